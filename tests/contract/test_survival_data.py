@@ -1,0 +1,194 @@
+"""Contract of data/survival: row formats, counts, facts, ASCII, and no leak between train and held-out.
+
+Owns the proof that the data set is what data/survival/README.md promises; run by `make check`.
+Standard library and pytest only, so that it needs neither torch nor the trainlab package.
+"""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "survival"
+TOPICS = ("car", "cooking", "first_aid", "knots", "unit_conversions", "wilderness")
+MIN_TRAIN_QUESTIONS = 600
+MIN_TRAIN_PER_TOPIC = 100
+MIN_HELDOUT_PER_TOPIC = 25
+NEAR_DUPLICATE = 0.6
+TRAIN_KEYS = ["id", "question", "phrasings", "answer"]
+HELDOUT_KEYS = ["id", "question", "answer", "facts"]
+
+
+class Text(NamedTuple):
+    """One question or phrasing: the row it belongs to, its split, its text and its word 3-grams."""
+
+    row: str
+    split: str
+    text: str
+    grams: frozenset[tuple[str, ...]]
+
+
+def words(text: str) -> list[str]:
+    """Return the lower-case words and numbers of a text, without punctuation."""
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+def grams(text: str) -> frozenset[tuple[str, ...]]:
+    """Return the set of word 3-grams; a text of fewer than three words is one gram of its own."""
+    w = words(text)
+    return frozenset(tuple(w[i : i + 3]) for i in range(max(1, len(w) - 2)))
+
+
+def rows(split: str, topic: str) -> list[dict[str, Any]]:
+    """Return the rows of one file; a line that is no JSON object fails with file and line number."""
+    path = DATA / split / f"{topic}.jsonl"
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            pytest.fail(f"{split}/{topic}.jsonl line {number}: not JSON: {error}")
+        assert isinstance(row, dict), f"{split}/{topic}.jsonl line {number}: not an object"
+        found.append(row)
+    return found
+
+
+def all_rows(split: str) -> list[dict[str, Any]]:
+    """Return the rows of all topics of one split."""
+    return [row for topic in TOPICS for row in rows(split, topic)]
+
+
+def texts() -> list[Text]:
+    """Return every question and phrasing of both splits."""
+    return [
+        Text(row["id"], split, text, grams(text))
+        for split in ("train", "heldout")
+        for row in all_rows(split)
+        for text in [row["question"], *row.get("phrasings", [])]
+    ]
+
+
+def near_duplicates(items: list[Text]) -> Iterator[tuple[float, Text, Text]]:
+    """Yield the pairs with a 3-gram Jaccard >= NEAR_DUPLICATE; an inverted index skips pairs that share no gram."""
+    index: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for i, item in enumerate(items):
+        shared = Counter(j for gram in item.grams for j in index[gram])
+        for j, count in shared.items():
+            jaccard = count / (len(item.grams) + len(items[j].grams) - count)
+            if jaccard >= NEAR_DUPLICATE:
+                yield jaccard, items[j], item
+        for gram in item.grams:
+            index[gram].append(i)
+
+
+def filled(value: object) -> bool:
+    """Say whether a value is a string with no blanks at its ends and at least one character."""
+    return isinstance(value, str) and value != "" and value == value.strip()
+
+
+def is_spelling(value: object) -> bool:
+    """Say whether a value is a lower-case spelling; a blank at its end is allowed, since it keeps "51 " from "510"."""
+    return isinstance(value, str) and value.strip() != "" and value == value.lower()
+
+
+def test_only_the_six_topics_exist() -> None:
+    """Both splits hold exactly one file for each topic."""
+    for split in ("train", "heldout"):
+        assert sorted(p.name for p in (DATA / split).iterdir()) == [f"{topic}.jsonl" for topic in TOPICS]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_train_rows_follow_the_schema(topic: str) -> None:
+    """A train row has its four keys in order, a unique id of its topic and at most two phrasings."""
+    for number, row in enumerate(rows("train", topic), start=1):
+        where = f"train/{topic}.jsonl line {number}"
+        assert list(row) == TRAIN_KEYS, where
+        assert re.fullmatch(rf"{topic}-\d{{3}}", row["id"]), where
+        assert filled(row["question"]) and filled(row["answer"]), where
+        assert isinstance(row["phrasings"], list) and len(row["phrasings"]) <= 2, where
+        assert all(filled(p) for p in row["phrasings"]), where
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_heldout_rows_follow_the_schema(topic: str) -> None:
+    """A held-out row has its four keys in order and two or three facts, each a list of lower-case spellings."""
+    for number, row in enumerate(rows("heldout", topic), start=1):
+        where = f"heldout/{topic}.jsonl line {number}"
+        assert list(row) == HELDOUT_KEYS, where
+        assert re.fullmatch(rf"{topic}-h\d{{2}}", row["id"]), where
+        assert filled(row["question"]) and filled(row["answer"]), where
+        assert isinstance(row["facts"], list) and 2 <= len(row["facts"]) <= 3, where
+        for fact in row["facts"]:
+            assert isinstance(fact, list) and fact and all(is_spelling(s) for s in fact), where
+
+
+def test_ids_are_unique() -> None:
+    """No id occurs twice in the data set."""
+    counts = Counter(row["id"] for split in ("train", "heldout") for row in all_rows(split))
+    assert [i for i, n in counts.items() if n > 1] == []
+
+
+def test_counts() -> None:
+    """At least 600 distinct train questions over six topics, and enough held-out rows in each."""
+    questions = {" ".join(words(row["question"])) for row in all_rows("train")}
+    assert len(questions) >= MIN_TRAIN_QUESTIONS
+    for topic in TOPICS:
+        assert len(rows("train", topic)) >= MIN_TRAIN_PER_TOPIC, topic
+        assert len(rows("heldout", topic)) >= MIN_HELDOUT_PER_TOPIC, topic
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_part_of_the_rows_has_other_phrasings(topic: str) -> None:
+    """At least a fifth of a topic's train rows ask the same question in another way."""
+    found = rows("train", topic)
+    assert sum(bool(row["phrasings"]) for row in found) >= len(found) / 5
+
+
+def test_facts_are_in_their_own_answer() -> None:
+    """The reference answer reaches full fact recall; otherwise no model could."""
+    missing = [
+        f"{row['id']}: {fact}"
+        for row in all_rows("heldout")
+        for fact in row["facts"]
+        if not any(spelling in row["answer"].lower() for spelling in fact)
+    ]
+    assert missing == []
+
+
+def test_files_are_ascii_and_end_with_a_newline() -> None:
+    """Every byte is ASCII (also after JSON unescaping), and each file ends with one newline."""
+    for path in sorted(DATA.glob("*/*.jsonl")):
+        raw = path.read_bytes()
+        assert raw.isascii() and raw.endswith(b"\n") and not raw.endswith(b"\n\n"), path.name
+        assert b"\\u" not in raw, path.name
+
+
+def test_train_and_heldout_share_no_question_and_no_answer() -> None:
+    """No held-out question or answer occurs, word for word, in train."""
+    train = all_rows("train")
+    heldout = all_rows("heldout")
+    asked = {" ".join(words(q)) for row in train for q in [row["question"], *row["phrasings"]]}
+    answered = {" ".join(words(row["answer"])) for row in train}
+    assert [row["id"] for row in heldout if " ".join(words(row["question"])) in asked] == []
+    assert [row["id"] for row in heldout if " ".join(words(row["answer"])) in answered] == []
+
+
+def test_no_near_duplicate_questions() -> None:
+    """No question or phrasing is a near-duplicate of one in another row, within a split or across the two."""
+    found = [
+        f"{jaccard:.2f} {a.row} {a.text!r} ~ {b.row} {b.text!r}"
+        for jaccard, a, b in near_duplicates(texts())
+        if a.row != b.row
+    ]
+    assert found == []
+
+
+def test_the_near_duplicate_search_finds_one() -> None:
+    """The search itself works: a question with one more word is found, and an unrelated one is not."""
+    ask = ["How do I tie a bowline in a wet rope?", "How do I tie a bowline in a wet rope today?", "What is a bight?"]
+    items = [Text(str(i), "train", q, grams(q)) for i, q in enumerate(ask)]
+    assert [(a.row, b.row) for _, a, b in near_duplicates(items)] == [("0", "1")]
