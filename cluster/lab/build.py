@@ -1,0 +1,144 @@
+"""Builds the Go programs of the cluster from their modules; called by `lab build`, `lab up` and the image step.
+
+A binary is named after the hash of everything it is made of, so one that exists is right and is never rebuilt.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import modules
+import paths
+from say import LabError, info, step
+
+GOCACHE = paths.CACHE / "go-build"
+MEMORY_FOR_TWO = 12 * 2**30
+"""Bytes available at which two builds run side by side; one link step of Kubernetes alone takes about 3 GiB."""
+LINES_OF_ERROR = 15
+HEAVIEST_FIRST = ("kubernetes", "kueue", "kserve", "coredns", "helm", "helm4", "kwok", "trainer", "training-operator")
+
+
+@functools.cache
+def go() -> str:
+    """Return the go command; LabError when there is none."""
+    found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin:/usr/lib/go/bin")
+    if found is None:
+        raise LabError("go: command not found; install Go 1.26 or newer and put it on PATH")
+    return found
+
+
+@functools.cache
+def go_version() -> str:
+    """Return the version of the toolchain, e.g. `go1.26.8`, as part of each binary's hash."""
+    done = subprocess.run([go(), "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd=paths.HOME.anchor)
+    if done.returncode != 0:
+        raise LabError(f"{go()} env GOVERSION: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+@functools.cache
+def binary(name: str) -> Path:
+    """Return where the binary of this component is, or will be once built."""
+    folder = modules.folder(name)
+    digest = hashlib.sha256(go_version().encode())
+    for source in ("go.mod", "go.sum", "main.go"):
+        file = folder / source
+        if file.exists():
+            digest.update(file.read_bytes())
+    return paths.BIN / f"{name}-{digest.hexdigest()[:12]}"
+
+
+def build_all(names: Iterable[str] | None = None, jobs: int | None = None) -> bool:
+    """Build what is missing of these components (default: all that are installed by default).
+
+    Returns whether anything was built. Raises LabError with go's last lines for everything that failed.
+    """
+    wanted = list(names) if names is not None else [name for name, one in modules.COMPONENTS.items() if one.default]
+    missing = [name for name in _ordered(wanted) if not binary(name).exists()]
+    if not missing:
+        return False
+    paths.BIN.mkdir(parents=True, exist_ok=True)
+    _clear_leftovers()
+    jobs = jobs or (2 if _memory_available() >= MEMORY_FOR_TWO else 1)
+    failures: list[str] = []
+    with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
+        with ThreadPoolExecutor(jobs) as pool:
+            for failure in pool.map(_build, missing):
+                if failure:
+                    failures.append(failure)
+        if failures:
+            raise LabError("\n".join(failures))
+        _drop_older(wanted)
+        shutil.rmtree(GOCACHE, ignore_errors=True)
+    return True
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    rank = {name: place for place, name in enumerate(HEAVIEST_FIRST)}
+    return sorted(names, key=lambda name: (rank.get(name, len(rank)), name))
+
+
+def _build(name: str) -> str:
+    """Build one binary; return the text of the error, empty when it worked."""
+    component = modules.COMPONENTS[name]
+    folder, target = modules.folder(name), binary(name)
+    part = target.with_name(f".{target.name}.part")
+    started = time.monotonic()
+    command = [go(), "build", "-trimpath", "-ldflags", _ldflags(name), "-o", str(part), component.package]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
+        info(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
+        return f"building {name} ({component.package}) in {folder} failed:\n  {tail}"
+    os.replace(part, target)
+    size = target.stat().st_size / 2**20
+    info(f"{name} {modules.version(name)}: {time.monotonic() - started:.0f} s, {size:.0f} MiB")
+    return ""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of all go commands: static, read-only go.mod, a cache that can be thrown away."""
+    env = dict(os.environ)
+    env.update(CGO_ENABLED="0", GOFLAGS="-mod=readonly -buildvcs=false", GOCACHE=str(GOCACHE), GOWORK="off")
+    env.setdefault("HOME", "/root")
+    return env
+
+
+def _ldflags(name: str) -> str:
+    flags = ["-s", "-w"]
+    if name == "kubernetes":
+        version = modules.version(name)
+        major, minor = version.removeprefix("v").split(".")[:2]
+        # kubeadm refuses to run when it does not know its own version.
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+            flags += [f"-X {package}.gitVersion={version}", f"-X {package}.gitMajor={major}"]
+            flags += [f"-X {package}.gitMinor={minor}", f"-X {package}.gitTreeState=clean"]
+    return " ".join(flags)
+
+
+def _memory_available() -> int:
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _clear_leftovers() -> None:
+    """Remove what a killed build left; the caller holds the lab's lock, so nobody is writing them."""
+    for part in paths.BIN.glob(".*.part"):
+        part.unlink()
+
+
+def _drop_older(names: Iterable[str]) -> None:
+    for name in names:
+        for file in paths.BIN.glob(f"{name}-{'[0-9a-f]' * 12}"):
+            if file != binary(name):
+                file.unlink()

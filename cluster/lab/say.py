@@ -1,0 +1,43 @@
+"""What the lab prints and the one error that it raises; imported by all other files of cluster/lab."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+HEARTBEAT_SECONDS = 30.0
+
+
+class LabError(Exception):
+    """Something that the user has to know or repair; `__main__` prints `error: TEXT` and exits 2."""
+
+
+def info(text: str) -> None:
+    """Print one indented line at once, also when stdout is a pipe."""
+    sys.stdout.write(f"    {text}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    """Print `==> name` at once, a line every 30 s while the block runs, and its seconds at the end."""
+    sys.stdout.write(f"==> {name}\n")
+    sys.stdout.flush()
+    start = time.monotonic()
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_SECONDS):
+            info(f"{name}: still running after {time.monotonic() - start:.0f} s")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        info(f"{name}: {time.monotonic() - start:.1f} s")
