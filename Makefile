@@ -1,0 +1,60 @@
+# The commands of the checkout; `make help` lists them. Everything made outside lies below $TRAINLAB_HOME.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export TRAINLAB_HOME ?= $(if $(filter 0,$(shell id -u)),/var/lib/trainlab,$(HOME)/.cache/trainlab)
+export PYTHONPATH := $(CURDIR)/training/src
+BIN = .venv/bin
+JOBS ?= 2
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## embedded cluster, operators, image, then train, gate, serve, compare (or demo-alone, where that cannot be)
+	@cluster/demo
+
+demo-alone: venv ## the same phase by four local processes, without Kubernetes
+	@cluster/demo-alone
+
+demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the caches as well
+	@cluster/demo-down $(if $(CACHE),--cache)
+
+cluster: venv ## only the embedded cluster with its operators
+	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
+
+venv: ## the Python environment, linked as .venv
+	@cluster/venv > /dev/null
+
+gen: venv ## write what is derived from training/src/trainlab/config.py
+	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
+
+golden: venv binaries ## write the charts' golden renderings anew
+	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
+
+lock: venv ## write the lock files anew
+	cd images/trainer && for f in requirements models; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$f.lock $$f.in; done
+	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
+PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+	--no-emit-index-url --no-emit-trusted-host
+
+binaries: ## Helm 3 and 4 for the chart tests, the API server for molecule
+	@python3 cluster/lab build helm helm4 kubernetes etcd
+
+lint: venv ## style, types and shell of everything
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy training/src
+	$(BIN)/mypy cluster/lab
+	$(BIN)/mypy --explicit-package-bases images/trainer/build.py
+	$(BIN)/yamllint --strict .
+	$(BIN)/ansible-lint --offline -q
+	shellcheck -x cluster/demo cluster/demo-alone cluster/demo-down cluster/venv cluster/lab/*.sh .ci/run
+
+check: lint binaries ## lint, types, unit, chart and contract tests: no cluster, minutes
+	$(BIN)/pytest -q -n $(JOBS) -m "not e2e"
+
+test: lint binaries ## all tests, those on the embedded cluster included
+	$(BIN)/pytest -q -n $(JOBS) -m "not e2e" --junitxml=artifacts/check.xml
+	$(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml
+	@$(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+
+.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint check test
