@@ -1,0 +1,99 @@
+"""Action plugin context: see plugins/modules/context.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged, plain
+
+SPEC = {
+    "kubeconfig": {"type": "path", "required": True},
+    "kube_context": {"type": "str", "default": ""},
+    "files": {"type": "list", "elements": "path", "required": True},
+    "site": {"type": "dict", "default": {}},
+    "phase_overrides": {"type": "dict", "default": {}},
+}
+SOURCES = Path(__file__).resolve().parents[2] / "training" / "src"
+INVENTORY = "inventory (trainlab_site, trainlab_phase_overrides)"
+CHECK_SECONDS = 60
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Checks the values and the connection; what they are is fact `trainlab_context` for all roles after it."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+        """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with the reason of no connection."""
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(SPEC)
+        own = {"site": plain(args["site"])}
+        if args["phase_overrides"]:
+            own["phase"] = plain(args["phase_overrides"])
+        values = merged([*(_read(Path(file)) for file in args["files"]), own])
+        resolved = _check(args["files"], own)
+        api, version = connect(args["kubeconfig"], args["kube_context"])
+        context = {
+            "values": values,
+            "phase": resolved["phase"],
+            "site": resolved["site"],
+            "world_size": resolved["world_size"],
+            "server": api.server,
+            "kubernetes": version.get("gitVersion", ""),
+            "openshift": _is_openshift(api),
+        }
+        return {"changed": False, "ansible_facts": {"trainlab_context": context}}
+
+
+def _read(file: Path) -> Json:
+    """Return a values file; what is wrong with its content is for `trainlab check` to say."""
+    if not file.is_file():
+        known = ", ".join(sorted(each.stem for each in file.parent.glob("*.yaml")))
+        raise AnsibleActionFail(
+            f"trainlab_values: {file}: no such file; set -e phase=NAME or trainlab_values to files that exist"
+            + (f"; phases there: {known}" if known else "")
+        )
+    try:
+        found: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _check(files: list[str], own: Json) -> Json:
+    """Let `trainlab check` judge the files and the inventory's part; return the resolved values."""
+    with tempfile.TemporaryDirectory() as folder:
+        overlay = Path(folder) / "inventory.yaml"
+        overlay.write_text(yaml.safe_dump(own), encoding="utf-8")
+        command = [sys.executable, "-m", "trainlab.cli", "check", "--json", files[0]]
+        for file in [*files[1:], str(overlay)]:
+            command += ["-f", file]
+        # the shell's EPOCHS and the like steer a training process, never a release
+        env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**env, "PYTHONPATH": path}, timeout=CHECK_SECONDS
+        )
+        try:
+            answer: Json = json.loads(done.stdout)
+        except ValueError:
+            text = done.stderr.strip() or done.stdout.strip()
+            raise AnsibleActionFail(f"`trainlab check` could not run: {text[-800:]}") from None
+        if not answer.get("ok"):
+            raise AnsibleActionFail("\n".join(answer["errors"]).replace(str(overlay), INVENTORY))
+        return answer
+
+
+def _is_openshift(api: Api) -> bool:
+    return api.get("/apis/config.openshift.io/v1") is not None

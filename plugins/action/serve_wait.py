@@ -1,0 +1,148 @@
+"""Action plugin serve_wait: see plugins/modules/serve_wait.py."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+    POLL_SECONDS,
+    Lines,
+    Patience,
+    rounds,
+    watch_pods,
+)
+
+SPEC = {
+    "kubeconfig": {"type": "path", "required": True},
+    "namespace": {"type": "str", "required": True},
+    "release": {"type": "str", "required": True},
+    "run": {"type": "str", "required": True},
+    "question": {"type": "str", "default": ""},
+    "max_tokens": {"type": "int", "default": 64},
+    "timeout": {"type": "int", "default": 900},
+    "unschedulable_timeout": {"type": "int", "default": 60},
+}
+MODELS = ("base", "tuned")
+ASK_TRIES = 5
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Waits for the promotion and for the served model, then asks it."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+        """Return promoted, reason, cluster_ip and answers; AnsibleActionFail when the server cannot come up."""
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(SPEC)
+        api, _version = connect(args["kubeconfig"])
+        lines = Lines()
+        found: Json = {"changed": False, "promoted": False, "reason": "", "cluster_ip": "", "answers": {}}
+        if self._task.check_mode and not _service(api, args):
+            return {**found, "reason": "check mode: not waited for"}
+        reason = _promotion(api, args, lines)
+        if reason is not None:
+            return {**found, "reason": reason}
+        _ready(api, args, lines)
+        found |= {"promoted": True, "cluster_ip": (api.get(_backend(args)) or {}).get("spec", {}).get("clusterIP")}
+        if args["question"]:
+            found["answers"] = {model: _ask(api, args, model) for model in MODELS}
+        return {**found, "seconds": round(lines.seconds)}
+
+    return f"/api/v1/namespaces/{args['namespace']}/services/{args['release']}-predictor"
+
+
+def _service(api: Api, args: Json) -> Json | None:
+    return api.get(
+        f"/apis/serving.kserve.io/v1beta1/namespaces/{args['namespace']}/inferenceservices/{args['release']}"
+    )
+
+
+def _belongs(service: Json | None, run: str) -> bool:
+    """Tell whether the InferenceService serves this run, not the one before a changed phase."""
+    return bool(service) and (service or {})["metadata"].get("labels", {}).get("trainlab.dev/run", run) == run
+
+
+def _promotion(api: Api, args: Json, lines: Lines) -> str | None:
+    """Wait for the promotion Job; return None when it promoted, else why not."""
+    namespace, run, patience = args["namespace"], args["run"], Patience(lines)
+    job_name = f"{run}-promote"
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{job_name}"
+    for _ in rounds(args["timeout"], f"promotion Job {job_name}", f"kubectl -n {namespace} logs job/{job_name}"):
+        job = patience.ask(lambda: api.get(path))
+        if job is None:
+            if _belongs(_service(api, args), run):
+                return None
+            raise AnsibleActionFail(
+                f"run {run} has neither a promotion Job nor an InferenceService: is site.serving true? "
+                "playbooks/train.yml makes the Job"
+            )
+        word, message = jobs.outcome(jobs.BATCH, job)
+        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{jobs.BATCH.pod_label}={job_name}")
+        if word == "good":
+            if _belongs(_service(api, args), run):
+                return None
+            return _last_line(api, namespace, pods) or "the promotion Job made no InferenceService"
+        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], "serve")
+        if word == "bad" or trouble:
+            raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
+        lines.alive(f"{job_name}: still running")
+    raise AssertionError("rounds() ends with an error")
+
+
+def _last_line(api: Api, namespace: str, pods: list[dict[str, Any]]) -> str:
+    for pod in pods:
+        for container in pod["spec"]["containers"]:
+            text = api.log(namespace, pod["metadata"]["name"], container["name"], tailLines=1).strip()
+            if text:
+                return text
+    return ""
+
+
+def _ready(api: Api, args: Json, lines: Lines) -> None:
+    """Wait until the InferenceService is Ready for what it was last asked to be."""
+    namespace, release, patience = args["namespace"], args["release"], Patience(lines)
+    selector = f"serving.kserve.io/inferenceservice={release}"
+    hint = f"kubectl -n {namespace} describe inferenceservice {release}"
+    for _ in rounds(args["timeout"], f"InferenceService {release}", hint):
+        service = patience.ask(lambda: _service(api, args))
+        if service is None:
+            continue
+        ready = condition(service, "Ready")
+        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", selector)
+        there = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        if ready.get("status") == "True" and there:
+            return
+        trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "serve")
+        if trouble:
+            raise AnsibleActionFail(f"InferenceService {release} cannot become ready: {trouble}")
+        lines.alive(f"{release}: not ready yet: {ready.get('message') or ready.get('reason') or 'no status'}")
+
+
+def _ask(api: Api, args: Json, model: str) -> str:
+    """Ask one model through the API server's proxy, which works wherever the API does."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": args["question"]}],
+        "max_tokens": args["max_tokens"],
+        "temperature": 0,
+    }
+    for left in reversed(range(ASK_TRIES)):
+        try:
+            answer = api.send("POST", f"{_backend(args)}:80/proxy/v1/chat/completions", body)
+            return str(answer["choices"][0]["message"]["content"])
+        except (ApiError, Unreachable) as error:
+            if left == 0:
+                raise AnsibleActionFail(
+                    f"the served model {model} does not answer: {error}; kubectl -n {args['namespace']} logs "
+                    f"-l serving.kserve.io/inferenceservice={args['release']}"
+                ) from error
+            time.sleep(POLL_SECONDS)  # a Service may lag about a second behind its ready pods
+    raise AssertionError("the last try returns or raises")

@@ -1,0 +1,116 @@
+"""Action plugin train_wait: see plugins/modules/train_wait.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+    Follower,
+    Lines,
+    Patience,
+    rounds,
+    watch_pods,
+)
+
+SPEC = {
+    "kubeconfig": {"type": "path", "required": True},
+    "namespace": {"type": "str", "required": True},
+    "release": {"type": "str", "required": True},
+    "timeout": {"type": "int", "default": 7200},
+    "unschedulable_timeout": {"type": "int", "default": 60},
+    "start_timeout": {"type": "int", "default": 90},
+}
+AGAIN = "repair the cause and run the playbook again with -e train_again=true"
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Waits for the training job of a release, tells what happens, ends as soon as its end is certain."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+        """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(SPEC)
+        api, _version = connect(args["kubeconfig"])
+        lines = Lines()
+        found = self._wait(api, args, lines)
+        return {"changed": False, "seconds": round(lines.seconds), **found}
+
+    def _wait(self, api: Api, args: Json, lines: Lines) -> Json:
+        namespace, patience = args["namespace"], Patience(lines)
+        follower = Follower(api, namespace, lines)
+        hint = f"kubectl -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
+        for _ in rounds(args["timeout"], f"the training job of release {args['release']}", hint):
+            job = patience.ask(lambda: _find(api, namespace, args["release"]))
+            if job is None:
+                if self._task.check_mode:
+                    return {"run": "", "kind": "", "state": "absent"}
+                if lines.seconds > args["start_timeout"]:
+                    raise AnsibleActionFail(_missing(args))
+                continue
+            kind, thing = job
+            found = patience.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
+            if found or self._task.check_mode:
+                return found or {"run": name(thing), "kind": kind.kind, "state": "running"}
+        raise AssertionError("rounds() ends with an error")
+
+    def _look(
+        self, api: Api, kind: jobs.Kind, job: dict[str, Any], args: Json, lines: Lines, follower: Follower
+    ) -> Json | None:
+        """Look once; return the result when the job has succeeded."""
+        run, namespace = name(job), args["namespace"]
+        word, message = jobs.outcome(kind, job)
+        if word == "good":
+            return {"run": run, "kind": kind.kind, "state": "succeeded"}
+        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={run}")
+        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"])
+        if word == "bad" or trouble:
+            raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}")
+        if word == "queued":
+            lines.changed(run, f"waits in the queue: {message}")
+        elif not pods and lines.seconds > args["start_timeout"]:
+            raise AnsibleActionFail(
+                f"training {run}: {kind.kind} exists for {lines.seconds:.0f} s but has no pods: is its operator "
+                f"running? kubectl -n {namespace} describe {kind.kind.lower()} {run}"
+            )
+        for pod in pods:
+            if _leads(pod):
+                for container in [*_started(pod, "initContainerStatuses"), *_started(pod, "containerStatuses")]:
+                    follower.follow(name(pod), container)
+        lines.alive(f"{run}: still {word}, {len(pods)} pods")
+        return None
+
+
+def _find(api: Api, namespace: str, release: str) -> tuple[jobs.Kind, dict[str, Any]] | None:
+    for kind in jobs.KINDS.values():
+        job = jobs.live(kind, api.items(kind.path(namespace), f"app.kubernetes.io/instance={release}"))
+        if job:
+            return kind, job
+    return None
+
+
+def _missing(args: Json) -> str:
+    return (
+        f"release {args['release']} in namespace {args['namespace']} has no training job: playbooks/train.yml makes "
+        "it; `helm status` says whether the release is there"
+    )
+
+
+def _leads(pod: dict[str, Any]) -> bool:
+    """True for the pod of rank 0: the master, or index 0 of a TrainJob's job."""
+    labels = pod["metadata"].get("labels", {})
+    if "training.kubeflow.org/replica-type" in labels:
+        return bool(labels["training.kubeflow.org/replica-type"] == "master")
+    return bool(labels.get("batch.kubernetes.io/job-completion-index", "0") == "0")
+
+
+def _started(pod: dict[str, Any], key: str) -> list[str]:
+    found = pod.get("status", {}).get(key) or []
+    return [each["name"] for each in found if "waiting" not in each.get("state", {})]

@@ -1,0 +1,51 @@
+"""The two kinds of training jobs and what their status says; pure, used by train_wait and checks.
+
+Condition types: training-operator v1 (pkg/apis/kubeflow.org/v1/common_types.go), Trainer v2 (trainjob_types.go).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .pods import condition
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where a job kind is served and how its pods and its end are recognised."""
+
+    kind: str
+    group_version: str
+    plural: str
+    pod_label: str
+    good: str
+    bad: str = "Failed"
+
+    def path(self, namespace: str) -> str:
+        """API path of the objects in a namespace."""
+        return f"/apis/{self.group_version}/namespaces/{namespace}/{self.plural}"
+
+
+PYTORCHJOB = Kind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", "training.kubeflow.org/job-name", "Succeeded")
+TRAINJOB = Kind("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name", "Complete")
+KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}
+BATCH = Kind("Job", "batch/v1", "jobs", "batch.kubernetes.io/job-name", "Complete")
+
+
+def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
+    """Return (`good`, `bad`, `queued` or `running`; the status' own words)."""
+    for word, kinds in (("bad", kind.bad), ("good", kind.good)):
+        found = condition(job, kinds)
+        if found.get("status") == "True":
+            return word, str(found.get("message", ""))
+    held = condition(job, "Suspended")
+    if held.get("status") == "True":
+        return "queued", str(held.get("message", ""))
+    return "running", ""
+
+
+def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the newest of the jobs of a release; a changed phase leaves one, an interrupted upgrade may leave two."""
+    there = [job for job in jobs if not job["metadata"].get("deletionTimestamp")]
+    return max(there, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), default=None)

@@ -1,0 +1,160 @@
+"""Plain requests to an API server, with the authentication of a kubeconfig; used by every action plugin.
+
+The kubernetes package only reads the kubeconfig here: requests go through its configured connection pool as JSON, as
+objects of the cluster are looked at, not modelled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from ansible.errors import AnsibleActionFail
+
+Json = dict[str, Any]
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+NOT_FOUND = 404
+
+
+class ApiError(Exception):
+    """The API server answered with an error; `status` is the HTTP code, the text is the server's message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreachable(Exception):
+    """No usable answer at all: wrong address, certificate, or nobody listens."""
+
+
+class Api:
+    """One API server; all methods raise ApiError for an HTTP error and Unreachable without an answer."""
+
+    def __init__(self, kubeconfig: str, context: str | None = None) -> None:
+        """Read the kubeconfig; AnsibleActionFail names the variable when it cannot be used."""
+        try:
+            from kubernetes import client, config
+        except ImportError as error:
+            raise AnsibleActionFail(
+                f"the Python that runs ansible-playbook lacks the package kubernetes ({error}); run `make venv` or "
+                "`pip install -r requirements.lock` and use the ansible-playbook of that environment"
+            ) from error
+        path = Path(os.path.expandvars(kubeconfig)).expanduser()
+        if not path.is_file():
+            raise AnsibleActionFail(
+                f"trainlab_kubeconfig: {kubeconfig}: no such file; bring the embedded cluster up with "
+                "`ansible-playbook playbooks/local.yml`, or set trainlab_kubeconfig to the kubeconfig of your cluster"
+            )
+        settings = client.Configuration()
+        try:
+            config.load_kube_config(str(path), context=context or None, client_configuration=settings)
+        except Exception as error:  # the loader raises its own, yaml's and plain TypeErrors
+            raise AnsibleActionFail(
+                f"trainlab_kubeconfig: {kubeconfig}: {' '.join(str(error).split())}; "
+                "set trainlab_kubeconfig to a file with which `kubectl get --raw /version` works"
+            ) from error
+        self.server: str = settings.host
+        self._settings = settings
+        self._pool = client.ApiClient(settings).rest_client.pool_manager
+
+    def _headers(self) -> dict[str, str]:
+        token = self._settings.auth_settings().get("BearerToken")
+        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
+        if token and token.get("value"):
+            headers["Authorization"] = token["value"]
+        return headers
+
+    def text(self, method: str, path: str, body: Json | None = None, **query: Any) -> str:
+        """Send one request and return the answer's text."""
+        from urllib3.exceptions import HTTPError
+        from urllib3.util import Timeout
+
+        url = f"{self.server.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            answer = self._pool.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body),
+                headers=self._headers(),
+                timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+                retries=False,
+            )
+        except HTTPError as error:
+            raise Unreachable(f"{self.server}: {error}") from error
+        text = answer.data.decode("utf-8", "replace")
+        if answer.status >= 400:
+            raise ApiError(answer.status, _message(text))
+        return text
+
+    def send(self, method: str, path: str, body: Json | None = None, **query: Any) -> Json:
+        """Send one request and return the answer's JSON object."""
+        answer: Json = json.loads(self.text(method, path, body, **query))
+        return answer
+
+    def get(self, path: str, **query: Any) -> Json | None:
+        """Return one object, None when there is none."""
+        try:
+            return self.send("GET", path, **query)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def items(self, path: str, selector: str = "", **query: Any) -> list[Json]:
+        """Return the objects of a list; empty also when the API serves no such kind."""
+        if selector:
+            query["labelSelector"] = selector
+        found: list[Json] = (self.get(path, **query) or {}).get("items", [])
+        return found
+
+    def serves(self, group_version: str, resource: str) -> bool:
+        """Tell whether the API server offers this resource, e.g. `kubeflow.org/v1`, `pytorchjobs`."""
+        found = self.get(f"/apis/{group_version}") or {}
+        return any(item["name"] == resource for item in found.get("resources", []))
+
+    def log(self, namespace: str, pod: str, container: str, **query: Any) -> str:
+        """Return a container's log; empty while there is none."""
+        try:
+            return self.text("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", container=container, **query)
+        except ApiError as error:
+            if error.status in (400, NOT_FOUND):  # 400: the container has not started yet
+                return ""
+            raise
+
+
+def _message(text: str) -> str:
+    """The sentence in a Status object, or the start of whatever else was answered."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text.strip()[:300]
+    return str(found.get("message", text)) if isinstance(found, dict) else text[:300]
+
+
+def connect(kubeconfig: str, context: str | None = None) -> tuple[Api, Json]:
+    """Return the API and its /version; AnsibleActionFail with variable and remedy when nobody can work with it."""
+    api = Api(kubeconfig, context)
+    try:
+        version = api.send("GET", "/version")
+        api.send("GET", "/api")
+    except Unreachable as error:
+        raise AnsibleActionFail(
+            f"trainlab_kubeconfig: {kubeconfig}: the API server cannot be reached ({error}); start the cluster "
+            "(embedded: `ansible-playbook playbooks/local.yml`) or set trainlab_kubeconfig to the one you mean"
+        ) from error
+    except ApiError as error:
+        raise AnsibleActionFail(
+            f"trainlab_kubeconfig: {kubeconfig}: {api.server} refuses these credentials ({error.status}: {error}); "
+            "log in again, or set trainlab_kubeconfig to a kubeconfig with valid credentials"
+        ) from error
+    except ValueError as error:
+        raise AnsibleActionFail(
+            f"trainlab_kubeconfig: {kubeconfig}: {api.server} is no Kubernetes API server; set trainlab_kubeconfig "
+            "to the kubeconfig of your cluster"
+        ) from error
+    return api, version

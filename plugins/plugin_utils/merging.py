@@ -1,0 +1,27 @@
+"""Merging values files as Helm does, and Ansible's tagged data made plain; used by the plugin context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return the same data as ordinary Python types: YAML and JSON writers refuse Ansible's own."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge deep, later wins, lists are replaced.
+
+    A null stays a null: Helm then does with it what it does with several -f files, so that both ways of installing
+    give the same values and the same run name.
+    """
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            old = result.get(key)
+            both = isinstance(old, dict) and isinstance(value, Mapping)
+            result[key] = merged([old, value]) if both else value  # type: ignore[list-item]
+    return result

@@ -1,0 +1,122 @@
+"""What is wrong with a pod, in words: pure functions over pod objects, used by the waiting plugins.
+
+Waiting reasons: kubernetes pkg/kubelet/images/types.go and pkg/kubelet/container/sync_result.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+Pod = dict[str, Any]
+HOPELESS = {
+    "CreateContainerConfigError": "a Secret or ConfigMap that it needs is missing",
+    "CreateContainerError": "the container runtime refuses it",
+    "RunContainerError": "the container runtime could not start it",
+    "InvalidImageName": "correct site.images",
+    "ErrImageNeverPull": "the image is not on the node and site.images.pullPolicy is Never: run playbooks/image.yml",
+    "ImagePullBackOff": "the image cannot be pulled: correct site.images, give a pull secret, or run playbooks/image.yml",
+    "CrashLoopBackOff": "it ends again and again; the reason is in its log",
+}
+OUT_OF_MEMORY = "it took more memory than allowed: raise phase.{block}.memory"
+DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a pod will not get any further: `container` is empty when the pod never started."""
+
+    pod: str
+    reason: str
+    container: str = ""
+    previous: bool = False
+
+    @property
+    def has_log(self) -> bool:
+        """True when the container ran, so that its last lines say more."""
+        return bool(self.container)
+
+
+def name(pod: Pod) -> str:
+    """Name of an object."""
+    return str(pod["metadata"]["name"])
+
+
+def _statuses(pod: Pod) -> Iterator[dict[str, Any]]:
+    status = pod.get("status", {})
+    yield from status.get("initContainerStatuses") or []
+    yield from status.get("containerStatuses") or []
+
+
+def condition(thing: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the condition of this type in a status, {} without one."""
+    found = thing.get("status", {}).get("conditions") or []
+    return next((item for item in found if item.get("type") == kind), {})
+
+
+def seconds_since(stamp: str | None, now: datetime) -> float:
+    """Seconds from an API time stamp until now; 0 without a stamp."""
+    if not stamp:
+        return 0.0
+    return (now - datetime.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)).total_seconds()
+
+
+def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None:
+    for key, previous in (("state", False), ("lastState", True)):
+        ended = status.get(key, {}).get("terminated")
+        if not ended or ended.get("exitCode") == 0:
+            continue
+        reason = f"exit code {ended.get('exitCode')}"
+        if ended.get("reason") == "OOMKilled":
+            reason = f"OOMKilled, {OUT_OF_MEMORY.format(block=block)}"
+        elif ended.get("message"):
+            reason += f" ({' '.join(str(ended['message']).split())[-200:]})"
+        return Trouble(name(pod), f"container {status['name']} ended with {reason}", status["name"], previous)
+    return None
+
+
+def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str = "resources") -> Trouble | None:
+    """Tell what stops this pod for good, None when it may still become well.
+
+    `unschedulable_seconds`: how long a pod may wait for a node (an autoscaler needs minutes); `block` is the part of
+    `phase:` that sizes this pod.
+    """
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed" and status.get("reason"):
+        hint = f"; {DISK_FULL}" if status["reason"] == "Evicted" else ""
+        return Trouble(name(pod), f"{status['reason']}: {status.get('message', 'no message')}{hint}")
+    for each in _statuses(pod):
+        trouble = _ended_badly(pod, each, block)
+        if trouble:
+            return trouble
+        waiting = each.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") in HOPELESS:
+            text = f"{waiting['reason']}: {waiting.get('message', each.get('image', ''))}"
+            return Trouble(name(pod), f"container {each['name']}: {text}; {HOPELESS[waiting['reason']]}")
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("reason") == "Unschedulable":
+        if seconds_since(scheduled.get("lastTransitionTime"), now) > unschedulable_seconds:
+            return Trouble(
+                name(pod),
+                f"no node takes it for {unschedulable_seconds:.0f} s: {scheduled.get('message')}; lower "
+                f"phase.{block} or site.nodeSelector, add site.tolerations, or give the cluster more nodes",
+            )
+    return None
+
+
+def state(pod: Pod) -> str:
+    """Say in a few words what the pod is doing."""
+    phase = str(pod.get("status", {}).get("phase", "Unknown"))
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("reason") == "Unschedulable":
+        return f"waits for a node: {str(scheduled.get('message', ''))[:120]}"
+    for each in _statuses(pod):
+        if "running" in each.get("state", {}):
+            if any(each is one for one in pod["status"].get("initContainerStatuses") or []):
+                return f"runs {each['name']}"
+        elif (each.get("state", {}).get("waiting") or {}).get("reason") in ("ErrImagePull", "ImagePullBackOff"):
+            return f"cannot pull {each.get('image')}"
+    node = pod.get("spec", {}).get("nodeName")
+    return f"{phase} on {node}" if node and phase in ("Running", "Pending") else phase

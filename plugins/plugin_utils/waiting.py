@@ -1,0 +1,141 @@
+"""What the two waiting plugins share: lines for people, following pods and a log, one sentence when it is over."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
+
+from .kube import Api, Json, Unreachable
+from .pods import Pod, Trouble, diagnose, name, state
+
+POLL_SECONDS = 2.0
+SILENCE_SECONDS = 30.0
+TRIES_WITHOUT_API = 15
+LAST_LINES = 15
+# libraries' warnings and empty lines say nothing about progress
+NOISE = re.compile(r"^\s*$|Warning|warnings\.warn|^W\d{4}|^\[W\d|^\s+(return|super|self)\b", re.IGNORECASE)
+
+
+class Lines:
+    """Prints lines with the seconds since the start; says that it still waits after 30 silent seconds."""
+
+    def __init__(self, printer: Callable[[str], None] | None = None) -> None:
+        """`printer` writes one line; default is Ansible's display."""
+        self._print = printer or Display().display
+        self.start = time.monotonic()
+        self._last = self.start
+        self._said: dict[str, str] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.start
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self._last = time.monotonic()
+        self._print(f"          {self.seconds:5.0f} s  {text}")
+
+    def changed(self, key: str, text: str) -> None:
+        """Print `key: text` when it is not what was said of this key last."""
+        if self._said.get(key) != text:
+            self._said[key] = text
+            self.say(f"{key}: {text}")
+
+    def alive(self, text: str) -> None:
+        """Print the text when nothing was printed for 30 s."""
+        if time.monotonic() - self._last >= SILENCE_SECONDS:
+            self.say(text)
+
+
+class Follower:
+    """Prints the new lines of one container's log, each once; asks for little more than what is new."""
+
+    def __init__(self, api: Api, namespace: str, lines: Lines) -> None:
+        """Nothing is asked before `follow`."""
+        self._api, self._namespace, self._lines = api, namespace, lines
+        self._seen: dict[tuple[str, str], str] = {}
+
+    def follow(self, pod: str, container: str) -> None:
+        """Print what this container wrote since the last call."""
+        last = self._seen.get((pod, container), "")
+        query = {"sinceTime": f"{last[:19]}Z"} if last else {"tailLines": 20}
+        for line in self._api.log(self._namespace, pod, container, timestamps="true", **query).splitlines():
+            stamp, _, text = line.partition(" ")
+            if stamp <= last:
+                continue
+            last = stamp
+            if not NOISE.search(text):
+                self._lines.say(text.rsplit("\r", 1)[-1][:200])
+        self._seen[(pod, container)] = last
+
+
+def explain(api: Api, namespace: str, trouble: Trouble) -> str:
+    """Return the trouble as a message with the last lines of the container's log."""
+    text = f"pod {trouble.pod}: {trouble.reason}"
+    if not trouble.has_log:
+        return text
+    query: Json = {"tailLines": LAST_LINES}
+    if trouble.previous:
+        query["previous"] = "true"
+    log = api.log(namespace, trouble.pod, trouble.container, **query).strip()
+    return f"{text}\nlast lines of its log:\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else text
+
+
+def watch_pods(
+    api: Api, namespace: str, pods: list[Pod], lines: Lines, grace: float, block: str = "resources"
+) -> str | None:
+    """Print what changed in these pods; return the message when one of them is beyond hope."""
+    now = datetime.now(UTC)
+    for pod in sorted(pods, key=name):
+        lines.changed(name(pod), state(pod))
+    troubles = [found for pod in pods if (found := diagnose(pod, now, grace, block))]
+    # a rank whose peer died ends with an error of its own: the first one to end is the cause
+    troubles.sort(key=lambda found: (_ended_at(found, pods), found.pod))
+    return explain(api, namespace, troubles[0]) if troubles else None
+
+
+def _ended_at(trouble: Trouble, pods: list[Pod]) -> str:
+    pod = next(each for each in pods if name(each) == trouble.pod)
+    status = pod.get("status", {})
+    for each in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        if each["name"] == trouble.container:
+            ended = each.get("lastState" if trouble.previous else "state", {}).get("terminated") or {}
+            return str(ended.get("finishedAt") or "")
+    return "9999"
+
+
+def rounds(timeout: float, what: str, hint: str) -> Iterator[None]:
+    """Yield once per poll; AnsibleActionFail when `timeout` seconds have passed."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        yield
+        time.sleep(POLL_SECONDS)
+    raise AnsibleActionFail(f"{what} is not done after {timeout:.0f} s; {hint}")
+
+
+class Patience:
+    """Lets the API server be away for half a minute: a restart of it is no failure of what is waited for."""
+
+    def __init__(self, lines: Lines) -> None:
+        """Nobody was away so far."""
+        self._lines, self._missed = lines, 0
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """Return the question's answer, None when nobody answered this time."""
+        try:
+            answer = question()
+        except Unreachable as error:
+            self._missed += 1
+            self._lines.changed("API server", f"no answer ({error})")
+            if self._missed > TRIES_WITHOUT_API:
+                raise AnsibleActionFail(f"the API server went away while waiting: {error}") from error
+            return None
+        self._missed = 0
+        return answer
