@@ -23,7 +23,19 @@ GOCACHE = paths.CACHE / "go-build"
 MEMORY_FOR_TWO = 12 * 2**30
 """Bytes available at which two builds run side by side; one link step of Kubernetes alone takes about 3 GiB."""
 LINES_OF_ERROR = 15
-HEAVIEST_FIRST = ("kubernetes", "kueue", "kserve", "coredns", "helm", "helm4", "kwok", "trainer", "training-operator")
+BUILD_ORDER = (
+    "kubernetes",
+    "etcd",
+    "coredns",
+    "kueue",
+    "kserve",
+    "helm",
+    "helm4",
+    "kwok",
+    "trainer",
+    "training-operator",
+)
+"""The order of the builds: the control plane, whose images can be made meanwhile, then the long ones."""
 
 
 @functools.cache
@@ -38,7 +50,9 @@ def go() -> str:
 @functools.cache
 def go_version() -> str:
     """Return the version of the toolchain, e.g. `go1.26.8`, as part of each binary's hash."""
-    done = subprocess.run([go(), "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd=paths.HOME.anchor)
+    done = subprocess.run(
+        [go(), "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd=paths.HOME.anchor
+    )
     if done.returncode != 0:
         raise LabError(f"{go()} env GOVERSION: {done.stderr.strip()}")
     return done.stdout.strip()
@@ -77,12 +91,13 @@ def build_all(names: Iterable[str] | None = None, jobs: int | None = None) -> bo
         if failures:
             raise LabError("\n".join(failures))
         _drop_older(wanted)
-        shutil.rmtree(GOCACHE, ignore_errors=True)
+        if all(binary(name).exists() for name, one in modules.COMPONENTS.items() if one.default):
+            shutil.rmtree(GOCACHE)
     return True
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
-    rank = {name: place for place, name in enumerate(HEAVIEST_FIRST)}
+    rank = {name: place for place, name in enumerate(BUILD_ORDER)}
     return sorted(names, key=lambda name: (rank.get(name, len(rank)), name))
 
 
@@ -98,7 +113,7 @@ def _build(name: str) -> str:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
         info(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
         return f"building {name} ({component.package}) in {folder} failed:\n  {tail}"
-    os.replace(part, target)
+    part.replace(target)
     size = target.stat().st_size / 2**20
     info(f"{name} {modules.version(name)}: {time.monotonic() - started:.0f} s, {size:.0f} MiB")
     return ""

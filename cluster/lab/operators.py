@@ -1,0 +1,204 @@
+"""Installs the operators on the running cluster; called by `lab up` and `lab operators`.
+
+Everything is applied at once and then waited for together: the slowest operator is the whole time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import build
+import paths
+import webhook_ca
+from render import AFTER, Operator, digest, render
+from say import LabError, info, step
+
+RECORD = "trainlab-operators"
+"""ConfigMap in kube-system: operator -> digest of the manifests that are installed."""
+DEADLINE = 300.0
+"""Seconds until all must be available: 35 on two free cores, and the cores may be anything but free."""
+POLL = 1.5
+KINDS = "deployments,pods,validatingwebhookconfigurations,mutatingwebhookconfigurations"
+LOG_LINES = "12"
+HOPELESS = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
+HOPELESS_RESTARTS = 5
+
+OPERATORS = {
+    one.name: one
+    for one in (
+        Operator(
+            "local-path-provisioner",
+            "deploy",
+            "local-path-storage",
+            "local-path-provisioner",
+            image="rancher/local-path-provisioner",
+        ),
+        # Before Trainer, which looks for its CRD when it starts.
+        Operator("jobset", "config", "jobset-system", "jobset-controller-manager"),
+        Operator("training-operator", "manifests", "kubeflow", "training-operator"),
+        Operator("trainer", "manifests", "kubeflow-system", "kubeflow-trainer-controller-manager"),
+        Operator("kserve", "config", "kserve", "kserve-controller-manager", image="kserve/kserve-controller"),
+        # Last, as it looks for the CRDs of the others, and as its webhooks stop all jobs until it runs.
+        Operator("kueue", "config", "kueue-system", "kueue-controller-manager"),
+        Operator("kwok", "kustomize", "kube-system", "kwok-controller", default=False),
+    )
+}
+
+
+def install(names: Iterable[str] | None = None) -> bool:
+    """Install these operators (default: all but kwok) and wait until each is available.
+
+    Returns whether anything was changed. Raises LabError when one cannot become available.
+    """
+    wanted = _chosen(names)
+    installed = _installed()
+    todo = [one for one in wanted if installed.get(one.name) != digest(one)]
+    if not todo:
+        if all(_available(one, _state()) for one in wanted):
+            return False
+        with step("operators: wait until they are available again"):
+            _wait(wanted)
+        return False
+    with step(f"operators: {', '.join(one.name for one in todo)}"):
+        with ThreadPoolExecutor(2) as pool:
+            texts = list(pool.map(_manifests, todo))
+        _apply("\n---\n".join(texts))
+        _wait(todo)
+        _record(installed | {one.name: digest(one) for one in todo})
+    return True
+
+
+def prepare(names: Iterable[str] | None = None) -> None:
+    """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(render, _chosen(names)))
+
+
+def _chosen(names: Iterable[str] | None) -> list[Operator]:
+    if names is None:
+        return [one for one in OPERATORS.values() if one.default]
+    asked = set(names)
+    unknown = sorted(asked - OPERATORS.keys())
+    if unknown:
+        raise LabError(f"no such operator: {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
+    return [one for one in OPERATORS.values() if one.name in asked]
+
+
+def _manifests(operator: Operator) -> str:
+    text = render(operator)
+    return webhook_ca.sign(text) if operator.name == "kserve" else text
+
+
+def _kubectl(*arguments: str, stdin: str | None = None) -> str:
+    env = dict(os.environ, KUBECONFIG=str(paths.KUBECONFIG), KUBECACHEDIR=str(paths.CLUSTER / "kubectl-cache"))
+    command = [str(build.binary("kubernetes")), "kubectl", *arguments]
+    done = subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _apply(manifests: str) -> None:
+    # Server side: the CRDs are too long for the annotation of a client side apply.
+    _kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=trainlab", "-f", "-", stdin=manifests)
+
+
+def _installed() -> dict[str, str]:
+    text = _kubectl("-n", "kube-system", "get", "configmap", RECORD, "--ignore-not-found", "-o", "json")
+    data: dict[str, str] = json.loads(text).get("data", {}) if text.strip() else {}
+    return data
+
+
+def _record(digests: dict[str, str]) -> None:
+    metadata = {"name": RECORD, "namespace": "kube-system"}
+    _apply(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": digests}))
+
+
+def _state() -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(_kubectl("get", KINDS, "-A", "-o", "json"))["items"]
+    return items
+
+
+def _wait(operators: list[Operator]) -> None:
+    """Wait until all are available, then apply what needs them; fail on the first that never will be."""
+    started, open_ones = time.monotonic(), list(operators)
+    while True:
+        state = _state()
+        for one in [one for one in open_ones if _available(one, state)]:
+            open_ones.remove(one)
+            after = render(one, AFTER)
+            if after:
+                _apply(after)
+            info(f"{one.name}: available after {time.monotonic() - started:.0f} s")
+        if not open_ones:
+            return
+        late = time.monotonic() - started > DEADLINE
+        for one in open_ones:
+            reason = _hopeless(one, state) or (f"not available after {DEADLINE:.0f} s" if late else "")
+            if reason:
+                raise LabError(_explain(one, state, reason))
+        time.sleep(POLL)
+
+
+def _available(operator: Operator, state: list[dict[str, Any]]) -> bool:
+    """Whether the deployment runs as last applied and its webhooks have the certificate that they need."""
+    for item in state:
+        metadata = item["metadata"]
+        if item["kind"] == "Deployment":
+            if (metadata.get("namespace"), metadata["name"]) != (operator.namespace, operator.deployment):
+                continue
+            status = item.get("status", {})
+            ready = status.get("updatedReplicas", 0) == status.get("availableReplicas", 0) == item["spec"]["replicas"]
+            if not ready or status.get("observedGeneration") != metadata["generation"] or status.get("replicas") != 1:
+                return False
+        for webhook in item.get("webhooks", ()):
+            service = webhook["clientConfig"].get("service", {})
+            if service.get("namespace") == operator.namespace and not webhook["clientConfig"].get("caBundle"):
+                return False
+    return any(item["kind"] == "Deployment" and item["metadata"]["name"] == operator.deployment for item in state)
+
+
+def _pods(operator: Operator, state: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        item
+        for item in state
+        if item["kind"] == "Pod"
+        and item["metadata"]["namespace"] == operator.namespace
+        and item["metadata"]["name"].startswith(f"{operator.deployment}-")
+    ]
+
+
+def _hopeless(operator: Operator, state: list[dict[str, Any]]) -> str:
+    """Return why waiting is no use, empty while it is."""
+    for pod in _pods(operator, state):
+        for container in pod.get("status", {}).get("containerStatuses", ()):
+            waiting = container.get("state", {}).get("waiting", {})
+            if waiting.get("reason") in HOPELESS:
+                return f"{waiting['reason']}: {waiting.get('message', '')} (image {container['image']})"
+            if container.get("restartCount", 0) >= HOPELESS_RESTARTS:
+                return f"its container ended {container['restartCount']} times"
+    return ""
+
+
+def _explain(operator: Operator, state: list[dict[str, Any]], reason: str) -> str:
+    lines = [f"operator {operator.name}, deployment {operator.namespace}/{operator.deployment}: {reason}"]
+    for pod in _pods(operator, state):
+        name, status = pod["metadata"]["name"], pod.get("status", {})
+        lines.append(f"  pod {name}: {status.get('phase')}")
+        for condition in status.get("conditions", ()):
+            if condition["status"] != "True":
+                lines.append(f"    {condition['type']}: {condition.get('reason', '')} {condition.get('message', '')}")
+        restarted = any(one.get("restartCount") for one in status.get("containerStatuses", ()))
+        previous = ("--previous",) if restarted else ()
+        try:
+            log = _kubectl("-n", operator.namespace, "logs", name, f"--tail={LOG_LINES}", *previous)
+        except LabError as error:
+            log = str(error)
+        lines += [f"    | {line}" for line in log.splitlines()]
+    return "\n".join(lines)
