@@ -105,7 +105,9 @@ def _components() -> dict[str, Component]:
                 (f"docker.io/kserve/kserve-controller:{version('kserve')}",),
                 "/manager",
             ),
-            Component("kueue", "sigs.k8s.io/kueue/cmd/kueue", (f"{staging}/kueue/kueue:{version('kueue')}",), "/manager"),
+            Component(
+                "kueue", "sigs.k8s.io/kueue/cmd/kueue", (f"{staging}/kueue/kueue:{version('kueue')}",), "/manager"
+            ),
             Component(
                 "kwok",
                 "sigs.k8s.io/kwok/cmd/kwok",

@@ -49,6 +49,7 @@ OPERATORS = {
         Operator("kwok", "kustomize", "kube-system", "kwok-controller", default=False),
     )
 }
+DEFAULT = tuple(one.name for one in OPERATORS.values() if one.default)
 
 
 def install(names: Iterable[str] | None = None) -> bool:
@@ -60,7 +61,8 @@ def install(names: Iterable[str] | None = None) -> bool:
     installed = _installed()
     todo = [one for one in wanted if installed.get(one.name) != digest(one)]
     if not todo:
-        if all(_available(one, _state()) for one in wanted):
+        state = _state()
+        if all(_available(one, state) for one in wanted):
             return False
         with step("operators: wait until they are available again"):
             _wait(wanted)
@@ -81,9 +83,7 @@ def prepare(names: Iterable[str] | None = None) -> None:
 
 
 def _chosen(names: Iterable[str] | None) -> list[Operator]:
-    if names is None:
-        return [one for one in OPERATORS.values() if one.default]
-    asked = set(names)
+    asked = set(DEFAULT if names is None else names)
     unknown = sorted(asked - OPERATORS.keys())
     if unknown:
         raise LabError(f"no such operator: {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
