@@ -1,0 +1,3 @@
+module trainlab.local/resolves
+
+go 1.21

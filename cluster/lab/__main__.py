@@ -1,0 +1,112 @@
+"""`python3 cluster/lab COMMAND`: a real Kubernetes cluster of one to four nodes on this machine, in namespaces.
+
+Called by people, the role local_cluster and the tests. The last line of every command is changed=true or
+changed=false (`exec` and `status` excepted: they print only what was asked for). Exit codes: 0 done, 2 an error that the
+message explains, 3 `check` says that this machine cannot host the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import preflight  # everything else is imported late: `check` has to run on systems without fcntl or cgroups
+import say
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cluster/lab", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text)
+
+    nodes = {"type": int, "default": 2, "metavar": "N", "help": "number of nodes, 1 to 4 (default 2)"}
+    add("check", "say everything that this machine lacks; exit 3 when it cannot host the cluster").add_argument(
+        "--nodes",
+        **nodes,  # type: ignore[arg-type]
+    )
+    add("build", "build every program from its Go module")
+    add("images", "make the root folder and the images").add_argument(
+        "--force", action="store_true", help="make the images again"
+    )
+    add("up", "bring the cluster up").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
+    add("operators", "install the operators").add_argument(
+        "--kwok", action="store_true", help="also kwok, for fake GPU nodes"
+    )
+    add("load", "bring images to every node").add_argument(
+        "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
+    )
+    add("status", "print what runs, as JSON")
+    enter = add("exec", "run a command in a node")
+    enter.add_argument("node", help="n1, n2 ...")
+    enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
+    add("down", "stop and remove the cluster").add_argument(
+        "--cache", action="store_true", help="also remove everything that was built or downloaded for it"
+    )
+    return parser
+
+
+def _change(arguments: argparse.Namespace) -> bool:
+    """Run a command that changes something; returns whether it did."""
+    import cluster
+
+    if arguments.command == "build":
+        import build
+
+        with cluster.parts_lock():
+            built = build.build_all()
+            cluster.link_programs()
+        return built
+    if arguments.command == "images":
+        return cluster.make_parts(force=arguments.force)
+    if arguments.command == "up":
+        return cluster.up(arguments.nodes)
+    if arguments.command == "operators":
+        import operators
+
+        return operators.install(
+            name for name, one in operators.OPERATORS.items() if one.default or (arguments.kwok and name == "kwok")
+        )
+    if arguments.command == "load":
+        import images
+
+        changed = [images.load(archive) for archive in arguments.archives]
+        return any(changed)
+    return cluster.down(arguments.cache)
+
+
+def main() -> int:
+    """Run the command line and return the exit code."""
+    arguments = _parser().parse_args()
+    try:
+        if arguments.command == "check":
+            return preflight.report(arguments.nodes)
+        if blocked := preflight.cannot_start():
+            raise say.LabError(blocked)
+        import running
+
+        import cluster
+
+        if arguments.command == "status":
+            sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
+            return 0
+        if arguments.command == "exec":
+            argv = running.enter(arguments.node, arguments.argv or ["bash"])
+            os.execvp(argv[0], argv)
+        changed = _change(arguments)
+    except say.LabError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted; `up` and `down` both work from this state\n")
+        return 130
+    sys.stdout.write(f"changed={str(changed).lower()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

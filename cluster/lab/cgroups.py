@@ -1,0 +1,137 @@
+"""The cgroups of the cluster, version 1 and 2: `trainlab/outer` and `trainlab/n1` ... below every hierarchy.
+
+Every process of the cluster is in one of them, so they are the only list of what `down` has to end; no pid files.
+Called by cluster.py, running.py and preflight.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import say
+
+NAME = "trainlab"
+V1_NEEDED = ("cpu", "cpuacct", "cpuset", "memory", "pids", "devices")
+V2_NEEDED = ("cpu", "cpuset", "memory", "pids")
+NOT_CONTROLLERS = ("rw", "ro", "xattr", "clone_children", "noprefix", "nsdelegate", "memory_recursiveprot")
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A mounted cgroup file system: its folder, version and, for version 1, the mount options that name it."""
+
+    at: Path
+    version: int
+    options: str = ""
+
+
+@functools.cache
+def hierarchies() -> tuple[Hierarchy, ...]:
+    """The host's hierarchies below /sys/fs/cgroup: all of version 1, or the one of version 2. Empty when none."""
+    v1, v2 = [], []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        at, (kind, _, options) = Path(left.split()[4]), right.split()[:3]
+        if not at.is_relative_to("/sys/fs/cgroup"):
+            continue
+        if kind == "cgroup2" and at == Path("/sys/fs/cgroup"):
+            v2.append(Hierarchy(at, 2))
+        if kind == "cgroup":
+            names = [o for o in options.split(",") if o not in NOT_CONTROLLERS and not o.startswith("release_agent")]
+            v1.append(Hierarchy(at, 1, ",".join(names)))
+    return tuple(v2 or v1)
+
+
+def controllers() -> set[str]:
+    """The controllers that the host offers at its root."""
+    found: set[str] = set()
+    for one in hierarchies():
+        found.update(
+            one.options.split(",") if one.version == 1 else (one.at / "cgroup.controllers").read_text().split()
+        )
+    return found
+
+
+def version() -> int:
+    """1 or 2; 0 when no cgroup file system is mounted."""
+    return max((one.version for one in hierarchies()), default=0)
+
+
+def make(group: str) -> None:
+    """Make `trainlab/<group>` in every hierarchy, ready to take processes."""
+    for one in hierarchies():
+        target = one.at / NAME / group
+        if one.version == 2:
+            _make_v2(one.at, target, init=group != "outer")
+        else:
+            target.mkdir(parents=True, exist_ok=True)
+            if "cpuset" in one.options.split(","):
+                _inherit_cpuset(one.at, target)
+
+
+def _make_v2(root: Path, target: Path, *, init: bool) -> None:
+    """A version 2 group hands its controllers down only when told so, and then holds no processes itself.
+
+    A node's own processes are therefore in its child `init`, beside the kubelet's `kubepods`.
+    """
+    wanted = " ".join(f"+{name}" for name in (root / "cgroup.controllers").read_text().split() if name != "rdma")
+    target.mkdir(parents=True, exist_ok=True)
+    for parent in (root, root / NAME):
+        (parent / "cgroup.subtree_control").write_text(wanted)
+    if init:
+        (target / "init").mkdir(exist_ok=True)
+
+
+def _inherit_cpuset(root: Path, target: Path) -> None:
+    """A new cpuset of version 1 is empty and takes no process: fill it from its parent, top down."""
+    steps = [path for path in reversed([target, *target.parents]) if path.is_relative_to(root) and path != root]
+    for step in steps:
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            if not (step / name).read_text().strip():
+                (step / name).write_text((step.parent / name).read_text())
+
+
+def processes(group: str = "") -> set[int]:
+    """Host pids of everything in the cluster's cgroups, or in one group of them."""
+    found: set[int] = set()
+    for one in hierarchies():
+        for file in (one.at / NAME / group).rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):  # the group went away, or is a threaded one
+                found.update(map(int, file.read_text().split()))
+    return found
+
+
+def init_of(group: str, depth: int) -> int | None:
+    """Host pid of the process that is number 1 of a PID namespace `depth` levels down in this group, if it lives."""
+    for pid in sorted(processes(group)):
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            numbers = next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid"))
+            if len(numbers) == depth + 1 and numbers[-1] == "1":
+                return pid
+    return None
+
+
+def exists() -> bool:
+    """Whether any cgroup of the cluster is left."""
+    return any((one.at / NAME).exists() for one in hierarchies())
+
+
+def remove(seconds: float = 5.0) -> None:
+    """Remove the empty groups, deepest first; raises say.LabError when the kernel still keeps one."""
+    end = time.monotonic() + seconds
+    for one in hierarchies():
+        top = one.at / NAME
+        while top.exists():
+            folders = sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
+            with contextlib.suppress(OSError):
+                for path in [*folders, top]:
+                    path.rmdir()
+            if top.exists():
+                if time.monotonic() > end:
+                    raise say.LabError(f"{top}: cannot be removed, processes in it: {sorted(processes())}")
+                time.sleep(0.1)

@@ -1,0 +1,258 @@
+"""Up, down and status of the cluster; called by __main__.py. Nodes are processes in namespaces: outer.sh, node.sh."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import build
+import cgroups
+import golden
+import host
+import layout
+import modules
+import paths
+import rootfs
+import running
+import say
+
+import images
+
+NEEDED = ("kubernetes", "etcd", "coredns")
+READY_SECONDS = 240.0
+LOG_LINES = 15
+
+
+def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run kubectl on the host against the cluster; its cache stays in the cluster's folder."""
+    env = {**os.environ, "KUBECONFIG": str(paths.KUBECONFIG), "KUBECACHEDIR": str(paths.CLUSTER / "kubecache")}
+    command = [str(build.binary("kubernetes")), "kubectl", *argv]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def fingerprint(count: int) -> str:
+    """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count."""
+    lab = sorted(
+        path for path in paths.LAB.iterdir() if path.name in ("node.sh", "outer.sh", "layout.py", "containerd.toml")
+    )
+    text = [str(count), golden.folder().name, *(build.binary(name).name for name in NEEDED)]
+    own = [ref for name in NEEDED for ref in modules.COMPONENTS[name].images] + [images.PAUSE]
+    text += [f"{ref} {golden.refs().get(ref, {}).get('digest')}" for ref in own]
+    return hashlib.sha256("\n".join(text).encode() + b"".join(path.read_bytes() for path in lab)).hexdigest()[:16]
+
+
+def ready_nodes() -> dict[str, bool]:
+    """Node name -> whether it is Ready; empty when the API server does not answer."""
+    done = kubectl("get", "nodes", "-o", "json", "--request-timeout=3s")
+    if done.returncode:
+        return {}
+    found = {}
+    for node in json.loads(done.stdout)["items"]:
+        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
+        found[node["metadata"]["name"]] = conditions.get("Ready") == "True"
+    return found
+
+
+def healthy(count: int) -> bool:
+    """Whether exactly the wanted cluster runs: same versions, every node's process alive and Ready."""
+    wanted = [f"n{number}" for number in range(1, count + 1)]
+    if running.state().get("fingerprint") != fingerprint(count) or running.nodes() != wanted or not host.link_exists():
+        return False
+    return ready_nodes() == dict.fromkeys(wanted, True)
+
+
+@contextmanager
+def parts_lock() -> Iterator[None]:
+    """Let one command at a time make programs and images; another one waits for it."""
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with (paths.CACHE / "parts.lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say.info("another command makes programs or images: waiting for it")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def make_parts(force: bool = False) -> bool:
+    """Programs, root folder and images that `up` needs; made when missing. Returns whether anything was."""
+    with parts_lock():
+        built = build.build_all(NEEDED)
+        link_programs()
+        return images.ensure(force) or built
+
+
+def link_programs() -> None:
+    """kubectl and helm under their own names in BIN, for people and playbooks."""
+    for name, component in (("kubectl", "kubernetes"), ("helm", "helm"), ("helm4", "helm4")):
+        target, link = build.binary(component).name, paths.BIN / name
+        if (paths.BIN / target).exists() and not (link.is_symlink() and str(link.readlink()) == target):
+            part = link.with_name(f".{name}.part")
+            part.unlink(missing_ok=True)
+            part.symlink_to(target)
+            part.replace(link)
+
+
+def up(count: int) -> bool:
+    """Bring up a cluster of `count` nodes; returns False when it already runs like that."""
+    if not 1 <= count <= layout.MAX_NODES:
+        raise say.LabError(f"--nodes {count}: give 1 to {layout.MAX_NODES}")
+    with host.lock():
+        parts = make_parts()
+        if not parts and healthy(count):
+            return False
+        begin = time.monotonic()
+        with say.step("clear what an earlier cluster left"):
+            host.clear()
+        if conflicts := host.subnet_conflicts():
+            raise say.LabError("\n".join(conflicts))
+        with say.step(f"prepare {count} node folders"):
+            _prepare(count)
+        with say.step(f"start {count} nodes and their control plane"):
+            _start(count)
+            _wait(count, "kubeadm init", lambda: (running.SHARE / "admin.conf").exists())
+            _publish(count)
+        for number in range(1, count + 1):
+            with say.step(f"node n{number} Ready"):
+                _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
+        say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
+        with say.step("CoreDNS answers"):
+            _wait(count, "CoreDNS", _dns_available)
+        return True
+
+
+def _prepare(count: int) -> None:
+    for folder in ("run", "log", "share"):
+        (paths.CLUSTER / folder).mkdir(parents=True)
+    running.SHARE.chmod(0o700)  # holds the administrator's kubeconfig
+    rwx = running.SHARE / "rwx"
+    rwx.mkdir()
+    rwx.chmod(0o777)
+    token = f"{secrets.token_hex(3)}.{secrets.token_hex(8)}"
+    for number in range(1, count + 1):
+        layout.prepare(number, count, token)
+
+
+def _start(count: int) -> None:
+    if not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
+        subprocess.run(["modprobe", "br_netfilter"], check=False)
+    for group in ("outer", *(f"n{number}" for number in range(1, count + 1))):
+        cgroups.make(group)
+    env = {
+        "PATH": rootfs.PATH,
+        "LAB_CGROUPS": " ".join(str(one.at) for one in cgroups.hierarchies()),
+        "LAB_CGROUP_VERSION": str(cgroups.version()),
+        "LAB_NODES": str(count),
+        "LAB_NET": layout.NET,
+        "LAB_PODS": layout.PODS,
+        "LAB_SERVICES": layout.SERVICES,
+        "LAB_ROOTFS": str(rootfs.base()),
+        "LAB_BIN": str(paths.BIN),
+    }
+    with (paths.CLUSTER / "log" / "outer.log").open("wb") as log:
+        subprocess.Popen(
+            ["bash", str(paths.LAB / "outer.sh"), "launch", str(paths.CLUSTER), str(count)],
+            env=env,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    end = time.monotonic() + READY_SECONDS / 10
+    while not (paths.CLUSTER / "run" / "switch").exists():
+        if time.monotonic() > end:
+            raise say.LabError(
+                f"the switch between the nodes did not start:\n{_tail(paths.CLUSTER / 'log' / 'outer.log')}"
+            )
+        time.sleep(0.05)
+    outer = cgroups.init_of("outer", running.OUTER_DEPTH)
+    if outer is None:
+        raise say.LabError(f"the outer namespace ended at once:\n{_tail(paths.CLUSTER / 'log' / 'outer.log')}")
+    host.connect(outer)
+
+
+def _publish(count: int) -> None:
+    """Write the administrator's kubeconfig and the state file."""
+    part = paths.KUBECONFIG.with_suffix(".part")
+    shutil.copyfile(running.SHARE / "admin.conf", part)
+    part.chmod(0o600)
+    part.replace(paths.KUBECONFIG)
+    names = [f"n{number}" for number in range(1, count + 1)]
+    state = {
+        "nodes": names,
+        "fingerprint": fingerprint(count),
+        "addresses": {name: layout.address(number) for number, name in enumerate(names, 1)},
+        "kubernetes": modules.version("kubernetes"),
+    }
+    part = running.STATE.with_suffix(".part")
+    part.write_text(json.dumps(state, indent=1))
+    part.replace(running.STATE)
+
+
+def _dns_available() -> bool:
+    done = kubectl("-n", "kube-system", "get", "deployment", "coredns", "-o", "jsonpath={.status.availableReplicas}")
+    return done.returncode == 0 and done.stdout not in ("", "0")
+
+
+def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
+    """Wait for a state; raises say.LabError with the node's log at once when a node gave up or died, or in the end."""
+    end = time.monotonic() + READY_SECONDS
+    while not reached():
+        for number in range(1, count + 1):
+            log = paths.CLUSTER / "log" / f"n{number}.log"
+            if (running.SHARE / f"n{number}.failed").exists():
+                raise say.LabError(f"node n{number} failed while waiting for {what}; {log} ends with:\n{_tail(log)}")
+        if cgroups.init_of("outer", running.OUTER_DEPTH) is None:
+            raise say.LabError(f"the nodes ended while waiting for {what}; logs are in {paths.CLUSTER / 'log'}")
+        if time.monotonic() > end:
+            logs = paths.CLUSTER / "nodes" / "n1" / "root" / "var/log"
+            raise say.LabError(f"{what}: not reached in {READY_SECONDS:.0f} s; see {paths.CLUSTER / 'log'} and {logs}")
+        time.sleep(0.3)
+
+
+def _tail(log: Path) -> str:
+    with suppress(FileNotFoundError):
+        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+    return "  (no log)"
+
+
+def down(cache: bool) -> bool:
+    """Remove the cluster, with `cache` also everything that was built for it; returns whether anything was there."""
+    with host.lock():
+        with say.step("take the cluster down"):
+            changed = host.clear()
+        if cache and paths.CACHE.exists():
+            with say.step(f"remove {paths.CACHE}"):
+                subprocess.run(["rm", "-rf", "--one-file-system", str(paths.CACHE)], check=True)
+            changed = True
+        if cache:
+            paths.LOCK.unlink()
+    return changed
+
+
+def status() -> dict[str, Any]:
+    """What runs: nodes and whether each is Ready, kubeconfig, addresses, images."""
+    state = running.state()
+    alive = running.nodes()
+    ready = ready_nodes() if alive else {}
+    return {
+        "running": bool(alive),
+        "nodes": {name: ready.get(name, False) and name in alive for name in state.get("nodes", [])},
+        "addresses": state.get("addresses", {}),
+        "api": f"https://{layout.address(1)}:6443" if alive else None,
+        "kubeconfig": str(paths.KUBECONFIG) if alive else None,
+        "kubernetes": state.get("kubernetes"),
+        "shared": str(running.SHARE / "rwx") if alive else None,
+        "images": {ref: one["digest"] for ref, one in golden.refs().items()},
+    }

@@ -1,0 +1,181 @@
+"""Images: the small ones of the components, buildah for the others, and bringing both to the nodes.
+
+Called by `lab images`, `lab load`, `lab up` and by images/trainer/build.py (`buildah`, `import_oci`, `has_image`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+import build
+import golden
+import modules
+import oci
+import paths
+import rootfs
+import running
+import say
+
+LAYOUTS = paths.CACHE / "images"
+PAUSE = "localhost/trainlab-pause:1"
+RESOLVES = "localhost/trainlab-resolves:1"
+# these need root: port 53, data folders of the node, certificates; their manifests say what they may do
+ROOTS = ("coredns", "etcd", "kubernetes", "local-path-provisioner")
+
+
+def _busybox_links(busybox: Path) -> dict[str, str]:
+    """One link per applet. ash runs an applet of its own before a program of that name in /bin: use other names."""
+    listed = subprocess.run([str(busybox), "--list"], capture_output=True, text=True, check=True).stdout.split()
+    return {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
+
+
+def _resolves() -> Path:
+    """The binary of cluster/images/resolves, built when its source changed (seconds)."""
+    source = paths.COMPONENT_MODULES / "images" / "resolves"
+    key = hashlib.sha256(b"".join((source / name).read_bytes() for name in ("go.mod", "main.go"))).hexdigest()[:12]
+    target = paths.BIN / f"resolves-{key}"
+    if not target.exists():
+        paths.BIN.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        argv = [build.go(), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(part), "."]
+        done = subprocess.run(argv, cwd=source, env=build.environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise say.LabError(f"building {source}: {done.stderr.strip()}")
+        part.replace(target)
+    return target
+
+
+def recipes() -> dict[tuple[str, ...], oci.Recipe]:
+    """Every small image: its references and what it is made of."""
+    busybox = rootfs.base() / "usr/bin/busybox"
+    shell = _busybox_links(busybox)
+    sleep = ("/bin/busybox", "sleep", "infinity")
+    found: dict[tuple[str, ...], oci.Recipe] = {
+        (PAUSE,): oci.Recipe({"bin/busybox": busybox}, entrypoint=sleep, user="65535:65535"),
+        (RESOLVES,): oci.Recipe({"bin/busybox": busybox, "bin/resolves": _resolves()}, shell),
+    }
+    for name, one in modules.COMPONENTS.items():
+        file = build.binary(name)
+        if not one.images or not file.exists():
+            continue
+        at = f"usr/local/bin/{name}"
+        links = {(one.link or "").lstrip("/"): f"/{at}"} if one.link and one.link.lstrip("/") != at else {}
+        if name == "kubernetes":
+            links = {f"usr/local/bin/kube-{part}": name for part in ("apiserver", "controller-manager", "scheduler")}
+        user = "0:0" if name in ROOTS else "65532:65532"
+        start = () if name == "kubernetes" else (one.link or f"/{at}",)
+        found[tuple(one.images)] = oci.Recipe({at: file}, links, entrypoint=start, user=user)
+    return found
+
+
+def ensure(force: bool = False) -> bool:
+    """Make and import every small image that is missing or made from other input; returns whether any was."""
+    known = {} if force else golden.refs()
+    wanted = {
+        refs: recipe
+        for refs, recipe in recipes().items()
+        if any(known.get(ref, {}).get("recipe") != recipe.key() for ref in refs)
+    }
+    if not wanted:
+        return False
+    shutil.rmtree(LAYOUTS, ignore_errors=True)
+    sources = []
+    with say.step(f"write {len(wanted)} images"):
+        for refs, recipe in wanted.items():
+            layout = LAYOUTS / hashlib.sha256(refs[0].encode()).hexdigest()[:12]
+            oci.write(recipe, layout)
+            sources.append(golden.Source(layout, oci.manifest_of(layout), refs, recipe.key()))
+    golden.add(sources)
+    for source in sources:
+        _to_nodes(source)
+    shutil.rmtree(LAYOUTS)  # containerd has its own links to the blobs
+    return True
+
+
+def has_image(ref: str) -> str | None:
+    """The digest of `ref` in the golden root, None when it is not there."""
+    return golden.refs().get(ref, {}).get("digest")
+
+
+def import_oci(layout: Path, ref: str) -> bool:
+    """Bring the image of an OCI layout folder under the name `ref` to the golden root and to every running node.
+
+    Only layers that a store lacks are unpacked there; blobs are hard links. Returns whether anything changed.
+    """
+    manifest = oci.manifest_of(layout, ref)
+    source = golden.Source(layout, manifest, (ref,))
+    changed = has_image(ref) != manifest["digest"]
+    if changed:
+        golden.add([source])
+    return _to_nodes(source) or changed
+
+
+def _to_nodes(source: golden.Source) -> bool:
+    """Bring an image to every running node; blobs come from the golden root. Returns whether any lacked it."""
+    blobs = golden.folder() / "root" / golden.BLOBS
+
+    def one(node: str) -> bool:
+        mark = running.loaded(node)
+        if all(mark.get(ref) == source.manifest["digest"] for ref in source.refs):
+            return False
+        store = running.root(node) / "var/lib/containerd"
+
+        def ctr(*argv: str, stdin: IO[bytes] | None = None) -> str:
+            return running.ctr(node, *argv, stdin=stdin)
+
+        golden.announce(ctr, source, store, blobs, running.SHARE)
+        running.note_loaded(node, {**mark, **{ref: str(source.manifest["digest"]) for ref in source.refs}})
+        return True
+
+    nodes = running.nodes()
+    if not nodes:
+        return False
+    with say.step(f"{source.refs[0]} to {len(nodes)} nodes"), ThreadPoolExecutor() as pool:
+        return any(list(pool.map(one, nodes)))
+
+
+def load(archive: Path) -> bool:
+    """Import an OCI archive (tar) or layout folder; its references are the names that its index carries."""
+    if archive.is_dir():
+        return _load_layout(archive)
+    if not archive.is_file():
+        raise say.LabError(f"{archive}: no such file or folder; give an OCI archive or an OCI layout folder")
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="load-", dir=paths.CACHE) as folder:
+        with say.step(f"read {archive}"):
+            try:
+                oci.extract(archive, Path(folder))
+            except tarfile.TarError as error:
+                raise say.LabError(f"{archive}: not a tar archive ({error})") from error
+        return _load_layout(Path(folder))
+
+
+def _load_layout(layout: Path) -> bool:
+    changed = False
+    for ref, manifest in oci.named(layout).items():
+        oci.verify(layout, manifest)
+        changed = import_oci(layout, ref) or changed
+    return changed
+
+
+def buildah(
+    *argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | None = None, cwd: str = "/", quiet: bool = False
+) -> str:
+    """Run buildah in the Debian root folder; its store is CACHE/containers, its mounts vanish with the command.
+
+    `mounts` and TRAINLAB_HOME are visible at their own paths. Returns standard output when `quiet`.
+    """
+    store, scratch = paths.CACHE / "containers", paths.CACHE / "tmp"
+    for path in (store, scratch):
+        path.mkdir(parents=True, exist_ok=True)
+    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(scratch), **(env or {})}
+    command = ["buildah", "--root", str(store), "--runroot", "/run/containers", *argv]
+    return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)

@@ -1,0 +1,220 @@
+"""What a machine must have to host the cluster: tried, not guessed; every missing thing in one go, with its remedy.
+
+Called by `lab check`, which callers ask before anything else: exit 3 makes them run without Kubernetes and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import paths
+
+MEMORY_GIB = 12.0
+DISK_GIB = 40.0
+GO = (1, 24)  # Kubernetes 1.34 names it; from 1.21 on, Go fetches a newer toolchain by itself unless told not to
+CANNOT_HOST = 3
+# command -> Debian package
+TOOLS = {
+    "mmdebstrap": "mmdebstrap",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "setsid": "util-linux",
+    "mount": "mount",
+    "openssl": "openssl",
+    "bash": "bash",
+    "cp": "coreutils",
+}
+TRY_SECONDS = 20
+RIGHTS = "run as root on the machine itself; in a container, start that with --privileged and --cgroupns=host"
+
+Check = Callable[[], list[str]]
+
+
+def cannot_start() -> str:
+    """Why no command at all can work here; empty when one can."""
+    if platform.system() != "Linux":
+        return f"the cluster needs Linux, and this is {platform.system()}: use a Linux machine or virtual machine"
+    if os.geteuid() != 0:
+        return f"the cluster needs root, and this is uid {os.geteuid()}: use sudo, or log in as root"
+    return ""
+
+
+def _try(what: str, script: str) -> list[str]:
+    """Run a script in fresh namespaces, as a node would; a problem with the last line of its output when it fails."""
+    flags = [
+        "--fork",
+        "--kill-child",
+        "--pid",
+        "--mount",
+        "--net",
+        "--uts",
+        "--ipc",
+        "--cgroup",
+        "--propagation",
+        "private",
+    ]
+    try:
+        done = subprocess.run(
+            ["unshare", *flags, "bash", "-euc", script],
+            capture_output=True,
+            text=True,
+            timeout=TRY_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"{what}: {error}; {RIGHTS}"]
+    if done.returncode == 0:
+        return []
+    last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+    return [f"{what}: {last[0]}; {RIGHTS}"]
+
+
+def _tools() -> list[str]:
+    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    found = [f"missing tools: apt-get install {' '.join(missing)}"] if missing else []
+    probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+    if probe.returncode:
+        found.append("Python cannot make virtual environments: apt-get install python3-venv")
+    return found
+
+
+def _go() -> list[str]:
+    remedy = f"install Go {GO[0]}.{GO[1]} or newer and put it on PATH (or in /usr/local/go)"
+    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin:/usr/lib/go/bin")
+    if go is None:
+        return [f"Go is missing: {remedy}"]
+    version = subprocess.run(
+        [go, "env", "GOVERSION"], capture_output=True, text=True, cwd="/", check=False
+    ).stdout.strip()
+    number = re.match(r"go(\d+)\.(\d+)", version)
+    if number is None or (int(number[1]), int(number[2])) < GO:
+        return [f"{go} is {version or 'broken'}: {remedy}"]
+    return []
+
+
+def _namespaces() -> list[str]:
+    """Namespaces, overlay file systems and virtual networks, each tried."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return []  # _tools says so
+    problems = _try("namespaces cannot be made", "mount -t proc proc /proc && hostname trainlab-check")
+    if problems:
+        return problems
+    paths.HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="check-", dir=paths.HOME) as folder:
+        problems += _try(
+            f"overlay file systems cannot be mounted below {paths.HOME}",
+            f"cd '{folder}' && mkdir l u w m && mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none m && umount m",
+        )
+    problems += _try(
+        "bridges and veth links cannot be made",
+        "ip link add br0 type bridge && ip link add v0 type veth peer name v1 && ip link set v0 master br0 up",
+    )
+    nft = _nft()
+    if nft:
+        script = (
+            f"{nft} -f - <<< 'table ip t {{ chain c {{ type nat hook postrouting priority srcnat; masquerade; }}; }}'"
+        )
+        problems += _try("nftables rules cannot be set (kernel modules nf_tables, nft_masq, nf_nat)", script)
+    return problems
+
+
+def _nft() -> str:
+    """The nft command: the root folder's when it is made already, else the host's, else none (not tried then)."""
+    for root in sorted(paths.CACHE.glob("rootfs-*")):
+        if (root / "usr/sbin/nft").exists():
+            return f"chroot '{root}' nft"
+    return shutil.which("nft") or ""
+
+
+def _cgroups() -> list[str]:
+    import cgroups
+
+    needed = {0: (), 1: cgroups.V1_NEEDED, 2: cgroups.V2_NEEDED}[cgroups.version()]
+    if not needed:
+        return [f"no cgroup file system at /sys/fs/cgroup; {RIGHTS}"]
+    if missing := sorted(set(needed) - cgroups.controllers()):
+        return [f"cgroup controllers missing in /sys/fs/cgroup: {', '.join(missing)}; {RIGHTS}"]
+    for one in cgroups.hierarchies():
+        probe = one.at / f"trainlab-check-{os.getpid()}"
+        try:
+            probe.mkdir()
+            probe.rmdir()
+        except OSError as error:
+            return [f"{one.at} is not writable ({error.strerror}); {RIGHTS}"]
+    return []
+
+
+def _subnets() -> list[str]:
+    if shutil.which("ip") is None:
+        return []
+    import host
+
+    return host.subnet_conflicts()
+
+
+def _resources() -> list[str]:
+    problems = []
+    import cgroups
+
+    memory = _meminfo("MemAvailable")
+    if memory < MEMORY_GIB and not cgroups.exists():
+        problems.append(
+            f"memory available: {memory:.1f} GiB, needed {MEMORY_GIB:.0f} GiB: end other programs or add memory"
+        )
+    existing = next(path for path in [paths.HOME, *paths.HOME.parents] if path.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    if free < DISK_GIB and paths.HOME.exists():
+        free += _used(paths.HOME)
+    if free < DISK_GIB:
+        problems.append(
+            f"disk at {existing}: {free:.1f} GiB (what is free and what the cache holds), needed {DISK_GIB:.0f} GiB: "
+            "free some, or set TRAINLAB_HOME to a folder on a larger disk"
+        )
+    return problems
+
+
+def _used(folder: Path) -> float:
+    """GiB that a folder takes; hard links count once."""
+    done = subprocess.run(["du", "-sx", "--block-size=1M", str(folder)], capture_output=True, text=True, check=False)
+    return int(done.stdout.split()[0]) / 1024 if done.stdout else 0.0
+
+
+def _meminfo(key: str) -> float:
+    """A line of /proc/meminfo in GiB."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) / 2**20
+    return 0.0
+
+
+def problems(nodes: int) -> list[str]:
+    """Everything that keeps this machine from hosting a cluster of `nodes` nodes, each with its remedy."""
+    if blocked := cannot_start():
+        return [blocked]
+    found = [] if 1 <= nodes <= 4 else [f"--nodes {nodes}: give 1 to 4"]
+    checks: list[Check] = [_tools, _go, _cgroups, _namespaces, _subnets, _resources]
+    for check in checks:
+        found += check()
+    return found
+
+
+def report(nodes: int) -> int:
+    """Print the result and return the exit code, 0 or 3."""
+    found = problems(nodes)
+    if found:
+        sys.stdout.write(f"this machine cannot host the cluster: {len(found)} thing(s) missing\n")
+        sys.stdout.writelines(f"  - {problem}\n" for problem in found)
+    else:
+        sys.stdout.write(f"this machine can host the cluster with {nodes} node(s)\n")
+    sys.stdout.write("changed=false\n")
+    return CANNOT_HOST if found else 0

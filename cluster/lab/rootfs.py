@@ -1,0 +1,146 @@
+"""Debian root folders made by mmdebstrap, and running commands in them.
+
+One folder (`base()`) holds containerd, runc, buildah and the network tools: nothing is installed on the host.
+Called by images.py, golden.py, cluster.py and by images/trainer for the base of the trainer image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import paths
+import say
+
+RELEASE = "bookworm"
+# what a node, the image builder and the importer need; containerd 1.6 and buildah 1.28 in this release
+PACKAGES = (
+    "buildah",
+    "busybox-static",
+    "ca-certificates",
+    "conntrack",
+    "containerd",
+    "containernetworking-plugins",
+    "ethtool",
+    "iproute2",
+    "iptables",
+    "kmod",
+    "nftables",
+    "openssl",
+    "procps",
+    "runc",
+    "socat",
+)
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _mirrors() -> list[str]:
+    """The host's own apt source files for this release; none on another distribution: mmdebstrap's default then."""
+    folder = Path("/etc/apt/sources.list.d")
+    files = [Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]
+    return [str(file) for file in files if file.is_file() and _serves_release(file)]
+
+
+def _serves_release(file: Path) -> bool:
+    words = {
+        word
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
+        if not line.lstrip().startswith("#")
+        for word in line.split()
+    }
+    return RELEASE in words and "main" in words
+
+
+def identity(packages: Sequence[str]) -> str:
+    """Short hash that names a root folder: release and packages."""
+    return hashlib.sha256(" ".join([RELEASE, *sorted(packages)]).encode()).hexdigest()[:12]
+
+
+def folder(name: str, packages: Sequence[str]) -> Path:
+    """Where the root folder of these packages is or would be."""
+    return paths.CACHE / f"{name}-{identity(packages)}"
+
+
+def debian(name: str, packages: Sequence[str]) -> Path:
+    """The root folder `name` with these Debian packages, made when it is not there (about 80 s).
+
+    Raises say.LabError with mmdebstrap's last lines.
+    """
+    target = folder(name, packages)
+    if (target / "usr").is_dir():
+        return target
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    for left in paths.CACHE.glob(f"{name}-*.part"):
+        shutil.rmtree(left)
+    part = target.with_name(target.name + ".part")
+    log = paths.CACHE / f"{name}.log"
+    command = [
+        *("mmdebstrap", "--mode=root", "--variant=apt", "--include=" + ",".join(packages)),
+        *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("doc", "man", "locale")),
+        *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *_mirrors()),
+    ]
+    with say.step(f"Debian {RELEASE} root folder with {len(packages)} packages"), log.open("wb") as out:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
+        if done.returncode:
+            last = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+            raise say.LabError(f"mmdebstrap failed (exit {done.returncode}, whole log: {log}):\n{last}")
+        part.replace(target)
+    return target
+
+
+def base() -> Path:
+    """The root folder of nodes, containerd and buildah."""
+    return debian("rootfs", PACKAGES)
+
+
+def command(
+    root: Path,
+    argv: Sequence[str],
+    *,
+    mounts: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: str = "/",
+) -> list[str]:
+    """The argument list that runs `argv` in `root`; TRAINLAB_HOME and `mounts` are visible at their own paths.
+
+    The namespaces die with the calling process (setpriv): a kill -9 leaves neither processes nor mounts.
+    """
+    given = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "unshare", "--fork", "--kill-child", "--pid", "--mount"),
+        *("--propagation", "private", "bash", str(paths.LAB / "inside.sh"), str(root), cwd),
+        *(str(path) for path in (paths.HOME, *mounts)),
+        *("--", "env", "-i", *(f"{key}={value}" for key, value in given.items()), *argv),
+    ]
+
+
+def run(
+    root: Path,
+    argv: Sequence[str],
+    *,
+    mounts: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: str = "/",
+    quiet: bool = True,
+    stdin: IO[bytes] | None = None,
+) -> str:
+    """Run `argv` in `root` and return its standard output; `quiet=False` lets the output through instead.
+
+    Raises say.LabError with the command's last lines when it fails.
+    """
+    done = subprocess.run(
+        command(root, argv, mounts=mounts, env=env, cwd=cwd),
+        stdin=stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.PIPE if quiet else None,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join(((done.stdout or "") + (done.stderr or "")).splitlines()[-12:])
+        raise say.LabError(f"{' '.join(argv[:4])} failed (exit {done.returncode}):\n{last}")
+    return done.stdout or ""
