@@ -1,0 +1,53 @@
+"""Fact recall: which of the facts that a right answer must contain does a text contain? Pure text, no model.
+
+Used by evaluate (share per item) and report (marking). It sees neither negation nor wrong additions: the answer loss and
+the texts themselves are reported beside it. Data sets say how they write facts (data/*/README.md).
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+Fact = Sequence[str]
+_SAME = str.maketrans(
+    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2044": "/"} | dict.fromkeys("*`\u00b0")
+)
+_DASHES = re.compile("[\u2010-\u2015\u2212]")
+
+
+def normalise(text: str) -> str:
+    """Return `text` in lower case with plain quotes, dashes and single spaces, without emphasis and degree signs."""
+    plain = _DASHES.sub("-", unicodedata.normalize("NFKC", text).translate(_SAME))
+    return " ".join(plain.lower().split())
+
+
+def spans(text: str, fact: Fact) -> list[tuple[int, int]]:
+    """Return (start, end) of every place in `text`, which must be normalised, where a spelling of `fact` stands."""
+    return sorted({match.span() for spelling in fact for match in _pattern(spelling).finditer(text)})
+
+
+def found(text: str, facts: Sequence[Fact]) -> list[bool]:
+    """Return for each fact whether one of its spellings occurs in `text` (any text; normalised here)."""
+    plain = normalise(text)
+    return [any(_pattern(spelling).search(plain) for spelling in fact) for fact in facts]
+
+
+def recall(text: str, facts: Sequence[Fact]) -> float | None:
+    """Return the share (0 to 1) of `facts` found in `text`; None where there are no facts to find."""
+    hits = found(text, facts)
+    return sum(hits) / len(hits) if hits else None
+
+
+@lru_cache(maxsize=8192)
+def _pattern(spelling: str) -> re.Pattern[str]:
+    """Return the pattern of one spelling: it starts at the start of a word or number.
+
+    Its end may lie inside a word ("62 mi" stands for "62 miles") and before or inside decimals ("1.6" for "1.609", "235"
+    for "235.2"), but not inside the whole part of a number: "30" is not "300", "1" is not "1,000".
+    """
+    plain = normalise(spelling)
+    before = r"(?<![^\W_])(?<!\d[.,])" if plain[:1].isdigit() else r"(?<![^\W_])" if plain[:1].isalnum() else ""
+    whole = re.search(r"(?<![.,\d])\d+$", plain)
+    after = r"(?!\d|,\d)" if whole else ""
+    return re.compile(before + re.escape(plain) + after)

@@ -1,0 +1,111 @@
+"""The gate: may the tuned model be served? A pure function of two evaluations and the phase; writes no file.
+
+Called on rank 0 after training and by `trainlab gate`; its result is gate.json, which promote, verify-run and the report read.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trainlab.compare import SAME, compare
+from trainlab.config import Phase
+from trainlab.errors import UserError
+
+Scores = Mapping[str, Any]
+UNITS = {"answer_loss": "nats per token", "fact_recall": "of the facts"}
+
+
+def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
+    """Return the content of gate.json for two results of `evaluate.score` over the same rows.
+
+    Promoted only if the lower end of the gain's interval is above `gate.min_gain` and fact recall did not drop by more
+    than `gate.max_fact_recall_drop`. `reasons` holds one sentence with numbers per condition, whichever way it went.
+    Raises UserError if the two evaluations do not cover the same rows.
+    """
+    pairs = _pairs(before, after)
+    loss = _compared(pairs, "loss", phase)
+    recall = _compared(pairs, "recall", phase)
+    rule = phase.gate
+    gain = loss if rule.metric == "answer_loss" else recall
+    enough, reason = _gain_condition(gain, phase)
+    kept, recall_reason = _recall_condition(recall, phase)
+    return {
+        "promoted": enough and kept,
+        "verdict": gain["verdict"] if gain else SAME,
+        "metric": rule.metric,
+        "gain": gain,
+        "answer_loss": loss,
+        "fact_recall": recall,
+        "reasons": [reason, recall_reason],
+        "thresholds": {
+            "min_gain": rule.min_gain,
+            "max_fact_recall_drop": rule.max_fact_recall_drop,
+            "confidence": phase.evaluate.confidence,
+            "bootstrap_samples": phase.evaluate.bootstrap_samples,
+        },
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _pairs(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
+    """Return the items of both evaluations paired by id, in the order of the first."""
+    first, second = _by_id(before["items"], "before"), _by_id(after["items"], "after")
+    if first.keys() != second.keys():
+        odd = sorted(first.keys() ^ second.keys())
+        raise UserError(
+            f"eval_before.json and eval_after.json do not hold the same rows ({len(odd)} differ, first {odd[0]}); "
+            "score both again with `trainlab eval`"
+        )
+    return [(item, second[key]) for key, item in first.items()]
+
+
+def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:
+    found = {str(item["id"]): item for item in items}
+    if len(found) != len(items):
+        raise UserError(f"eval_{name}.json: two rows have the same id; give every held-out row its own")
+    return found
+
+
+def _compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> dict[str, Any] | None:
+    """Compare one score of all rows that have it on both sides; None if none has, or a value is not finite."""
+    both = [(a[key], b[key]) for a, b in pairs if a.get(key) is not None and b.get(key) is not None]
+    if not both or not all(math.isfinite(value) for pair in both for value in pair):
+        return None
+    settings = phase.evaluate
+    return compare(
+        [a for a, _ in both],
+        [b for _, b in both],
+        higher_is_better=key == "recall",
+        samples=settings.bootstrap_samples,
+        confidence=settings.confidence,
+        seed=phase.seed,
+    )
+
+
+def _gain_condition(gain: Mapping[str, Any] | None, phase: Phase) -> tuple[bool, str]:
+    metric, needed = phase.gate.metric, phase.gate.min_gain
+    name = metric.replace("_", " ")
+    if gain is None:
+        return False, f"The {name} could not be compared: it was not measured, or a value is not a finite number."
+    enough = gain["low"] > needed
+    return enough, (
+        f"{name.capitalize()} went from {gain['before']:.3f} to {gain['after']:.3f} {UNITS[metric]} over "
+        f"{gain['pairs']} held-out questions: a gain of {gain['mean']:+.3f} with the "
+        f"{phase.evaluate.confidence:.0%} interval {gain['low']:+.3f} to {gain['high']:+.3f}; its lower end is "
+        f"{'above' if enough else 'not above'} the required {needed:g}."
+    )
+
+
+def _recall_condition(recall: Mapping[str, Any] | None, phase: Phase) -> tuple[bool, str]:
+    if recall is None:
+        return True, "Fact recall was not measured (no held-out row with facts was answered), so it decides nothing."
+    bound = phase.gate.max_fact_recall_drop
+    drop = round(-recall["mean"], 9)  # 0.55 - 0.50 is a little more than 0.05 in floating point
+    kept = drop <= bound
+    moved = "did not measurably move" if recall["verdict"] == SAME else f"got {recall['verdict']}"
+    return kept, (
+        f"Fact recall {moved}: {recall['before']:.1%} before, {recall['after']:.1%} after, over {recall['pairs']} "
+        f"answered questions (interval of the change {recall['low']:+.1%} to {recall['high']:+.1%}); a drop of "
+        f"{max(drop, 0.0):.1%} is {'within' if kept else 'more than'} the allowed {bound:.1%}."
+    )
