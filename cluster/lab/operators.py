@@ -78,8 +78,9 @@ def install(names: Iterable[str] | None = None) -> bool:
 
 def prepare(names: Iterable[str] | None = None) -> None:
     """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
+    parts = [(one, part) for one in _chosen(names) for part in ("", AFTER)]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(render, _chosen(names)))
+        list(pool.map(lambda job: render(*job), parts))
 
 
 def _chosen(names: Iterable[str] | None) -> list[Operator]:
