@@ -233,6 +233,9 @@ class Site(SiteBlock):
     hf_token_secret: str = Field("", description="Secret with key `token` for gated models; empty for none.")
     serving: bool = Field(True, description="Make the InferenceService when the gate promotes.")
     keep_volumes: bool = Field(True, description="helm uninstall leaves both volumes.")
+    preflight: bool = Field(
+        True, description="Helm first looks at nodes (GPUs) and StorageClasses; false where you may not list these."
+    )
 
     @field_validator("gpu_resource")
     @classmethod

@@ -1,0 +1,82 @@
+{{/*
+What depends on the cluster at hand. `helm template` has none: lookup returns nothing and the API list holds versions without
+kinds, so `v1/Pod` in it tells a real cluster.
+*/}}
+
+{{- define "trainjob.api" -}}
+{{- $served := .Capabilities.APIVersions -}}
+{{- $real := $served.Has "v1/Pod" -}}
+{{- $v1 := $served.Has "kubeflow.org/v1/PyTorchJob" -}}
+{{- $v2 := $served.Has "trainer.kubeflow.org/v1alpha1/TrainJob" -}}
+{{- $asked := .Values.site.trainingApi -}}
+{{- if and $real (eq $asked "auto") (not $v1) (not $v2) -}}
+{{- fail "site.trainingApi: auto, but the cluster serves neither kubeflow.org/v1 PyTorchJob nor trainer.kubeflow.org/v1alpha1 TrainJob; install one of the two operators (OpenShift AI: set trainingoperator or trainer to Managed)" -}}
+{{- else if and $real (eq $asked "pytorchjob") (not $v1) -}}
+{{- fail "site.trainingApi: pytorchjob, but the cluster serves no kubeflow.org/v1 PyTorchJob; install the training operator or set auto" -}}
+{{- else if and $real (eq $asked "trainjob") (not $v2) -}}
+{{- fail "site.trainingApi: trainjob, but the cluster serves no trainer.kubeflow.org/v1alpha1 TrainJob; install Trainer v2 or set auto" -}}
+{{- end -}}
+{{- if eq $asked "auto" -}}{{ and $v2 (not $v1) | ternary "trainjob" "pytorchjob" }}{{- else -}}{{ $asked }}{{- end -}}
+{{- end -}}
+
+{{- define "trainjob.checkCluster" -}}
+{{- $ctx := include "trainjob.context" . | fromJson -}}
+{{- if and $ctx.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
+{{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
+{{- end -}}
+{{- range list "models" "runs" -}}
+{{- $volume := index $ctx.site.storage . -}}
+{{- $live := lookup "v1" "PersistentVolumeClaim" $ctx.namespace (index $ctx .) -}}
+{{- if and $live (not (has $volume.accessMode $live.spec.accessModes)) -}}
+{{- fail (printf "site.storage.%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" . $volume.accessMode (index $ctx .) (join ", " $live.spec.accessModes)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $ctx.site.preflight -}}
+{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" $ctx -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The name is the remedy: lookup cannot be caught, and Helm prints this name before `nodes is forbidden`. */}}
+{{- define "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" -}}
+{{- $ctx := . -}}
+{{- range list "models" "runs" -}}
+{{- $volume := index $ctx.site.storage . -}}
+{{- $classes := $volume.storageClass | ternary (lookup "storage.k8s.io/v1" "StorageClass" "" "") dict -}}
+{{- if $classes.items -}}
+{{- $names := list -}}
+{{- range $classes.items -}}{{- $names = append $names .metadata.name -}}{{- end -}}
+{{- if not (has $volume.storageClass $names) -}}
+{{- fail (printf "site.storage.%s.storageClass: %s does not exist in the cluster; take one of %s" . $volume.storageClass (sortAlpha $names | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $asked := dict "phase.resources.gpus_per_node" $ctx.phase.resources.gpus_per_node "phase.serve.gpus" $ctx.phase.serve.gpus -}}
+{{- $nodes := gt (int $asked) 0 | ternary (lookup "v1" "Node" "" "") dict -}}
+{{- if $nodes.items -}}
+{{- $most := 0 -}}
+{{- range $nodes.items -}}
+{{- $most = max $most (index .status.allocatable $ctx.site.gpuResource | default "0" | int) -}}
+{{- end -}}
+{{- if lt $most (int $asked) -}}
+{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or add the overlay values/local/%s.yaml that needs no GPU" $key (int $asked) (int $most) $ctx.site.gpuResource $ctx.phase.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+A job object that exists already, as it is; nothing if there is none. Trap: pod templates of Jobs, PyTorchJobs and TrainJobs
+cannot be changed, so an upgrade that only changes `site:` (another image, say) would fail or train again if these were
+rendered anew. To repeat a run delete its job, then upgrade. `suspend` stays out: it is Kueue's.
+*/}}
+{{- define "trainjob.existing" -}}
+{{- $live := lookup .apiVersion .kind .namespace .name -}}
+{{- if $live -}}
+{{- $spec := omit $live.spec "suspend" -}}
+{{- if $spec.runPolicy -}}
+{{- $_ := set $spec "runPolicy" (omit $spec.runPolicy "suspend") -}}
+{{- end -}}
+{{- $metadata := dict "name" .name "labels" $live.metadata.labels -}}
+{{- dict "apiVersion" .apiVersion "kind" .kind "metadata" $metadata "spec" $spec | toYaml -}}
+{{- end -}}
+{{- end -}}

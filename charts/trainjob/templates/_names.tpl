@@ -1,0 +1,59 @@
+{{/*
+Names and labels. `trainjob.context` is the one dictionary that the templates work on: the phase with its defaults, the
+site, the run, the release. Each template starts with it: that runs all checks before anything is created.
+*/}}
+
+{{- /* The phase as given, without nulls: Helm 3 and Helm 4 differ in which nulls of an overlay they keep. */}}
+{{- define "trainjob.clean" -}}
+{{- $clean := dict -}}
+{{- range $key, $value := . -}}
+{{- if kindIs "map" $value -}}
+{{- $_ := set $clean $key (include "trainjob.clean" $value | fromJson) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := set $clean $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $clean -}}
+{{- end -}}
+
+{{- /* The hash covers `phase:` alone, so another `site:` is the same run. */}}
+{{- define "trainjob.run" -}}
+{{- printf "%s-%s" .Release.Name (include "trainjob.clean" .Values.phase | sha256sum | trunc 8) -}}
+{{- end -}}
+
+{{- define "trainjob.context" -}}
+{{- include "trainjob.checkKeys" . -}}
+{{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
+{{- $defaults := .Files.Get "defaults.json" | fromJson -}}
+{{- $phase := mergeOverwrite (deepCopy $defaults.phase) $given -}}
+{{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
+{{- $real := .Capabilities.APIVersions.Has "v1/Pod" -}}
+{{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- dict
+    "phase" $phase "given" $given "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
+    "run" (include "trainjob.run" .)
+    "api" (include "trainjob.api" .)
+    "plainKubernetes" (and $real (not $openshift))
+    "models" (.Values.site.storage.models.existing | default (printf "%s-models" .Release.Name))
+    "runs" (.Values.site.storage.runs.existing | default (printf "%s-runs" .Release.Name))
+    "version" .Chart.AppVersion "managedBy" .Release.Service
+  | toJson -}}
+{{- end -}}
+
+{{- define "trainjob.labels" -}}
+app.kubernetes.io/name: trainjob
+app.kubernetes.io/instance: {{ .release }}
+app.kubernetes.io/part-of: trainlab
+app.kubernetes.io/managed-by: {{ .managedBy }}
+app.kubernetes.io/version: {{ .version | quote }}
+trainlab.dev/run: {{ .run }}
+trainlab.dev/phase: {{ .phase.name }}
+{{- end -}}
+
+{{- /* Labels of an object that Kueue may queue. */}}
+{{- define "trainjob.jobLabels" -}}
+{{ include "trainjob.labels" . }}
+{{- with .site.queue }}
+kueue.x-k8s.io/queue-name: {{ . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,29 @@
+{{/* The InferenceService that the promotion Job applies. */}}
+{{- define "trainjob.inferenceService" -}}
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: {{ .release }}
+  namespace: {{ .namespace }}
+  labels:
+    opendatahub.io/dashboard: "true"
+    {{- include "trainjob.labels" . | nindent 4 }}
+  annotations:
+    openshift.io/display-name: {{ .phase.title | quote }}
+    serving.kserve.io/deploymentMode: RawDeployment
+    # Otherwise an autoscaler is made that finds no metrics.
+    serving.kserve.io/autoscalerClass: none
+spec:
+  predictor:
+    minReplicas: 1
+    maxReplicas: 1
+    # A rollout must not wait for a second GPU.
+    deploymentStrategy: {type: Recreate}
+    automountServiceAccountToken: false
+    enableServiceLinks: false
+    securityContext:
+      {{- include "trainjob.podSecurity" . | nindent 6 }}
+    model:
+      modelFormat: {name: trainlab, version: "1"}
+      runtime: {{ .run }}
+{{- end -}}

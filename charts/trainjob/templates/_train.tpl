@@ -1,0 +1,74 @@
+{{/* The training pod, the same for PyTorchJob and TrainJob: .ctx and the .container name that the operator wants. */}}
+
+{{- define "trainjob.trainPodLabels" -}}
+{{ include "trainjob.labels" . }}
+app.kubernetes.io/component: train
+{{- end -}}
+
+{{- define "trainjob.trainPod" -}}
+{{- $ctx := .ctx -}}
+{{- $asked := $ctx.phase.resources -}}
+restartPolicy: Never
+automountServiceAccountToken: false
+enableServiceLinks: false
+# Also bounds pods that outlive a failed job: its finished pods stay, for their logs.
+activeDeadlineSeconds: {{ mul (int $asked.timeout_minutes) 60 }}
+securityContext:
+  {{- include "trainjob.podSecurity" $ctx | nindent 2 }}
+{{- include "trainjob.placement" (dict "ctx" $ctx "gpus" (int $asked.gpus_per_node)) }}
+{{- if and (gt (int $asked.nodes) 1) (ne $ctx.site.spread "none") }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: {{ eq $ctx.site.spread "required" | ternary "DoNotSchedule" "ScheduleAnyway" }}
+    # Or an empty control-plane node would count as a place that has to be filled first.
+    nodeTaintsPolicy: Honor
+    labelSelector:
+      matchLabels: {trainlab.dev/run: {{ $ctx.run }}, app.kubernetes.io/component: train}
+{{- end }}
+initContainers:
+  - name: fetch
+    {{- include "trainjob.image" $ctx.site | nindent 4 }}
+    command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
+    env:
+      {{- include "trainjob.env" . | nindent 6 }}
+      {{- with $ctx.site.hfTokenSecret }}
+      - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}}
+      {{- end }}
+    resources:
+      {{- include "trainjob.resources" (dict "cpu" $asked.cpu "memory" $asked.memory) | nindent 6 }}
+    securityContext:
+      {{- include "trainjob.containerSecurity" . | nindent 6 }}
+    volumeMounts:
+      - {name: phase, mountPath: /etc/trainlab, readOnly: true}
+      - {name: models, mountPath: /models}
+      - {name: tmp, mountPath: /tmp}
+containers:
+  - name: {{ .container }}
+    {{- include "trainjob.image" $ctx.site | nindent 4 }}
+    command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
+    env:
+      {{- include "trainjob.env" . | nindent 6 }}
+      - {name: TRAINLAB_RUN, value: {{ $ctx.run }}}
+      - {name: HF_HUB_OFFLINE, value: "1"}
+      {{- if eq (int $asked.gpus_per_node) 0 }}
+      - {name: OMP_NUM_THREADS, value: {{ include "trainjob.threads" $asked | quote }}}
+      {{- end }}
+    resources:
+      {{- $gpus := dict "gpus" (int $asked.gpus_per_node) "gpuResource" $ctx.site.gpuResource }}
+      {{- include "trainjob.resources" (merge (pick $asked "cpu" "memory") $gpus) | nindent 6 }}
+    securityContext:
+      {{- include "trainjob.containerSecurity" . | nindent 6 }}
+    volumeMounts:
+      - {name: phase, mountPath: /etc/trainlab, readOnly: true}
+      - {name: models, mountPath: /models, readOnly: true}
+      - {name: runs, mountPath: /runs}
+      - {name: tmp, mountPath: /tmp}
+      - {name: shm, mountPath: /dev/shm}
+volumes:
+  - {name: phase, configMap: {name: {{ $ctx.run }}}}
+  - {name: models, persistentVolumeClaim: {claimName: {{ $ctx.models }}}}
+  - {name: runs, persistentVolumeClaim: {claimName: {{ $ctx.runs }}}}
+  - {name: tmp, emptyDir: {}}
+  - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $asked.shared_memory }}}}
+{{- end -}}
