@@ -1,0 +1,186 @@
+"""What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
+
+`check` runs every rule below on one Plan; `claims` judges what somebody says about the job.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from trainlab.plan.estimate import LOGIT_BYTES, Plan, flop_per_token
+from trainlab.plan.findings import Finding, refuse, warn
+from trainlab.plan.units import count, gib, seconds, size
+
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts (vLLM engine arguments)
+VLLM_DEFAULT_RANK = 16
+OPTIMAL_TOKENS = 20  # per parameter: compute-optimal training (Hoffmann et al. 2022)
+TIGHT = 0.9  # of the usable memory
+
+
+def check(plan: Plan) -> list[Finding]:
+    """Return all findings about a plan, refusals first."""
+    found = [finding for rule in RULES for finding in rule(plan)]
+    return sorted(found, key=lambda finding: finding.level != "refuse")
+
+
+def _model(plan: Plan) -> Iterator[Finding]:
+    job, arch = plan.job, plan.job.arch
+    if arch is None:
+        yield warn(
+            "unknown-model",
+            f"{job.model}: not in the table, so no memory, FLOP or time; give its config.json with --model-config",
+        )
+    elif job.max_length > arch.context:
+        yield refuse(
+            "context", f"max_length {job.max_length} is longer than the {arch.context} tokens of {arch.name}; lower it"
+        )
+
+
+def _memory(plan: Plan) -> Iterator[Finding]:
+    need, card, job = plan.memory, plan.card, plan.job
+    if need is None:
+        return
+    usable = card.usable_gib * 2**30
+    where = "the pod's memory limit" if card.is_cpu else f"{card.name} ({card.nominal_gib:g} GB on paper)"
+    text = f"{gib(need.total)} needed, {gib(usable)} usable of {where}: weights {gib(need.weights)}, "
+    text += f"optimiser states {gib(need.states)}, activations {gib(need.activations)}, logits {gib(need.logits)}"
+    if need.total > usable:
+        fixed = need.weights + need.states + need.context
+        if fixed <= usable:
+            remedy = "lower the batch or max_length, use checkpointing or a chunked loss"
+        elif job.sharded:
+            remedy = "shard over more devices or take a larger card"
+        else:
+            remedy = (
+                f"shard over at least {int(fixed // usable) + 1} devices (FSDP), train fewer weights, or a larger card"
+            )
+        yield refuse("memory", f"{text}; {remedy}")
+    elif need.total > TIGHT * usable:
+        yield warn("memory-tight", f"{text}; a longer batch may run out of memory")
+    if need.logits > need.total / 3 and not job.chunked_loss and job.arch is not None:
+        yield warn(
+            "logits",
+            f"{gib(need.logits)} of {gib(need.total)} are logits (vocabulary {job.arch.vocab:,}, {LOGIT_BYTES} bytes "
+            "each with copy and gradient); a chunked or fused loss needs a fraction",
+        )
+
+
+def _schedule(plan: Plan) -> Iterator[Finding]:
+    when, job = plan.schedule, plan.job
+    if when is None:
+        yield warn(
+            "unknown-data", "rows or tokens are not known here; give --rows and --tokens-per-row for steps and time"
+        )
+        return
+    if job.rows and job.max_steps is None and job.rows < job.effective_batch and not job.packed:
+        yield warn("batch", f"{job.rows} rows are less than one effective batch of {job.effective_batch}; lower it")
+    if when.warmup >= when.steps:
+        share = 100.0 * when.steps / when.warmup
+        yield refuse(
+            "warmup",
+            f"warm-up is {when.warmup} steps, the run has {when.steps}: the learning rate ends at {share:.0f} % of "
+            "its set value; give warm-up as a fraction",
+        )
+    for code, name, every in (("eval", "evaluation", when.eval_every), ("save", "checkpoint", when.save_every)):
+        if every > when.steps:
+            yield refuse(
+                code, f"first {name} at step {every}, the run has {when.steps}: there is none; give a fraction of steps"
+            )
+
+
+def _frozen(plan: Plan) -> Iterator[Finding]:
+    job, arch = plan.job, plan.job.arch
+    if arch is None or job.trainable != "top":
+        return
+    if job.train_head and job.tied_head and arch.tied:
+        length = job.tokens_per_row or job.max_length
+        free = flop_per_token(replace(job, tied_head=False, checkpointing=False), arch, length)
+        factor = flop_per_token(job, arch, length) / free
+        yield warn(
+            "tied-head",
+            f"{arch.name} ties head and input embedding: training the head sends the gradient through all {arch.layers} "
+            f"layers, {factor:.1f} times the FLOP of a head of its own (unfreeze.tied_head: false)",
+        )
+    elif job.checkpointing:
+        yield warn("frozen-recompute", "activation checkpointing makes the frozen layers run again; switch it off")
+
+
+def _network(plan: Plan) -> Iterator[Finding]:
+    cost, job = plan.cost, plan.job
+    if cost is None or job.nodes < 2:
+        return
+    if cost.speed_up < job.world * 0.7:
+        yield warn(
+            "network",
+            f"each step computes {seconds(cost.compute_seconds)} and sends {size(cost.bytes_per_step)} in "
+            f"{seconds(cost.network_seconds)}: {job.world} ranks are {cost.speed_up:.1f} times one (before overlap); "
+            "accumulate more, train fewer weights (LoRA) or take a faster link",
+        )
+
+
+def _volumes(plan: Plan) -> Iterator[Finding]:
+    job = plan.job
+    for volume in job.volumes:
+        if job.nodes > 1 and volume.access_mode == "ReadWriteOnce":
+            yield refuse(
+                "access-mode",
+                f"volume {volume.name} is ReadWriteOnce and the job has {job.nodes} nodes: pods on other nodes cannot "
+                "mount it; use ReadWriteMany",
+            )
+    total = sum(volume.bytes for volume in job.volumes)
+    if plan.storage and total and plan.storage > total:
+        yield refuse("storage", f"{size(plan.storage)} to store, the volumes hold {size(total)}; make them larger")
+
+
+def _numerics(plan: Plan) -> Iterator[Finding]:
+    job, card = plan.job, plan.card
+    if job.precision == "fp8" and card.fp8 == 0:
+        yield refuse("fp8", f"{card.name} has no FP8 tensor cores (capability 8.9 or more: L4, L40S, H100); use bf16")
+    if job.precision in ("bf16", "fp8") and 0 < card.capability < 8:
+        yield refuse("bf16", f"{card.name} (capability {card.capability}) has no BF16; take a newer card")
+    if job.precision == "fp16" and job.arch is not None and job.arch.bf16_only:
+        yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
+
+
+def _lora(plan: Plan) -> Iterator[Finding]:
+    job = plan.job
+    if job.trainable != "lora" or job.serve_max_lora_rank is None:
+        return
+    if job.lora_rank > VLLM_RANKS[-1]:
+        yield refuse("lora-rank", f"rank {job.lora_rank}: vLLM serves at most {VLLM_RANKS[-1]}; lower it")
+    elif job.lora_rank > job.serve_max_lora_rank:
+        yield refuse(
+            "lora-rank",
+            f"rank {job.lora_rank} with --max-lora-rank {job.serve_max_lora_rank} (vLLM's default is "
+            f"{VLLM_DEFAULT_RANK}): the adapter is refused when it loads; set {served_rank(job.lora_rank)}",
+        )
+
+
+def _pretrain(plan: Plan) -> Iterator[Finding]:
+    job, when = plan.job, plan.schedule
+    if job.arch is None or when is None or not job.from_scratch:
+        return
+    optimal = OPTIMAL_TOKENS * job.arch.parameters
+    if when.tokens < 0.2 * optimal:
+        yield warn(
+            "few-tokens",
+            f"{count(when.tokens)} tokens are {100 * when.tokens / optimal:.1f} % of the {count(optimal)} that are "
+            f"compute-optimal for {count(job.arch.parameters)} parameters: a rehearsal of the pipeline, no usable model",
+        )
+
+
+def served_rank(rank: int) -> int:
+    """Return the smallest --max-lora-rank that holds an adapter of this rank."""
+    return next((allowed for allowed in VLLM_RANKS if allowed >= rank), rank)
+
+
+RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
+    _model,
+    _memory,
+    _schedule,
+    _frozen,
+    _network,
+    _volumes,
+    _numerics,
+    _lora,
+    _pretrain,
+)

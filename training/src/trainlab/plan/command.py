@@ -1,0 +1,93 @@
+"""`trainlab plan`: values files in, table or JSON out; exit code 0 fine or warnings only, 1 refused.
+
+The CLI calls `add_arguments` and `command`; mistakes in the input raise UserError (the CLI prints it and exits 2).
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainlab.errors import UserError
+from trainlab.loading import load_values
+from trainlab.plan import claims as stated
+from trainlab.plan import models, source, table
+from trainlab.plan.checks import check
+from trainlab.plan.estimate import estimate
+from trainlab.plan.units import DEFAULT_NETWORK
+from trainlab.plan.units import network as link_speed
+from trainlab.yamlfile import read_mapping
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `trainlab plan`; FILE and -f/--overlay are the CLI's own."""
+    parser.add_argument("--gpu", metavar="CARD", help="card to plan for, e.g. L40S, A100-80GB, H100-80GB")
+    parser.add_argument("--nodes", type=int, metavar="N", help="pods instead of phase.resources.nodes")
+    parser.add_argument(
+        "--network", default=DEFAULT_NETWORK, metavar="RATE", help="link between nodes (default %(default)s)"
+    )
+    parser.add_argument("--rows", type=int, metavar="N", help="training rows, where the data set is not here")
+    parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens of a row with its prompt")
+    parser.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model not in the table")
+    parser.add_argument("--claims", type=Path, metavar="FILE", help="YAML of stated numbers to judge as well")
+    parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
+
+
+def command(
+    files: Path,
+    overlays: Sequence[Path] = (),
+    gpu: str | None = None,
+    nodes: int | None = None,
+    network: str = DEFAULT_NETWORK,
+    as_json: bool = False,
+    *,
+    rows: int | None = None,
+    tokens_per_row: float | None = None,
+    model_config: Path | None = None,
+    claims: Path | None = None,
+) -> int:
+    """Print the plan of a values file; return 0, or 1 when something cannot work. Raises UserError on wrong input."""
+    for option, value in (("--nodes", nodes), ("--rows", rows), ("--tokens-per-row", tokens_per_row)):
+        if value is not None and value < 1:
+            raise UserError(f"{option} {value}: must be 1 or more")
+    paths = [files, *overlays]
+    values = load_values(paths, os.environ)
+    job, card, card_from = source.card_of(values, source.job_of(values, paths), gpu)
+    job = replace(
+        job,
+        nodes=nodes or job.nodes,
+        rows=rows or job.rows,
+        tokens_per_row=tokens_per_row or job.tokens_per_row,
+        arch=_arch(model_config) or job.arch,
+    )
+    plan = estimate(job, card, link_speed(network))
+    findings = check(plan)
+    if claims:
+        findings += stated.judge(plan, stated.from_mapping(read_mapping(claims), str(claims)))
+    if as_json:
+        print(json.dumps(table.as_mapping(plan, findings, card_from), indent=2))
+    else:
+        print(table.as_text(plan, findings, card_from))
+    return int(any(finding.level == "refuse" for finding in findings))
+
+
+def from_args(args: argparse.Namespace) -> int:
+    """Call `command` with parsed arguments (`file`, `overlay` and those of add_arguments)."""
+    return command(
+        args.file,
+        args.overlay,
+        args.gpu,
+        args.nodes,
+        args.network,
+        args.json,
+        rows=args.rows,
+        tokens_per_row=args.tokens_per_row,
+        model_config=args.model_config,
+        claims=args.claims,
+    )
+
+
+def _arch(path: Path | None) -> models.Architecture | None:
+    return models.from_config(path.resolve().parent.name, read_mapping(path), str(path)) if path else None

@@ -1,0 +1,208 @@
+"""The arithmetic of the planner: a Job and a card in, a Plan (numbers only) out. Pure, a few microseconds.
+
+Cost model: a matrix of P parameters costs 2P FLOP a token forward, 2P for the gradient of its input where the backward
+pass goes through it, 2P for its own gradient where it is trained, 2P once more where checkpointing recomputes it. The
+head is never recomputed; the input embedding is a lookup and costs nothing. LoRA is 4P, full training 6P.
+"""
+
+import math
+from dataclasses import dataclass
+
+from trainlab.plan.cards import Card
+from trainlab.plan.job import Job
+from trainlab.plan.models import Architecture
+
+CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for so many tokens at a time
+LOGIT_BYTES = 10  # bf16 logits, their fp32 copy and its gradient: 2 + 4 + 4
+CONTEXT_BYTES = {"gpu": 0.8e9, "cpu": 0.6e9}  # CUDA context with NCCL; Python with torch and transformers imported
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device."""
+
+    weights: float
+    states: float  # trained parameters' fp32 weights, gradients, Adam moments
+    activations: float
+    logits: float
+    context: float
+
+    @property
+    def total(self) -> float:
+        """Bytes in all."""
+        return self.weights + self.states + self.activations + self.logits + self.context
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Optimiser steps and what happens at which of them."""
+
+    steps: int
+    steps_per_epoch: int
+    warmup: int
+    eval_every: int
+    save_every: int
+    tokens: float  # over the whole run
+    tokens_per_step: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work and time; FLOP over all devices, seconds of wall clock."""
+
+    flop_per_token: float
+    flop: float
+    mfu: float
+    compute_seconds: float  # per optimiser step
+    bytes_per_step: float  # sent by each rank
+    network_seconds: float  # per optimiser step, nothing overlapped
+    seconds: float
+    speed_up: float  # over one device
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything computed; parts are None where model, rows or tokens are not known."""
+
+    job: Job
+    card: Card
+    network: float  # bytes per second between nodes
+    parameters: int | None
+    trainable: int | None
+    memory: Memory | None
+    schedule: Schedule | None
+    cost: Cost | None
+    storage: float | None  # bytes of base model, kept checkpoints and result
+
+
+def estimate(job: Job, card: Card, network: float) -> Plan:
+    """Return the plan of `job` on `card`, nodes linked with `network` bytes per second."""
+    when = schedule(job)
+    arch = job.arch
+    if arch is None:
+        return Plan(job, card, network, None, None, None, when, None, None)
+    trained = trainable(job, arch)
+    cost = _cost(job, arch, card, network, when, trained) if when else None
+    return Plan(job, card, network, parameters(job, arch), trained, memory(job, arch, card), when, cost, _storage(job))
+
+
+def parameters(job: Job, arch: Architecture) -> int:
+    """Parameters in memory: the model's, the adapters', and the copy of a head that is untied to be trained."""
+    extra = arch.lora(job.lora_rank) if job.trainable == "lora" else 0
+    untied = job.trainable == "top" and job.train_head and arch.tied and not job.tied_head
+    return arch.parameters + extra + (arch.head if untied else 0)
+
+
+def trainable(job: Job, arch: Architecture) -> int:
+    """Parameters that get a gradient of their own."""
+    if job.trainable == "lora":
+        return arch.lora(job.lora_rank)
+    if job.trainable == "top":
+        return min(job.top_layers, arch.layers) * arch.layer + (arch.head if job.train_head else 0)
+    return arch.parameters
+
+
+def schedule(job: Job) -> Schedule | None:
+    """Return steps and their events as the Hugging Face trainer counts them, None without rows and lengths."""
+    if job.max_steps is not None:
+        length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
+        per_step = job.effective_batch * length
+        return _events(job, job.max_steps, job.max_steps, per_step * job.max_steps, per_step)
+    if not job.rows or not job.tokens_per_row:
+        return None
+    per_epoch_tokens = job.rows * job.tokens_per_row
+    units = math.ceil(per_epoch_tokens / job.max_length) if job.packed else job.rows
+    batches = math.ceil(units / (job.batch * job.world))
+    per_epoch = math.ceil(batches / job.accumulation)
+    steps = max(1, math.ceil(per_epoch * job.epochs))
+    tokens = per_epoch_tokens * job.epochs
+    return _events(job, steps, per_epoch, tokens, tokens / steps)
+
+
+def _events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
+    warmup = job.warmup_steps if job.warmup_steps is not None else math.ceil(job.warmup_fraction * steps)
+    spread = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
+    return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)
+
+
+def memory(job: Job, arch: Architecture, card: Card) -> Memory:
+    """Bytes on one device at its peak, for rows of the longest length allowed."""
+    trained = trainable(job, arch)
+    frozen = parameters(job, arch) - trained
+    shards = job.world if job.sharded else 1
+    tokens = float(job.batch * job.max_length)
+    # A CPU computes in float32, an FP8 or BF16 run keeps activations in two bytes.
+    width = 2.0 if card.is_cpu or job.precision == "fp32" else 1.0
+    logit_tokens = min(tokens, CHUNK_TOKENS) if job.chunked_loss else tokens
+    processes = job.devices_per_node if card.is_cpu else 1  # ranks that share the pod's memory
+    context = CONTEXT_BYTES["cpu" if card.is_cpu else "gpu"]
+    return Memory(
+        weights=processes * frozen * job.weight_bytes / shards,
+        states=processes * trained * job.state_bytes / shards,
+        activations=processes * width * arch.activation_bytes(tokens, job.backward_layers, job.checkpointing),
+        logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
+        context=processes * context,
+    )
+
+
+def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
+    """FLOP that one training token costs in one pass over it (the part above a cached trunk only)."""
+    layer, deep = arch.layer_matrices, job.backward_layers
+    forward_layers = deep if job.trunk_cached else arch.layers
+    own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": arch.lora(job.lora_rank)}[job.trainable]
+    adapters = 4.0 * arch.lora(job.lora_rank) if job.trainable == "lora" else 0.0
+    head = 2.0 * arch.head * (2 + (job.trainable == "all" or (job.trainable == "top" and job.train_head)))
+    passes = forward_layers + deep * (1 + job.checkpointing)  # in units of 2 x layer
+    # Attention scores: forward 1, backward 2, recomputation 1 (of what one forward costs).
+    scores = arch.attention_flops(length) * (forward_layers + deep * (2 + job.checkpointing))
+    return 2.0 * layer * passes + 2.0 * own + adapters + head + scores
+
+
+def trunk_flop_per_token(job: Job, arch: Architecture, length: float) -> float:
+    """FLOP of the one pass through the frozen layers that fills the cache; 0 without one."""
+    if not job.trunk_cached:
+        return 0.0
+    frozen = arch.layers - job.backward_layers
+    return frozen * (2.0 * arch.layer_matrices + arch.attention_flops(length))
+
+
+def ring_bytes(world: int, payload: float) -> float:
+    """Bytes that each rank sends in a ring all-reduce of `payload` bytes."""
+    return 2.0 * (world - 1) / world * payload
+
+
+def _cost(job: Job, arch: Architecture, card: Card, network: float, when: Schedule, trained: int) -> Cost:
+    length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
+    each = flop_per_token(job, arch, length)
+    once = trunk_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
+    rate = card.bf16 * card.mfu_good
+    compute = each * when.tokens_per_step / job.world / rate
+    if job.sharded:  # all-gather forward, all-gather backward, reduce-scatter
+        sent = 3.0 * (job.world - 1) / job.world * arch.parameters * 2
+    else:
+        sent = ring_bytes(job.world, trained * job.gradient_bytes)
+    wire = sent / network if job.nodes > 1 else 0.0
+    return Cost(
+        flop_per_token=each,
+        flop=each * when.tokens + once,
+        mfu=card.mfu_good,
+        compute_seconds=compute,
+        bytes_per_step=sent,
+        network_seconds=wire,
+        seconds=when.steps * (compute + wire) + once / (rate * job.world),
+        speed_up=job.world * compute / (compute + wire) if compute else 0.0,
+    )
+
+
+def _storage(job: Job) -> float:
+    """Bytes on the volumes: base model, kept checkpoints (weights and Adam moments of what is trained), the result."""
+    arch = job.arch
+    if arch is None:
+        return 0.0
+    trained = trainable(job, arch)
+    base = 0 if job.from_scratch else arch.parameters * 2
+    result = trained * 2 if job.trainable == "lora" else parameters(job, arch) * job.weight_bytes
+    cache = 0.0
+    if job.trunk_cached and job.rows and job.tokens_per_row:
+        cache = job.rows * job.tokens_per_row * arch.hidden * job.weight_bytes
+    return base + result + cache + job.keep_checkpoints * (result + trained * 8.0)

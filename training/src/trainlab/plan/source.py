@@ -1,0 +1,131 @@
+"""From checked values to a planner Job: reads the phase, counts rows and guesses tokens from the data set beside it.
+
+Used by command. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
+"""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainlab.config import Values
+from trainlab.plan import cards, models
+from trainlab.plan.cards import Card
+from trainlab.plan.job import Job, Trainable, Volume
+from trainlab.plan.units import quantity
+
+CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
+TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
+PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
+DEFAULT_CARD = "L40S"  # of the source documents, where no node selector names a card
+
+
+def job_of(values: Values, files: list[Path]) -> Job:
+    """Return the job of a values file; `files` are where it was read from (data/ is looked for beside them)."""
+    phase = values.phase
+    block: dict[str, Any] = phase.model_dump()
+    train, resources, lora = block.get("train", {}), block["resources"], block.get("lora") or {}
+    unfreeze = block.get("unfreeze", {})
+    on_gpu = resources["gpus_per_node"] > 0
+    dtype = block["model"]["dtype"]
+    narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
+    kind: Trainable = "lora" if phase.recipe == "lora" else ("top" if phase.recipe == "sft" and unfreeze else "all")
+    rank = int(lora.get("rank") or lora.get("r") or 0)
+    rows, tokens = _data(block["data"], files)
+    vllm = phase.serve.runtime == "vllm" and kind == "lora"
+    return Job(
+        name=phase.name,
+        model=phase.model.source,
+        arch=models.find(phase.model.source),
+        trainable=kind,
+        top_layers=int(unfreeze.get("layers", 0)) if kind == "top" else 0,
+        train_head=kind == "top" and bool(unfreeze.get("lm_head")),
+        tied_head=bool(unfreeze.get("tied_head")),
+        lora_rank=rank,
+        trunk_cached=kind == "top" and bool(train.get("trunk_cache")),
+        from_scratch=phase.recipe == "pretrain" and bool(block.get("from_scratch")),
+        rows=rows,
+        tokens_per_row=tokens,
+        max_length=phase.model.max_length,
+        packed=bool(train.get("packing")),
+        epochs=float(train.get("epochs") or 1),
+        max_steps=train.get("max_steps"),
+        batch=int(train.get("batch_size") or 1),
+        accumulation=int(train.get("gradient_accumulation") or 1),
+        warmup_fraction=float(train.get("warmup_fraction") or 0),
+        checkpoints=train.get("checkpoints"),
+        keep_checkpoints=int(train.get("keep_checkpoints") or 1),
+        weight_bytes=2 if narrow else 4,
+        gradient_bytes=2 if narrow else 4,
+        precision="bf16" if narrow else "fp32",
+        checkpointing=bool(train.get("checkpointing")),
+        chunked_loss=bool(train.get("chunked_loss")),
+        sharded=bool(train.get("fsdp")),
+        nodes=phase.resources.nodes,
+        devices_per_node=phase.resources.processes_per_node,
+        on_gpu=on_gpu,
+        cores_per_pod=quantity(phase.resources.cpu),
+        memory_per_pod=quantity(phase.resources.memory),
+        volumes=tuple(
+            Volume(name, quantity(volume.size), volume.access_mode)
+            for name, volume in (("models", values.site.storage.models), ("runs", values.site.storage.runs))
+        ),
+        serve_max_lora_rank=rank if vllm else None,  # the chart hands the rank to vLLM
+    )
+
+
+def card_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Card, str]:
+    """Return job, card and where the card is known from; `gpu` overrides, and moves a CPU job onto one GPU a pod."""
+    if gpu:
+        if job.on_gpu:
+            return job, cards.find(gpu), "--gpu"
+        moved = replace(
+            job, on_gpu=True, devices_per_node=1, weight_bytes=2, gradient_bytes=2, precision="bf16", memory_per_pod=0
+        )
+        return moved, cards.find(gpu), "--gpu"
+    if not job.on_gpu:
+        return job, cards.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
+    label = values.site.node_selector.get(PRODUCT_LABEL)
+    if label:
+        return job, cards.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
+    return job, cards.find(DEFAULT_CARD), "assumed; name it with --gpu"
+
+
+def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | None]:
+    """Return (training rows, mean tokens a row with system prompt), (None, None) when the data set is not here."""
+    kind, _, name = str(data.get("source", "")).partition(":")
+    folder = _folder(name, files) if kind == "builtin" else None
+    if folder is None:
+        return data.get("train_rows"), None
+    rows = 0
+    characters = 0
+    for path in sorted(folder.glob("train/*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                row = _row(line)
+                copies = 1 + len(row.get("phrasings") or ())
+                rows += copies
+                texts = [value for key, value in row.items() if isinstance(value, str) and key != "id"]
+                characters += copies * sum(map(len, texts))
+    if not rows:
+        return data.get("train_rows"), None
+    system = len(str(data.get("system_prompt") or ""))
+    tokens = (characters / rows + system) / CHARS_PER_TOKEN + TEMPLATE_TOKENS
+    return min(rows, data.get("train_rows") or rows), tokens
+
+
+def _row(line: str) -> dict[str, Any]:
+    """Return one row; a broken line counts as an empty one here, the loader of the data reports it."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _folder(name: str, files: list[Path]) -> Path | None:
+    """Return the folder of a built-in data set: TRAINLAB_DATA, or data/ in a parent of the values files."""
+    roots = [Path(os.environ["TRAINLAB_DATA"])] if os.environ.get("TRAINLAB_DATA") else []
+    roots += [parent / "data" for path in files for parent in path.resolve().parents]
+    return next((root / name for root in roots if (root / name / "train").is_dir()), None)

@@ -1,0 +1,86 @@
+"""The plan as text for people and as a JSON-ready mapping; used by command."""
+
+from dataclasses import asdict
+from typing import Any
+
+from trainlab.plan.checks import served_rank
+from trainlab.plan.estimate import Plan
+from trainlab.plan.findings import Finding
+from trainlab.plan.units import count, gib, seconds, size
+
+WIDTH = 22
+
+
+def as_text(plan: Plan, findings: list[Finding], card_from: str) -> str:
+    """Return the readable table and the findings below it."""
+    lines = [f"{plan.job.name}: {plan.job.model}"]
+    lines += [f"  {name:<{WIDTH}}{value}" for name, value in _rows(plan, card_from)]
+    lines += [f"{_mark(finding)} [{finding.code}] {finding.text}" for finding in findings]
+    refused = sum(finding.level == "refuse" for finding in findings)
+    warned = len(findings) - refused
+    lines.append(f"{'refused' if refused else 'fine'}: {refused} refusals, {warned} warnings")
+    return "\n".join(lines)
+
+
+def as_mapping(plan: Plan, findings: list[Finding], card_from: str) -> dict[str, Any]:
+    """Return the same as plain data: bytes, seconds, FLOP/s; `ok` is false with a refusal."""
+    data = asdict(plan)
+    if plan.memory:
+        data["memory"]["total"] = plan.memory.total
+    data["card"] |= {"usable_gib": plan.card.usable_gib, "from": card_from}
+    data["job"] |= {"world": plan.job.world, "effective_batch": plan.job.effective_batch}
+    return {
+        "ok": not any(finding.level == "refuse" for finding in findings),
+        "findings": [asdict(finding) for finding in findings],
+        **data,
+    }
+
+
+def _mark(finding: Finding) -> str:
+    return "REFUSED" if finding.level == "refuse" else "warning"
+
+
+def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
+    job, card = plan.job, plan.card
+    rows = [("devices", f"{job.nodes} nodes x {job.devices_per_node} = {job.world} ranks; {card.name} ({card_from})")]
+    if plan.parameters is not None and plan.trainable is not None:
+        share = 100 * plan.trainable / plan.parameters
+        rows.append(("parameters", f"{count(plan.parameters)}, trained {count(plan.trainable)} ({share:.2f} %)"))
+    if plan.memory is not None:
+        used = plan.memory.total / 2**30
+        rows.append(
+            (
+                "memory per device",
+                f"{used:.2f} of {card.usable_gib:.2f} GiB usable ({100 * used / card.usable_gib:.0f} %)",
+            )
+        )
+        parts = ("weights", "states", "activations", "logits", "context")
+        rows.append(("", ", ".join(f"{part} {gib(getattr(plan.memory, part))}" for part in parts)))
+    batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows a step"
+    rows.append(("effective batch", batch))
+    when = plan.schedule
+    if when is not None:
+        rows.append(("tokens", f"{count(when.tokens)} in all, {count(when.tokens_per_step)} a step"))
+        rows.append(
+            (
+                "steps",
+                f"{when.steps} ({when.steps_per_epoch} an epoch), warm-up {when.warmup}, evaluation every "
+                f"{when.eval_every}, checkpoint every {when.save_every}",
+            )
+        )
+    if plan.cost is not None:
+        cost = plan.cost
+        rate = "on the requested cores" if card.is_cpu else f"at {100 * cost.mfu:.0f} % MFU"
+        rows.append(("work", f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP a token"))
+        rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
+        if job.world > 1:
+            sent = f"{size(cost.bytes_per_step)} sent by each rank a step"
+            if job.nodes > 1:
+                sent += f", {seconds(cost.network_seconds)} at {plan.network * 8 / 1e9:g} Gbit/s"
+            rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
+            rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
+    if plan.storage:
+        rows.append(("storage", f"{size(plan.storage)} of {size(sum(v.bytes for v in job.volumes))}"))
+    if job.trainable == "lora":
+        rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
+    return rows

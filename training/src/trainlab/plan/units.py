@@ -1,0 +1,55 @@
+"""Quantities of Kubernetes and networks to numbers, numbers to short text; used by the whole planner."""
+
+import re
+
+from trainlab.errors import UserError
+
+SUFFIX = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+DEFAULT_NETWORK = "10Gbit"
+
+
+def quantity(text: str) -> float:
+    """Return the number that a Kubernetes quantity means: "300m" is 0.3, "3Gi" is 3 x 2^30."""
+    match = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
+    if not match or match[2] not in SUFFIX:
+        raise UserError(f"{text!r} is no quantity; write a number with m, Ki, Mi, Gi, Ti, k, M, G or T")
+    return float(match[1]) * SUFFIX[match[2]]
+
+
+def network(text: str) -> float:
+    """Return bytes per second of a link such as 10Gbit, 25G, 400Gb/s or 900Mbit. Raises UserError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([GMT])(?:bit|b|bps|b/s|bit/s)?", text.strip(), re.IGNORECASE)
+    rate = float(match[1]) * SUFFIX[match[2].upper()] / 8 if match else 0.0
+    if rate <= 0:
+        raise UserError(f"--network {text}: no link speed; write it as 10Gbit, 25Gbit or 400Gbit")
+    return rate
+
+
+def count(value: float) -> str:
+    """Return 3.08 B or 418.9 M for large counts, small ones in full."""
+    for limit, mark, digits in ((1e12, "T", 2), (1e9, "B", 2), (1e6, "M", 1)):
+        if abs(value) >= limit:
+            return f"{value / limit:.{digits}f} {mark}"
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Return bytes as GB, MB or kB (decimal, as data sheets and networks count)."""
+    for limit, mark in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(value) >= limit:
+            return f"{value / limit:.2f} {mark}"
+    return f"{value:.0f} B"
+
+
+def gib(value: float) -> str:
+    """Return bytes as GiB, as nvidia-smi and Kubernetes count memory."""
+    return f"{value / 2**30:.2f} GiB"
+
+
+def seconds(value: float) -> str:
+    """Return a duration as 12 s, 3.5 min or 40.1 h."""
+    if value < 10:
+        return f"{value:.2f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
