@@ -1,0 +1,92 @@
+"""evaluate: batches and shards change nothing, the loss is the plain definition, generation stops at EOS."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainlab import chat, evaluate
+from trainlab.config import Phase
+
+ROWS: list[Any] = [
+    {
+        "id": f"r{i}",
+        "topic": "ab"[i % 2],
+        "question": "Is the water safe " * (1 + i % 3) + "?",
+        "answer": "boil it " * (1 + i % 4) + "for a minute",
+        "facts": [["boil"], ["minute", "zzz"]],
+    }
+    for i in range(7)
+]
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_model: Path, phase_dict: dict[str, Any]) -> tuple[Any, Any]:
+    return chat.load_base(tiny_model, Phase.model_validate(phase_dict))
+
+
+def phase(phase_dict: dict[str, Any], **changes: Any) -> Phase:
+    return Phase.model_validate({**phase_dict, "evaluate": {**phase_dict["evaluate"], **changes}})
+
+
+def test_batch_size_changes_nothing(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
+    one, seven = (evaluate.score(*loaded, phase(phase_dict, batch_size=size), ROWS) for size in (1, 7))
+    assert [item["text"] for item in one["items"]] == [item["text"] for item in seven["items"]]
+    for first, second in zip(one["items"], seven["items"], strict=True):
+        assert first["loss"] == pytest.approx(second["loss"], abs=1e-5) and first["tokens"] == second["tokens"]
+        assert first["recall"] == second["recall"]
+    assert one["answer_loss"] == pytest.approx(seven["answer_loss"], abs=1e-5)
+
+
+def test_loss_is_the_plain_definition(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
+    model, tokenizer = loaded
+    row = ROWS[3]
+    encoded = chat.encode(tokenizer, phase(phase_dict), row)
+    ids = torch.tensor([encoded["input_ids"]])
+    labels = ids.masked_fill(torch.tensor([encoded["completion_mask"]]) == 0, -100)
+    with torch.no_grad():
+        plain = float(model(input_ids=ids, labels=labels).loss)
+    [(loss, tokens)] = evaluate.losses(model, tokenizer, phase(phase_dict), [row])
+    assert loss == pytest.approx(plain, abs=1e-5)
+    assert (
+        tokens == len(tokenizer(row["answer"])["input_ids"]) + 1 and encoded["input_ids"][-1] == tokenizer.eos_token_id
+    )
+
+
+def test_shards_make_the_whole(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
+    settings = phase(phase_dict, generate_rows=4)
+    whole = evaluate.score(*loaded, settings, ROWS)
+    shares = [evaluate._items(*loaded, settings, ROWS, True, (rank, 3), print) for rank in range(3)]
+    joined = evaluate._summary(shares, ROWS)
+    assert sorted(len(share["losses"]) for share in shares) == [2, 2, 3]
+    assert [item["text"] for item in joined["items"]] == [item["text"] for item in whole["items"]]
+    assert joined["answer_loss"] == pytest.approx(whole["answer_loss"], abs=1e-5)
+    assert joined["answered"] == whole["answered"] == 4
+    assert evaluate.score_sharded(*loaded, settings, ROWS)["items"] == whole["items"]
+
+
+def test_generated_rows_are_spread_over_topics(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
+    result = evaluate.score(*loaded, phase(phase_dict, generate_rows=2), ROWS)
+    answered = [item for item in result["items"] if item["text"] is not None]
+    assert sorted(item["topic"] for item in answered) == ["a", "b"]
+    without = evaluate.score(*loaded, phase(phase_dict), ROWS, generate=False)
+    assert without["fact_recall"] is None and without["answered"] == 0 and without["answer_loss"] > 0
+
+
+def test_generation_stops_at_eos_and_the_limit(
+    loaded: tuple[Any, Any], phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = loaded
+    limited = evaluate.answers(model, tokenizer, phase(phase_dict, max_new_tokens=5), ["Hello?", "A longer question?"])
+    assert [entry["question"] for entry in limited] == ["Hello?", "A longer question?"]
+    assert all(1 <= entry["text_tokens"] <= 5 for entry in limited)
+    with torch.no_grad():
+        logits = model(torch.tensor([chat.prompt_ids(tokenizer, phase(phase_dict), "Hello?")])).logits
+    monkeypatch.setattr(tokenizer, "eos_token", tokenizer.convert_ids_to_tokens(int(logits[0, -1].argmax())))
+    assert evaluate.answers(model, tokenizer, phase(phase_dict), ["Hello?"])[0]["text_tokens"] == 1
+
+
+def test_progress_is_said(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
+    lines: list[str] = []
+    evaluate.score(*loaded, phase(phase_dict, batch_size=4), ROWS, say=lines.append)
+    assert "scored 7 of 7 answers" in lines and "answered 7 of 7 questions" in lines
