@@ -18,7 +18,6 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merg
 
 SPEC = {
     "kubeconfig": {"type": "path", "required": True},
-    "kube_context": {"type": "str", "default": ""},
     "files": {"type": "list", "elements": "path", "required": True},
     "site": {"type": "dict", "default": {}},
     "phase_overrides": {"type": "dict", "default": {}},
@@ -42,8 +41,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if args["phase_overrides"]:
             own["phase"] = plain(args["phase_overrides"])
         values = merged([*(_read(Path(file)) for file in args["files"]), own])
-        resolved = _check(args["files"], own)
-        api, version = connect(args["kubeconfig"], args["kube_context"])
+        resolved = _check([_short(file) for file in args["files"]], own)
+        api, version = connect(args["kubeconfig"])
         context = {
             "values": values,
             "phase": resolved["phase"],
@@ -69,6 +68,12 @@ def _read(file: Path) -> Json:
     except yaml.YAMLError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _short(file: str) -> str:
+    """Return a file below the working directory as the user would type it, for messages."""
+    path, here = Path(file).resolve(), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _check(files: list[str], own: Json) -> Json:

@@ -56,6 +56,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             found["answers"] = {model: _ask(api, args, model) for model in MODELS}
         return {**found, "seconds": round(lines.seconds)}
 
+
+def _backend(args: Json) -> str:
     return f"/api/v1/namespaces/{args['namespace']}/services/{args['release']}-predictor"
 
 

@@ -18,8 +18,8 @@ POLL_SECONDS = 2.0
 SILENCE_SECONDS = 30.0
 TRIES_WITHOUT_API = 15
 LAST_LINES = 15
-# libraries' warnings and empty lines say nothing about progress
-NOISE = re.compile(r"^\s*$|Warning|warnings\.warn|^W\d{4}|^\[W\d|^\s+(return|super|self)\b", re.IGNORECASE)
+# what `trainlab` says in a pod starts so; other lines are its libraries' and only matter when something failed
+OURS = re.compile(r"^(?:\[\w+\]:\s*)?trainlab: (.*)$")
 
 
 class Lines:
@@ -71,8 +71,9 @@ class Follower:
             if stamp <= last:
                 continue
             last = stamp
-            if not NOISE.search(text):
-                self._lines.say(text.rsplit("\r", 1)[-1][:200])
+            found = OURS.match(text)
+            if found:
+                self._lines.say(found.group(1)[:200])
         self._seen[(pod, container)] = last
 
 

@@ -1,0 +1,63 @@
+"""Action plugin checks: see plugins/modules/checks.py."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import asdict
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import Finding, Look, Options
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+
+SPEC = {
+    "kubeconfig": {"type": "path", "required": True},
+    "namespace": {"type": "str", "required": True},
+    "release": {"type": "str", "required": True},
+    "context": {"type": "dict", "required": True},
+    "stage": {"type": "str", "choices": ["before", "all"], "default": "all"},
+    "helm": {"type": "path", "default": "helm"},
+    "pypi_models": {"type": "list", "elements": "str", "default": []},
+    "models_from_here": {"type": "bool", "default": False},
+}
+WIDTH = 110
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Looks at a cluster and changes nothing."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+        """Return rows, errors and table; findings are no failure of this task."""
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(SPEC)
+        api, _version = connect(args["kubeconfig"])
+        options = Options(args["helm"], args["pypi_models"], args["models_from_here"])
+        context = args["context"]
+        look = Look(api, args["namespace"], args["release"], context["phase"], context["site"], options)
+        try:
+            found = run_all(look, args["stage"])
+        except (ApiError, Unreachable) as error:
+            raise AnsibleActionFail(f"the cluster could not be looked at: {error}") from error
+        return {
+            "changed": False,
+            "rows": [{"name": title, **asdict(finding)} for title, finding in found],
+            "errors": [f"{title}: {finding.sentence}" for title, finding in found if finding.state == "error"],
+            "table": table(found),
+        }
+
+
+def table(found: list[tuple[str, Finding]]) -> str:
+    """Return the findings as lines of text; what is wrong takes a few lines, what is right one."""
+    width = max(len(title) for title, _ in found)
+    lines = []
+    for title, finding in found:
+        head = f"    {finding.state:<8} {title:<{width}}  "
+        indent = " " * len(head)
+        parts = [finding.what, finding.why and f"why: {finding.why}", finding.fix and f"fix: {finding.fix}"]
+        text = [line for part in parts if part for line in textwrap.wrap(part, WIDTH, break_on_hyphens=False)]
+        lines += [(head if number == 0 else indent) + line for number, line in enumerate(text)]
+    return "\n".join(lines)

@@ -1,0 +1,149 @@
+"""Output for people: one line per task that did something, with its seconds; the stdout callback of ansible.cfg."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: progress
+type: stdout
+short_description: Task names with their seconds, no noise
+description:
+  - Prints each play, each task that ran with its outcome and seconds, and a recap of one line.
+  - Skipped tasks and results are printed with C(-v) only. Failures are printed as their message alone.
+  - Lines that the collection's own plugins print while they wait appear between the tasks.
+version_added: 0.1.0
+requirements:
+  - Set as stdout in configuration.
+"""
+HIDDEN_ACTIONS = {
+    "ansible.builtin.include_role",
+    "ansible.builtin.include_tasks",
+    "ansible.builtin.set_fact",
+    "ansible.builtin.validate_argument_spec",
+}
+DEBUG = {"ansible.builtin.debug", "debug"}
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    """Prints a run; keeps nothing but times and counts."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "trainlab.rhoai.progress"
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        super().__init__()
+        self._start = time.monotonic()
+        self._task_start = self._start
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Print the play's name."""
+        self._display.display(f"\n==> {play.get_name().strip()}  ({_clock(time.monotonic() - self._start)})")
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Take the time; name a task of our own plugins at once, as their lines follow."""
+        self._task_start = time.monotonic()
+        if task.action.startswith("trainlab.rhoai.") or self._display.verbosity > 0:
+            self._display.display(f"    ..                {_named(task)}")
+
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """As any task."""
+        self.v2_playbook_on_task_start(task, False)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Print outcome, seconds and name; the message alone of a debug task."""
+        data = result.result
+        if result.task.action in DEBUG and "msg" in data:
+            self._display.display(_text(data["msg"]))
+            return
+        changed = bool(data.get("changed", False))
+        seconds = time.monotonic() - self._task_start
+        if changed or self._display.verbosity > 0 or result.task.action not in HIDDEN_ACTIONS:
+            self._line("changed" if changed else "ok", seconds, result, C.COLOR_CHANGED if changed else C.COLOR_OK)
+        for warning in data.get("warnings") or []:
+            self._display.display(f"          {_text(warning)}", color=C.COLOR_WARN)
+        if self._display.verbosity > 0:
+            self._display.display(self._dump_results(data))
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Print the message, and nothing of where it was raised."""
+        seconds = time.monotonic() - self._task_start
+        color = C.COLOR_WARN if ignore_errors else C.COLOR_ERROR
+        self._line("ignored" if ignore_errors else "FAILED", seconds, result, color)
+        self._display.display(f"\nerror: {explained(result.result)}\n", color=color)
+        if self._display.verbosity > 1:
+            self._display.display(self._dump_results(result.result))
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """As a failure."""
+        self.v2_runner_on_failed(result)
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """Print it with -v only."""
+        if self._display.verbosity > 0:
+            self._line("skipped", time.monotonic() - self._task_start, result, C.COLOR_SKIP)
+
+    def v2_runner_retry(self, result: Any) -> None:
+        """Say that a task tries again."""
+        data = result.result
+        self._display.display(
+            f"          {result.task.get_name()}: {data.get('attempts')} of {data.get('retries')} tries"
+        )
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        """Print differences in diff mode."""
+        if self._display.verbosity or C.DIFF_ALWAYS:
+            self._display.display(self._get_diff(result.result.get("diff") or {}))
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Say why nothing runs."""
+        self._display.display("no host of the inventory matches: use -i inventory/local, kubernetes or openshift")
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print one line for each host, in the words of Ansible's own recap."""
+        seconds = _clock(time.monotonic() - self._start)
+        for host in sorted(stats.processed):
+            found = stats.summarize(host)
+            counts = " ".join(f"{name}={found[name]}" for name in ("ok", "changed", "skipped", "failures"))
+            counts += f" unreachable={found['unreachable']}"
+            bad = found["failures"] or found["unreachable"]
+            self._display.display(f"\n{host}: {counts}  ({seconds})", color=C.COLOR_ERROR if bad else C.COLOR_OK)
+
+    def _line(self, word: str, seconds: float, result: Any, color: str) -> None:
+        name = _named(result.task)
+        item = result.result.get("_ansible_item_label")
+        suffix = f" ({item})" if item is not None else ""
+        self._display.display(f"    {word:<8}{seconds:6.1f} s  {name}{suffix}", color=color)
+
+
+def explained(data: dict[str, Any]) -> str:
+    """Return what a failed result says of itself: its message, and the error stream when that adds something."""
+    text = _text(data.get("msg") or "no message").removeprefix("Task failed: ").removeprefix("Action failed: ")
+    stream = _text(data.get("stderr") or data.get("module_stderr") or "").strip()
+    if stream and stream not in text:
+        text = f"{text}\n{stream[-2000:]}"
+    return text
+
+
+def _named(task: Any) -> str:
+    """Return `role : task` without the name of the collection."""
+    return str(task.get_name()).removeprefix("trainlab.rhoai.")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value.rstrip()
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return "\n".join(value)
+    return json.dumps(value, indent=2, default=str)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s" if seconds >= 60 else f"{seconds:.0f} s"

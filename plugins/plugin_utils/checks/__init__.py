@@ -1,0 +1,53 @@
+"""The checks of the role verify, one function each; `run_all` is called by the action plugin checks.
+
+A check takes a Look and returns a Finding; add one by writing it and naming it in BEFORE or AFTER below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..kube import ApiError
+from . import cluster, created, model, resources, rights, storage, tools
+from .look import Finding, Look
+
+Check = Callable[[Look], Finding]
+FORBIDDEN = (401, 403)
+
+BEFORE: dict[str, Check] = {
+    "training API": cluster.training_api,
+    "training webhook": cluster.training_webhook,
+    "serving API": cluster.serving_api,
+    "serving webhook": cluster.serving_webhook,
+    "queue": cluster.queue,
+    "storage": storage.classes,
+    "existing claims": storage.existing_claims,
+    "nodes": resources.nodes_ready,
+    "GPUs": resources.gpus,
+    "room for training": resources.training_fits,
+    "room for serving": resources.serving_fits,
+    "rights": rights.namespace_rights,
+    "secrets": rights.secrets,
+    "model": model.reference,
+    "helm": tools.helm,
+}
+AFTER: dict[str, Check] = {
+    "namespace": created.namespace,
+    "claims": created.claims_bound,
+    "image": created.image_known,
+    "run": created.run_state,
+    "served model": created.served,
+}
+
+
+def run_all(look: Look, stage: str) -> list[tuple[str, Finding]]:
+    """Return the findings of a stage (`before` or `all`); what the user may not read is `skipped`, never `ok`."""
+    found = []
+    for title, check in (BEFORE if stage == "before" else {**BEFORE, **AFTER}).items():
+        try:
+            found.append((title, check(look)))
+        except ApiError as error:
+            if error.status not in FORBIDDEN:
+                raise
+            found.append((title, Finding.skipped(f"not looked at, this user may not: {error}")))
+    return found

@@ -1,0 +1,108 @@
+"""Checks of what the cluster offers: APIs, the webhooks behind them, the queue."""
+
+from __future__ import annotations
+
+from ..jobs import KINDS, PYTORCHJOB, TRAINJOB
+from ..kube import Json
+from .look import Finding, Look
+
+KSERVE = "serving.kserve.io/v1beta1"
+KUEUE = "kueue.x-k8s.io/v1beta1"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+
+
+def training_api(look: Look) -> Finding:
+    """The job kind that the chart will make is served."""
+    asked = look.site["trainingApi"]
+    kinds = list(KINDS.values()) if asked == "auto" else [KINDS[asked]]
+    served = [kind.kind for kind in kinds if look.api.serves(kind.group_version, kind.plural)]
+    if served:
+        return Finding.ok(f"served: {', '.join(served)}")
+    return Finding(
+        "error",
+        f"site.trainingApi is {asked}, but the cluster serves no {' or '.join(kind.kind for kind in kinds)}",
+        "nothing would run the training job",
+        f"install the operator ({PYTORCHJOB.group_version}: training-operator v1, {TRAINJOB.group_version}: Trainer v2; "
+        "embedded cluster: playbooks/local.yml) or set another site.trainingApi",
+    )
+
+
+def training_webhook(look: Look) -> Finding:
+    """The operator answers: the API server refuses every job while its webhook is away."""
+    return _webhook(look, {kind.plural for kind in KINDS.values()}, "training jobs")
+
+
+def serving_api(look: Look) -> Finding:
+    """KServe is there when the tuned model is to be served."""
+    if not look.site["serving"]:
+        return Finding.skipped("site.serving is false")
+    if look.api.serves(KSERVE, "inferenceservices"):
+        return Finding.ok(f"served: {KSERVE}")
+    return Finding(
+        "error",
+        f"site.serving is true, but the cluster does not serve {KSERVE}",
+        "the promoted model could not be served",
+        "install KServe (embedded cluster: playbooks/local.yml) or set site.serving to false",
+    )
+
+
+def serving_webhook(look: Look) -> Finding:
+    """KServe's webhook answers."""
+    if not look.site["serving"]:
+        return Finding.skipped("site.serving is false")
+    return _webhook(look, {"inferenceservices"}, "InferenceServices")
+
+
+def queue(look: Look) -> Finding:
+    """The LocalQueue exists when one is named."""
+    name = look.site["queue"]
+    if not name:
+        return Finding.skipped("site.queue is empty")
+    if not look.api.serves(KUEUE, "localqueues"):
+        return Finding("error", f"site.queue is {name}, but the cluster has no Kueue", "", "set site.queue to ''")
+    path = f"/apis/{KUEUE}/namespaces/{look.namespace}/localqueues"
+    if look.api.get(f"{path}/{name}"):
+        return Finding.ok(f"LocalQueue {name}")
+    known = ", ".join(each["metadata"]["name"] for each in look.api.items(path)) or "none"
+    return Finding(
+        "error",
+        f"site.queue is {name}, but namespace {look.namespace} has no such LocalQueue (there: {known})",
+        "the job would stay suspended for ever",
+        "name a queue that exists, or set workspace_cluster_queue so that the role workspace makes this one",
+    )
+
+
+def _webhook(look: Look, resources: set[str], what: str) -> Finding:
+    """Each admission webhook for these resources has an endpoint that is ready."""
+    seen = []
+    for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        for configuration in look.api.items(f"{WEBHOOKS}/{kind}"):
+            for hook in configuration.get("webhooks", []):
+                service = hook["clientConfig"].get("service")
+                if not service or not _about(hook, resources):
+                    continue
+                place = f"{service['namespace']}/{service['name']}"
+                if place in seen:
+                    continue
+                seen.append(place)
+                if not _has_endpoint(look, service):
+                    return Finding(
+                        "error",
+                        f"webhook {hook['name']}: its Service {place} has no pod that is ready",
+                        f"the API server refuses all {what} meanwhile",
+                        f"kubectl -n {service['namespace']} get pods; wait for the operator or mend it",
+                    )
+    return Finding.ok(f"ready: {', '.join(seen)}") if seen else Finding.skipped(f"no webhook for {what}")
+
+
+def _about(hook: Json, resources: set[str]) -> bool:
+    return any(resources & set(rule.get("resources", [])) for rule in hook.get("rules", []))
+
+
+def _has_endpoint(look: Look, service: Json) -> bool:
+    slices = look.api.items(
+        f"/apis/discovery.k8s.io/v1/namespaces/{service['namespace']}/endpointslices",
+        f"kubernetes.io/service-name={service['name']}",
+    )
+    endpoints = [each for one in slices for each in one.get("endpoints") or []]
+    return any(each.get("conditions", {}).get("ready") is not False for each in endpoints)

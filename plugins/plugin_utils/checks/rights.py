@@ -1,0 +1,100 @@
+"""Checks of what the user may do, and of the Secrets that a site names."""
+
+from __future__ import annotations
+
+import base64
+
+from ..kube import Json
+from .look import Finding, Look
+
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+# what an install of the chart and the waiting for it need: group, resource, verbs
+NEEDED = (
+    ("", "configmaps", ("create", "patch", "delete")),
+    ("", "persistentvolumeclaims", ("create", "get")),
+    ("", "pods", ("create", "list", "delete")),
+    ("", "pods/log", ("get",)),
+    ("", "secrets", ("create", "list")),
+    ("", "serviceaccounts", ("create",)),
+    ("batch", "jobs", ("create", "get")),
+    ("rbac.authorization.k8s.io", "roles", ("create",)),
+    ("rbac.authorization.k8s.io", "rolebindings", ("create",)),
+)
+SERVING = ("serving.kserve.io", "servingruntimes", ("create",)), ("serving.kserve.io", "inferenceservices", ("get",))
+TRAINING = {
+    "pytorchjob": ("kubeflow.org", "pytorchjobs", ("create", "list")),
+    "trainjob": ("trainer.kubeflow.org", "trainjobs", ("create", "list")),
+}
+
+
+def namespace_rights(look: Look) -> Finding:
+    """The user may make, in the namespace, all that a release consists of."""
+    if look.there is None and not _may(look, "", "namespaces", "create", ""):
+        return Finding(
+            "error",
+            f"namespace {look.namespace} does not exist and this user may not create namespaces",
+            "",
+            f"ask an administrator for it (`kubectl create namespace {look.namespace}`) or set trainlab_namespace",
+        )
+    api = look.site["trainingApi"]
+    training = [TRAINING[api]] if api != "auto" else []
+    serving = SERVING if look.site["serving"] else ()
+    missing = [
+        f"{verb} {resource}{'.' + group if group else ''}"
+        for group, resource, verbs in (*NEEDED, *training, *serving)
+        for verb in verbs
+        if not _may(look, group, resource, verb, look.namespace)
+    ]
+    if not missing:
+        return Finding.ok(f"may install into {look.namespace}")
+    return Finding(
+        "error",
+        f"in namespace {look.namespace} this user may not: {', '.join(missing)}",
+        "the release would stop half way",
+        f"ask for these rights, e.g. `kubectl -n {look.namespace} create rolebinding trainlab --clusterrole=admin "
+        "--user=YOU` (kubeflow.org and serving.kserve.io may need roles of their own)",
+    )
+
+
+def secrets(look: Look) -> Finding:
+    """Secrets that the site names exist; their values are not looked at."""
+    wanted = (("site.hfTokenSecret", look.site["hfTokenSecret"], "token"),)
+    wanted += (("site.images.pullSecret", look.site["images"]["pullSecret"], ".dockerconfigjson"),)
+    seen = []
+    for key, name, entry in wanted:
+        if not name:
+            continue
+        secret = look.api.get(f"/api/v1/namespaces/{look.namespace}/secrets/{name}")
+        if secret is None or entry not in secret.get("data", {}):
+            what = "has no such Secret" if secret is None else f"has that Secret without key {entry}"
+            return Finding(
+                "error",
+                f"{key} is {name}, but namespace {look.namespace} {what}",
+                "the pods could not start",
+                _create(look.namespace, name, entry),
+            )
+        if not base64.b64decode(secret["data"][entry]).strip():
+            return Finding("error", f"{key}: key {entry} of Secret {name} is empty", "", "fill it")
+        seen.append(name)
+    return Finding.ok(", ".join(seen)) if seen else Finding.skipped("the site names none")
+
+
+def _create(namespace: str, name: str, entry: str) -> str:
+    if entry == "token":
+        return f"kubectl -n {namespace} create secret generic {name} --from-file=token=FILE, or set the key to ''"
+    return f"kubectl -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
+
+
+def _may(look: Look, group: str, resource: str, verb: str, namespace: str) -> bool:
+    name, _, part = resource.partition("/")
+    wanted: Json = {"group": group, "resource": name, "subresource": part, "verb": verb, "namespace": namespace}
+    answer = look.api.send(
+        "POST",
+        REVIEW,
+        {
+            "kind": "SelfSubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": wanted},
+        },
+    )
+    return bool(answer.get("status", {}).get("allowed"))

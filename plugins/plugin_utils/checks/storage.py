@@ -1,0 +1,96 @@
+"""Checks of the storage that the two claims of a release need."""
+
+from __future__ import annotations
+
+from ..kube import Json
+from .look import Finding, Look
+
+DEFAULT_MARK = "storageclass.kubernetes.io/is-default-class"
+# block storage: one node at a time. Source: the drivers' own documentation of their access modes.
+BLOCK_ONLY = {
+    "cinder.csi.openstack.org",
+    "disk.csi.azure.com",
+    "ebs.csi.aws.com",
+    "kubernetes.io/aws-ebs",
+    "kubernetes.io/no-provisioner",
+    "openshift-storage.rbd.csi.ceph.com",
+    "pd.csi.storage.gke.io",
+    "topolvm.io",
+    "vpc.block.csi.ibm.io",
+}
+VOLUMES = ("models", "runs")
+
+
+def classes(look: Look) -> Finding:
+    """The StorageClass of each claim exists and can be mounted by all pods."""
+    known: dict[str, Json] = {
+        each["metadata"]["name"]: each for each in look.api.items("/apis/storage.k8s.io/v1/storageclasses")
+    }
+    used = []
+    for volume in VOLUMES:
+        wanted = look.site["storage"][volume]
+        if wanted.get("existing") or look.claim(volume):
+            continue
+        key = f"site.storage.{volume}"
+        name = wanted["storageClass"] or _default(known)
+        if name not in known:
+            what = f"there is no StorageClass {name}" if name else "empty, and the cluster has no default StorageClass"
+            return Finding(
+                "error",
+                f"{key}.storageClass: {what}",
+                "the claim would stay Pending, and every pod with it",
+                f"set {key}.storageClass to one of: {', '.join(sorted(known)) or 'none exist, install one'}",
+            )
+        if wanted["accessMode"] == "ReadWriteMany" and _block_only(known[name]):
+            nodes = look.phase["resources"]["nodes"]
+            return Finding(
+                "error",
+                f"{key}: StorageClass {name} ({known[name]['provisioner']}) offers no ReadWriteMany",
+                f"the {nodes} pods of the job run on several nodes and share the volume",
+                f"set {key}.storageClass to a class of shared storage, or phase.resources.nodes to 1 and "
+                f"{key}.accessMode to ReadWriteOnce",
+            )
+        used.append(f"{volume}: {name} {wanted['accessMode']}")
+    return Finding.ok("; ".join(used) or "both claims are there")
+
+
+def existing_claims(look: Look) -> Finding:
+    """Claims made beforehand are there and have the access mode that the site asks for."""
+    found = []
+    for volume in VOLUMES:
+        wanted, claim = look.site["storage"][volume], look.claim(volume)
+        name = look.claim_name(volume)
+        if claim is None:
+            if wanted.get("existing"):
+                return Finding(
+                    "error",
+                    f"site.storage.{volume}.existing: namespace {look.namespace} has no claim {name}",
+                    "the pods would wait for it",
+                    "create it, or set existing to '' so that the release makes one",
+                )
+            continue
+        modes = claim["spec"].get("accessModes", [])
+        if wanted["accessMode"] not in modes and look.phase["resources"]["nodes"] > 1:
+            return Finding(
+                "error",
+                f"claim {name} has access mode {', '.join(modes)}, site.storage.{volume}.accessMode asks for "
+                f"{wanted['accessMode']}",
+                "a claim's access mode cannot be changed",
+                f"delete the claim (its data is lost) or set site.storage.{volume}.existing to another one",
+            )
+        found.append(name)
+    return Finding.ok(", ".join(found)) if found else Finding.skipped("none yet")
+
+
+def _default(known: dict[str, Json]) -> str:
+    for name, each in known.items():
+        if each["metadata"].get("annotations", {}).get(DEFAULT_MARK) == "true":
+            return name
+    return ""
+
+
+def _block_only(storage_class: Json) -> bool:
+    if storage_class["provisioner"] == "rancher.io/local-path":
+        # its class offers ReadWriteMany only with a shared folder, which it configures elsewhere by the class's name
+        return "rwx" not in storage_class["metadata"]["name"]
+    return storage_class["provisioner"] in BLOCK_ONLY
