@@ -74,7 +74,7 @@ def test_generated_rows_are_spread_over_topics(loaded: tuple[Any, Any], phase_di
 
 
 def test_generation_stops_at_eos_and_the_limit(
-    loaded: tuple[Any, Any], phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    loaded: tuple[Any, Any], phase_dict: dict[str, Any], tiny_model: Path
 ) -> None:
     model, tokenizer = loaded
     limited = evaluate.answers(model, tokenizer, phase(phase_dict, max_new_tokens=5), ["Hello?", "A longer question?"])
@@ -82,7 +82,8 @@ def test_generation_stops_at_eos_and_the_limit(
     assert all(1 <= entry["text_tokens"] <= 5 for entry in limited)
     with torch.no_grad():
         logits = model(torch.tensor([chat.prompt_ids(tokenizer, phase(phase_dict), "Hello?")])).logits
-    monkeypatch.setattr(tokenizer, "eos_token", tokenizer.convert_ids_to_tokens(int(logits[0, -1].argmax())))
+    model, tokenizer = chat.load_base(tiny_model, phase(phase_dict))  # its own, because EOS is changed
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(int(logits[0, -1].argmax()))
     assert evaluate.answers(model, tokenizer, phase(phase_dict), ["Hello?"])[0]["text_tokens"] == 1
 
 
