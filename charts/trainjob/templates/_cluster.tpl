@@ -41,7 +41,8 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- $ctx := . -}}
 {{- range list "models" "runs" -}}
 {{- $volume := index $ctx.site.storage . -}}
-{{- $classes := $volume.storageClass | ternary (lookup "storage.k8s.io/v1" "StorageClass" "" "") dict -}}
+{{- $classes := dict -}}
+{{- if $volume.storageClass -}}{{- $classes = lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}{{- end -}}
 {{- if $classes.items -}}
 {{- $names := list -}}
 {{- range $classes.items -}}{{- $names = append $names .metadata.name -}}{{- end -}}
@@ -51,7 +52,8 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- end -}}
 {{- end -}}
 {{- range $key, $asked := dict "phase.resources.gpus_per_node" $ctx.phase.resources.gpus_per_node "phase.serve.gpus" $ctx.phase.serve.gpus -}}
-{{- $nodes := gt (int $asked) 0 | ternary (lookup "v1" "Node" "" "") dict -}}
+{{- $nodes := dict -}}
+{{- if $asked -}}{{- $nodes = lookup "v1" "Node" "" "" -}}{{- end -}}
 {{- if $nodes.items -}}
 {{- $most := 0 -}}
 {{- range $nodes.items -}}

@@ -42,12 +42,12 @@ site, the run, the release. Each template starts with it: that runs all checks b
 
 {{- define "trainjob.labels" -}}
 app.kubernetes.io/name: trainjob
-app.kubernetes.io/instance: {{ .release }}
+app.kubernetes.io/instance: {{ .release | quote }}
 app.kubernetes.io/part-of: trainlab
 app.kubernetes.io/managed-by: {{ .managedBy }}
 app.kubernetes.io/version: {{ .version | quote }}
 trainlab.dev/run: {{ .run }}
-trainlab.dev/phase: {{ .phase.name }}
+trainlab.dev/phase: {{ .phase.name | quote }}
 {{- end -}}
 
 {{- /* Labels of an object that Kueue may queue. */}}

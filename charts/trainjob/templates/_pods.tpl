@@ -64,6 +64,6 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- /* Threads of one rank. Without this each of several pods on a node takes all its cores, and they wait for one another. */}}
 {{- define "trainjob.threads" -}}
 {{- $cpu := .cpu | toString -}}
-{{- $cores := hasSuffix "m" $cpu | ternary (divf (trimSuffix "m" $cpu) 1000) (float64 (trimSuffix "m" $cpu)) | ceil | int -}}
+{{- $cores := divf (trimSuffix "m" $cpu) (hasSuffix "m" $cpu | ternary 1000 1) | ceil | int -}}
 {{- max 1 (div $cores (int .processes_per_node)) -}}
 {{- end -}}

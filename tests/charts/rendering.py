@@ -1,0 +1,147 @@
+"""Renders the chart with the real Helm binaries; used by all tests of this folder.
+
+The binaries are those that `make binaries` builds from cluster/helm and cluster/helm4.
+"""
+
+import functools
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "trainjob"
+VALUES = ROOT / "values"
+HELMS = ("helm", "helm4")
+APIS = ("pytorchjob", "trainjob")
+REAL_CLUSTER = ("v1/Pod", "kubeflow.org/v1/PyTorchJob", "serving.kserve.io/v1beta1")
+"""What a cluster with the training operator and KServe says it serves; `v1/Pod` is how the chart knows a real one."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One values file at one scale with one training API."""
+
+    phase: str
+    scale: str
+    api: str
+
+    @property
+    def name(self) -> str:
+        """Name of the golden file."""
+        return f"{self.phase}-{self.scale}-{self.api}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The values files, paths as given to Helm."""
+        full = str(VALUES / f"{self.phase}.yaml")
+        return (full,) if self.scale == "full" else (full, str(VALUES / "local" / f"{self.phase}.yaml"))
+
+
+def cases() -> list[Case]:
+    """Return every values file at every scale with both training APIs."""
+    found: list[Case] = []
+    for path in sorted(VALUES.glob("*.yaml")):
+        scales = ["full", "local"] if (VALUES / "local" / path.name).exists() else ["full"]
+        found += [Case(path.stem, scale, api) for scale in scales for api in APIS]
+    return found
+
+
+@functools.cache
+def binary(name: str) -> Path:
+    """Return the Helm binary; skips the test if Helm 4 was not built, fails if Helm 3 was not."""
+    given = os.environ.get("TRAINLAB_BIN")
+    if given:
+        path = next(iter(sorted(Path(given).glob(f"{name}-*"))), Path(given) / name)
+    else:
+        lab = str(ROOT / "cluster" / "lab")
+        if lab not in sys.path:
+            sys.path.insert(0, lab)
+        import build
+
+        path = build.binary(name)
+    if not path.exists():
+        message = f"{path} does not exist: run `make binaries`"
+        pytest.skip(message) if name == "helm4" else pytest.fail(message)
+    return path
+
+
+@functools.cache
+def helm(*arguments: str, name: str = "helm") -> subprocess.CompletedProcess[str]:
+    """Run Helm without any cluster or configuration of the user; the result is cached."""
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": os.devnull}
+    return subprocess.run([str(binary(name)), *arguments], capture_output=True, text=True, check=False, env=env)
+
+
+def template(
+    files: tuple[str, ...],
+    *sets: str,
+    release: str = "demo",
+    name: str = "helm",
+    served: tuple[str, ...] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run `helm template` in namespace `lab`; `served` are the APIs of a pretended cluster."""
+    arguments = ["template", release, str(CHART), "--namespace", "lab"]
+    for file in files:
+        arguments += ["-f", file]
+    for one in sets:
+        arguments += ["--set-json" if "=[" in one or "={" in one else "--set", one]
+    for api in served:
+        arguments += ["--api-versions", api]
+    return helm(*arguments, name=name)
+
+
+def documents(done: subprocess.CompletedProcess[str]) -> list[Document]:
+    """Return the objects of a rendering that must have worked, sorted by kind and name."""
+    assert done.returncode == 0, done.stderr
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    return sorted(found, key=lambda one: (one["kind"], one["metadata"]["name"]))
+
+
+def rendered(case: Case, name: str = "helm") -> list[Document]:
+    """Return the objects of one case."""
+    return documents(template(case.files, f"site.trainingApi={case.api}", release=case.phase, name=name))
+
+
+def with_service(objects: list[Document]) -> list[Document]:
+    """Return the objects and the InferenceService that waits in a ConfigMap for the promotion."""
+    more = [
+        yaml.safe_load(one["data"]["service.yaml"])
+        for one in objects
+        if one["kind"] == "ConfigMap" and "service.yaml" in one["data"]
+    ]
+    return objects + more
+
+
+def one(objects: list[Document], kind: str) -> Document:
+    """Return the only object of a kind."""
+    found = [item for item in objects if item["kind"] == kind]
+    assert len(found) == 1, f"{len(found)} objects of kind {kind}"
+    return found[0]
+
+
+def pods(objects: list[Document]) -> list[tuple[str, Document, Document]]:
+    """Return (where, labels, pod spec) of each pod that the objects lead to."""
+    found: list[tuple[str, Document, Document]] = []
+    for item in objects:
+        spec, kind = item.get("spec", {}), item["kind"]
+        if kind == "Pod":
+            found.append((kind, item["metadata"]["labels"], spec))
+        elif kind == "Job":
+            found.append((kind, spec["template"]["metadata"]["labels"], spec["template"]["spec"]))
+        elif kind == "PyTorchJob":
+            for role, replica in spec["pytorchReplicaSpecs"].items():
+                template_ = replica["template"]
+                found.append((f"{kind} {role}", template_["metadata"]["labels"], template_["spec"]))
+        elif kind == "TrainingRuntime":
+            for job in spec["template"]["spec"]["replicatedJobs"]:
+                template_ = job["template"]["spec"]["template"]
+                found.append((f"{kind} {job['name']}", template_["metadata"]["labels"], template_["spec"]))
+    return found

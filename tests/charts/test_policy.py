@@ -1,0 +1,127 @@
+"""What holds for every object and every pod of every rendering: restricted pods, no cluster-scoped object, labels, limits."""
+
+import pytest
+from rendering import Case, Document, cases, documents, one, pods, rendered, template, with_service
+
+ALL = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+NAMESPACED = {
+    *("ConfigMap", "InferenceService", "Job", "PersistentVolumeClaim", "Pod", "PyTorchJob", "Role", "RoleBinding"),
+    *("ServiceAccount", "ServingRuntime", "TrainJob", "TrainingRuntime"),
+}
+LABELS = {"name", "instance", "part-of", "managed-by", "version"}
+
+
+def assert_restricted(where: str, spec: Document) -> None:
+    """Check a pod spec against the Pod Security level `restricted` and our own rules."""
+    assert not spec.get("hostNetwork"), where
+    for volume in spec.get("volumes", []):
+        kinds = set(volume) - {"name"}
+        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}, f"{where}: {volume}"
+    for container in spec.get("initContainers", []) + spec["containers"]:
+        place = f"{where}/{container['name']}"
+        security = container["securityContext"]
+        assert security["runAsNonRoot"] is True, place
+        assert security["allowPrivilegeEscalation"] is False, place
+        assert security["readOnlyRootFilesystem"] is True, place
+        assert security["capabilities"] == {"drop": ["ALL"]}, place
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, place
+        assert "runAsUser" not in security, f"{place}: OpenShift gives the UID"
+        asked, limit = container["resources"]["requests"], container["resources"]["limits"]
+        assert asked["memory"] == limit["memory"], place
+        assert "cpu" in asked and "cpu" not in limit, place
+        assert any(mount["mountPath"] == "/tmp" for mount in container["volumeMounts"]), place
+
+
+@ALL
+def test_only_known_namespaced_kinds(case: Case) -> None:
+    assert {item["kind"] for item in with_service(rendered(case))} <= NAMESPACED
+
+
+@ALL
+def test_every_object_carries_the_labels(case: Case) -> None:
+    for item in with_service(rendered(case)):
+        labels = item["metadata"]["labels"]
+        assert {f"app.kubernetes.io/{label}" for label in LABELS} <= set(labels), item["kind"]
+        assert labels["app.kubernetes.io/instance"] == case.phase
+        if item["kind"] != "PersistentVolumeClaim":  # both volumes outlive a run
+            assert labels["trainlab.dev/run"].startswith(f"{case.phase}-")
+        assert len(item["metadata"]["name"]) <= 63
+
+
+@ALL
+def test_every_pod_is_restricted(case: Case) -> None:
+    objects = with_service(rendered(case))
+    for where, _, spec in pods(objects):
+        assert_restricted(where, spec)
+        assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}, where
+        assert spec["automountServiceAccountToken"] is (where == "Job"), f"{where}: only the promotion needs a token"
+        for container in spec.get("initContainers", []) + spec["containers"]:
+            assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", where
+    assert_restricted("ServingRuntime", one(objects, "ServingRuntime")["spec"])
+    predictor = one(objects, "InferenceService")["spec"]["predictor"]
+    assert predictor["securityContext"]["runAsNonRoot"] is True
+    assert predictor["automountServiceAccountToken"] is False
+
+
+@ALL
+def test_models_are_read_only_but_for_the_fetch(case: Case) -> None:
+    for where, _, spec in pods(rendered(case)):
+        for container in spec["containers"]:
+            for mount in container["volumeMounts"]:
+                if mount["name"] == "models":
+                    assert mount["readOnly"] is True, where
+
+
+@ALL
+def test_promotion_may_touch_only_its_own_service(case: Case) -> None:
+    objects = rendered(case)
+    run = one(objects, "ServingRuntime")["metadata"]["name"]
+    for rule in one(objects, "Role")["rules"]:
+        assert rule["apiGroups"] == ["serving.kserve.io"]
+        if rule["verbs"] != ["create"]:
+            assert rule["resourceNames"] in ([run], [case.phase])
+        assert not {"*", "delete", "list", "watch"} & set(rule["verbs"])
+
+
+@ALL
+def test_operators_rules_that_no_schema_says(case: Case) -> None:
+    """Master is exactly one, Worker is left out instead of 0, names of containers, one number of processes."""
+    objects = rendered(case)
+    if case.api == "pytorchjob":
+        job = one(objects, "PyTorchJob")["spec"]
+        replicas = job["pytorchReplicaSpecs"]
+        assert replicas["Master"]["replicas"] == 1
+        assert "Worker" not in replicas or replicas["Worker"]["replicas"] >= 1
+        assert isinstance(job["nprocPerNode"], str)
+        assert job["runPolicy"]["cleanPodPolicy"] == "None"
+        for replica in replicas.values():
+            assert [item["name"] for item in replica["template"]["spec"]["containers"]] == ["pytorch"]
+    else:
+        job = one(objects, "TrainJob")["spec"]
+        runtime = one(objects, "TrainingRuntime")
+        assert job["runtimeRef"]["name"] == runtime["metadata"]["name"]
+        assert job["trainer"]["numNodes"] == runtime["spec"]["mlPolicy"]["numNodes"]
+        assert isinstance(job["trainer"]["numProcPerNode"], int)
+        (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        assert node["name"] == "node"
+        assert [item["name"] for item in node["template"]["spec"]["template"]["spec"]["containers"]] == ["node"]
+    for where, _, spec in pods(objects):
+        for container in spec["containers"]:
+            names = [item["name"] for item in container.get("env", [])]
+            assert not [name for name in names if name.startswith("PET_") or name in ("RANK", "WORLD_SIZE")], where
+
+
+@ALL
+def test_no_command_names_a_hyper_parameter(case: Case) -> None:
+    for where, _, spec in pods(rendered(case)):
+        for container in spec["containers"]:
+            words = " ".join(container["command"] + container.get("args", []))
+            assert not {"epochs", "batch", "learning"} & set(words.replace("-", " ").split()), where
+
+
+def test_one_node_has_no_worker_and_no_spread() -> None:
+    case = cases()[0]
+    objects = documents(template(case.files, "phase.resources.nodes=1", "site.trainingApi=pytorchjob"))
+    job = one(objects, "PyTorchJob")["spec"]["pytorchReplicaSpecs"]
+    assert list(job) == ["Master"]
+    assert "topologySpreadConstraints" not in job["Master"]["template"]["spec"]

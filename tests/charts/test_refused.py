@@ -1,0 +1,117 @@
+"""Wrong values are refused before any object is made, in the sentences of the CLI."""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from rendering import REAL_CLUSTER, VALUES, template
+
+FULL = str(VALUES / "survival.yaml")
+SENTENCES = {
+    "phase.train.epoch": "phase: {train: {epoch: 3}}",
+    "phase.trian": "phase: {trian: {}}",
+    "site.storage.models.sice": "site: {storage: {models: {sice: 1Gi}}}",
+    "stie": "stie: {}",
+    "phase.resources.processes_per_node": "phase: {resources: {processes_per_node: 3, gpus_per_node: 2}}",
+    "phase.unfreeze.tied_head": "phase: {unfreeze: {tied_head: true, lm_head: false}}",
+    "phase.serve.gpus": "phase: {serve: {gpus: 0}}",
+    "phase.evaluate.generate_rows": "phase: {evaluate: {generate_rows: 9}, data: {heldout_rows: 8}}",
+    "site.gpuResource": "site: {gpuResource: gpu}",
+    "site.storage.models.accessMode": "site: {storage: {models: {accessMode: ReadWriteOnce}}}",
+    "site.storage.runs.accessMode": "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
+}
+
+
+@functools.cache
+def cli(*files: str) -> subprocess.CompletedProcess[str]:
+    """Run `trainlab check` on values files; the last wins."""
+    arguments = [sys.executable, "-m", "trainlab.cli", "check", files[0]]
+    for file in files[1:]:
+        arguments += ["-f", file]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.mark.parametrize("key", SENTENCES)
+def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(SENTENCES[key], encoding="utf-8")
+    done = template((FULL, str(file)))
+    assert done.returncode != 0
+    sentence = done.stderr.split("): ", 1)[1].splitlines()[0]
+    assert sentence.startswith(f"{key}: ")
+    told = cli(FULL, str(file))
+    assert told.returncode == 2
+    assert sentence in told.stderr
+
+
+@pytest.mark.parametrize("key", ["name", "recipe", "title", "model", "data"])
+def test_a_missing_key_is_named(key: str, tmp_path: Path) -> None:
+    whole = yaml.safe_load(Path(FULL).read_text(encoding="utf-8"))
+    del whole["phase"][key]
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump(whole), encoding="utf-8")
+    done = template((str(file),))
+    assert done.returncode != 0
+    assert key in done.stderr and "missing" in done.stderr
+
+
+def test_no_phase_is_named() -> None:
+    done = template(())
+    assert done.returncode != 0
+    assert "missing" in done.stderr and "phase" in done.stderr
+    assert "nil pointer" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("phase.resources.nodes", "0", "/phase/resources/nodes': minimum: got 0, want 1"),
+        ("phase.train.batch_size", "0", "/phase/train/batch_size': minimum: got 0, want 1"),
+        ("phase.train.batch_size", "many", "/phase/train/batch_size': got string, want integer"),
+        ("phase.recipe", "magic", "/phase/recipe'"),
+        ("phase.model.source", "gpt", "/phase/model/source': 'gpt' does not match pattern"),
+        ("site.spread", "wide", "/site/spread': value must be one of"),
+        ("site.storage.runs.accessMode", "RWX", "/site/storage/runs/accessMode': value must be one of"),
+    ],
+)
+@pytest.mark.parametrize("name", ["helm", "helm4"])
+def test_types_and_bounds_are_the_schemas(key: str, value: str, says: str, name: str) -> None:
+    done = template((FULL,), f"{key}={value}", name=name)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("release", ["a" * 31, "1demo", "de.mo"])
+def test_release_names_that_pods_cannot_have(release: str) -> None:
+    done = template((FULL,), release=release)
+    assert done.returncode != 0
+    assert f"release name: {release} is no name for pods; take at most 30" in done.stderr
+
+
+def test_longest_release_fits() -> None:
+    assert template((FULL,), release="a" * 30).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("api", "missing", "says"),
+    [
+        ("auto", "kubeflow.org/v1/PyTorchJob", "serves neither kubeflow.org/v1 PyTorchJob nor trainer.kubeflow.org"),
+        ("pytorchjob", "kubeflow.org/v1/PyTorchJob", "the cluster serves no kubeflow.org/v1 PyTorchJob; install"),
+        ("trainjob", "", "the cluster serves no trainer.kubeflow.org/v1alpha1 TrainJob; install"),
+        ("auto", "serving.kserve.io/v1beta1", "site.serving: true, but the cluster serves no serving.kserve.io"),
+    ],
+)
+def test_operators_that_the_cluster_lacks(api: str, missing: str, says: str) -> None:
+    served = tuple(one for one in REAL_CLUSTER if one != missing)
+    done = template((FULL,), f"site.trainingApi={api}", served=served)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_global_values_of_helm_are_no_unknown_key() -> None:
+    assert template((FULL,), "global.x=1").returncode == 0

@@ -1,0 +1,160 @@
+"""What each key under `site:` does to the rendering, and what makes a run."""
+
+import json
+
+import pytest
+from rendering import REAL_CLUSTER, VALUES, Document, documents, one, pods, template, with_service
+
+FULL = (str(VALUES / "survival.yaml"),)
+LOCAL = (*FULL, str(VALUES / "local" / "survival.yaml"))
+TRAINJOB = "trainer.kubeflow.org/v1alpha1/TrainJob"
+
+
+def objects(*sets: str, files: tuple[str, ...] = LOCAL, served: tuple[str, ...] = ()) -> list[Document]:
+    """Return the objects of the survival phase with some values changed."""
+    return documents(template(files, *sets, served=served))
+
+
+def train_pod(*sets: str, files: tuple[str, ...] = LOCAL, served: tuple[str, ...] = ()) -> Document:
+    """Return the spec of the master's pod."""
+    found = {where: spec for where, _, spec in pods(objects(*sets, files=files, served=served))}
+    return found["PyTorchJob Master"]
+
+
+def run_of(*sets: str) -> str:
+    """Return the name of the run."""
+    return str(one(objects(*sets), "PyTorchJob")["metadata"]["name"])
+
+
+def test_site_is_no_part_of_the_run_but_every_key_of_the_phase_is() -> None:
+    run = run_of()
+    assert run.startswith("demo-") and len(run) == len("demo-") + 8
+    assert run_of("site.images.trainer=other:1", "site.queue=q", "site.storage.runs.size=1Ti") == run
+    assert run_of("phase.train.epochs=7") != run
+    assert run_of("phase.title=x") != run
+
+
+@pytest.mark.parametrize(
+    ("served", "api"),
+    [
+        ((), "PyTorchJob"),
+        (REAL_CLUSTER, "PyTorchJob"),
+        ((*REAL_CLUSTER, TRAINJOB), "PyTorchJob"),
+        (("v1/Pod", "serving.kserve.io/v1beta1", TRAINJOB), "TrainJob"),
+    ],
+)
+def test_auto_takes_trainjob_only_where_there_is_no_pytorchjob(served: tuple[str, ...], api: str) -> None:
+    kinds = {item["kind"] for item in objects(served=served)}
+    assert kinds & {"PyTorchJob", "TrainJob"} == {api}
+
+
+def test_queue_is_a_label_of_the_job_and_of_nothing_else() -> None:
+    label = "kueue.x-k8s.io/queue-name"
+    assert [item["kind"] for item in objects("site.queue=q") if label in item["metadata"]["labels"]] == ["PyTorchJob"]
+    assert one(objects("site.queue=q"), "PyTorchJob")["metadata"]["labels"][label] == "q"
+
+
+def test_gpus_name_the_resource_and_tolerate_its_taint() -> None:
+    pod = train_pod("site.gpuResource=amd.com/gpu", files=FULL)
+    main, fetch = pod["containers"][0], pod["initContainers"][0]
+    assert main["resources"]["limits"]["amd.com/gpu"] == "1" == main["resources"]["requests"]["amd.com/gpu"]
+    assert "amd.com/gpu" not in fetch["resources"]["limits"]
+    assert pod["tolerations"] == [{"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert "OMP_NUM_THREADS" not in {item["name"] for item in main["env"]}
+
+
+def test_placement_reaches_training_promotion_and_server() -> None:
+    sets = ('site.tolerations=[{"key": "a", "operator": "Exists"}]', "site.nodeSelector.disk=ssd")
+    found = objects(*sets, "site.images.pullSecret=s")
+    specs = [spec for _, _, spec in pods(found)] + [one(found, "ServingRuntime")["spec"]]
+    assert len(specs) == 5
+    for spec in specs:
+        assert spec["tolerations"] == [{"key": "a", "operator": "Exists"}]
+        assert spec["nodeSelector"] == {"disk": "ssd"}
+        assert spec["imagePullSecrets"] == [{"name": "s"}]
+
+
+@pytest.mark.parametrize(("spread", "how"), [("required", "DoNotSchedule"), ("preferred", "ScheduleAnyway")])
+def test_spread_counts_the_training_pods_of_this_run(spread: str, how: str) -> None:
+    found = objects(f"site.spread={spread}")
+    for where, labels, spec in pods(found):
+        if where.startswith("PyTorchJob"):
+            (rule,) = spec["topologySpreadConstraints"]
+            assert rule["whenUnsatisfiable"] == how
+            assert rule["labelSelector"]["matchLabels"].items() <= labels.items()
+        else:
+            assert labels.get("app.kubernetes.io/component") != "train"
+    assert "topologySpreadConstraints" not in train_pod("site.spread=none")
+
+
+def test_token_is_given_to_the_fetch_alone() -> None:
+    pod = train_pod("site.hfTokenSecret=hf")
+    (token,) = [item for item in pod["initContainers"][0]["env"] if item["name"] == "HF_TOKEN"]
+    assert token["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "token"}
+    assert "HF_TOKEN" not in {item["name"] for item in pod["containers"][0]["env"]}
+
+
+def test_existing_claims_are_used_and_not_made() -> None:
+    found = objects("site.storage.models.existing=shared")
+    assert [item["metadata"]["name"] for item in found if item["kind"] == "PersistentVolumeClaim"] == ["demo-runs"]
+    assert {"name": "models", "persistentVolumeClaim": {"claimName": "shared"}} in train_pod(
+        "site.storage.models.existing=shared"
+    )["volumes"]
+
+
+def test_volumes_stay_unless_told_otherwise() -> None:
+    def policies(*sets: str) -> list[str | None]:
+        claims = [item for item in objects(*sets) if item["kind"] == "PersistentVolumeClaim"]
+        return [item["metadata"].get("annotations", {}).get("helm.sh/resource-policy") for item in claims]
+
+    assert policies() == ["keep", "keep"]
+    assert policies("site.keepVolumes=false") == [None, None]
+
+
+def test_no_serving_leaves_training_alone() -> None:
+    kinds = {item["kind"] for item in objects("site.serving=false")}
+    assert kinds == {"ConfigMap", "PersistentVolumeClaim", "PyTorchJob", "Pod"}
+
+
+def test_volume_group_and_vllm_user_only_where_no_openshift_gives_them() -> None:
+    plain = one(objects(files=FULL, served=REAL_CLUSTER), "ServingRuntime")["spec"]["containers"][0]
+    assert plain["securityContext"]["runAsUser"] == 1001
+    assert train_pod(served=REAL_CLUSTER)["securityContext"]["fsGroup"] == 1001
+    openshift = (*REAL_CLUSTER, "security.openshift.io/v1")
+    pod = one(objects(files=FULL, served=openshift), "ServingRuntime")["spec"]["containers"][0]
+    assert "runAsUser" not in pod["securityContext"]
+    assert "fsGroup" not in train_pod(served=openshift)["securityContext"]
+
+
+def test_servers_by_runtime() -> None:
+    full = with_service(objects(files=FULL))
+    container = one(full, "ServingRuntime")["spec"]["containers"][0]
+    run = one(full, "ServingRuntime")["metadata"]["name"]
+    assert container["image"].startswith("docker.io/vllm/")
+    assert f"--model=/runs/{run}/best_model" in container["args"]
+    assert "--served-model-name=tuned" in container["args"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    service = one(full, "InferenceService")
+    assert service["metadata"]["name"] == "demo"
+    assert service["metadata"]["annotations"]["serving.kserve.io/deploymentMode"] == "RawDeployment"
+    assert service["spec"]["predictor"]["model"]["runtime"] == run
+    local = one(objects(), "ServingRuntime")["spec"]["containers"][0]
+    assert local["name"] == "kserve-container"
+    assert local["command"] == ["trainlab", "serve", "/etc/trainlab/phase.json"]
+    assert local["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "processes", "threads"), [("300m", 1, "1"), ("2", 1, "2"), ("1500m", 1, "2"), ("8", 4, "2"), ("1", 4, "1")]
+)
+def test_threads_follow_the_cpu_request(cpu: str, processes: int, threads: str) -> None:
+    text = json.dumps({"cpu": cpu, "processes_per_node": processes, "nodes": 1})
+    env = train_pod(f"phase.resources={text}")["containers"][0]["env"]
+    assert {"name": "OMP_NUM_THREADS", "value": threads} in env
+
+
+def test_time_out_bounds_job_pods_and_promotion() -> None:
+    found = objects("phase.resources.timeout_minutes=10")
+    assert one(found, "PyTorchJob")["spec"]["runPolicy"]["activeDeadlineSeconds"] == 600
+    assert one(found, "Job")["spec"]["activeDeadlineSeconds"] == 25 * 60
+    assert "--timeout=20" in one(found, "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
