@@ -36,8 +36,8 @@ lock: venv ## write the lock files anew
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-binaries: ## Helm 3 and 4 for the chart tests, the API server for molecule
-	@python3 cluster/lab build helm helm4 kubernetes etcd
+binaries: ## the Go programs: Helm 3 and 4 for the chart tests, Kubernetes and its operators
+	@python3 cluster/lab build
 
 lint: venv ## style, types and shell of everything
 	$(BIN)/ruff check .

