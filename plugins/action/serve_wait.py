@@ -92,7 +92,9 @@ def _promotion(api: Api, args: Json, lines: Lines) -> str | None:
             if _belongs(_service(api, args), run):
                 return None
             return _last_line(api, namespace, pods) or "the promotion Job made no InferenceService"
-        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], "serve")
+        # the Job tries again with a new pod, so one that failed counts only at the end
+        seen = pods if word == "bad" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
+        trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
         if word == "bad" or trouble:
             raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
         lines.alive(f"{job_name}: still running")

