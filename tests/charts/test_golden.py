@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 from rendering import HELMS, Case, cases, rendered
-
 from trainlab import files
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,10 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pydantic import BaseModel
-
 from trainlab import schema
 from trainlab.config import Phase, Site
 from trainlab.sentences import block_of
@@ -47,10 +45,3 @@ def test_chart_values_are_the_defaults_of_the_site() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert list(values) == ["site"], "values.yaml holds a default beside site: a phase must never have one"
     assert values["site"] == Site().model_dump(mode="json", by_alias=True)
-
-
-@pytest.mark.parametrize("name", ["values.yaml", "values.schema.json", "keys.json", "defaults.json", "Chart.yaml"])
-def test_chart_names_no_path_of_a_machine(name: str) -> None:
-    text = (CHART / name).read_text(encoding="utf-8")
-    assert "/home/" not in text
-    assert "/work/" not in text

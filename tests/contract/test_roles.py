@@ -1,0 +1,60 @@
+"""The roles describe their variables, and none of them knows what is trained."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from trainlab.config import Train, Unfreeze
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLES = sorted(path for path in (ROOT / "roles").iterdir() if (path / "tasks").is_dir())
+# Words that also mean something else (`layers` of an image, `checkpoints` on a volume) are left out.
+HYPER_PARAMETERS = [name for block in (Train, Unfreeze) for name in block.model_fields if "_" in name] + ["epochs"]
+EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+
+
+def options(role: Path) -> dict[str, dict[str, Any]]:
+    """Return the described variables of the role's entry point main."""
+    file = role / "meta" / "argument_specs.yml"
+    assert file.exists(), f"{file.relative_to(ROOT)} is missing: describe the role's variables there"
+    specs = yaml.safe_load(file.read_text(encoding="utf-8"))["argument_specs"]
+    return specs["main"].get("options") or {}
+
+
+def defaults(role: Path) -> dict[str, Any]:
+    """Return the role's defaults."""
+    file = role / "defaults" / "main.yml"
+    return (yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.exists() else {}
+
+
+@EACH
+def test_described_and_default_variables_are_the_same(role: Path) -> None:
+    required = {name for name, option in options(role).items() if option.get("required")}
+    without = {name for name, option in options(role).items() if "default" not in option}
+    assert set(defaults(role)) | required | without == set(options(role))
+    assert not set(defaults(role)) & required, "a required variable has a default"
+    for name, option in options(role).items():
+        if "default" in option:
+            assert name in defaults(role), f"{name}: described with a default that defaults/main.yml lacks"
+            assert option["default"] == defaults(role)[name], f"{name}: described with another default than it has"
+
+
+@EACH
+def test_every_variable_has_a_description_and_the_role_as_prefix(role: Path) -> None:
+    for name, option in options(role).items():
+        assert option.get("description"), name
+        assert option.get("type"), name
+        assert name.startswith((f"{role.name}_", "trainlab_")), name
+
+
+@EACH
+def test_no_task_knows_a_hyper_parameter(role: Path) -> None:
+    words = re.compile(rf"\b({'|'.join(HYPER_PARAMETERS)})\b")
+    for file in sorted(role.rglob("*")):
+        if file.is_file() and file.suffix in (".yml", ".yaml", ".j2"):
+            found = words.search(file.read_text(encoding="utf-8"))
+            assert not found, (
+                f"{file.relative_to(ROOT)} names {found and found[0]}: it belongs into values/<phase>.yaml"
+            )

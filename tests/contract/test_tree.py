@@ -1,0 +1,64 @@
+"""The repository as a whole: one version, the README's tree is the disk, nothing of one machine is in it."""
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import yaml
+from trainlab import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+FOREIGN = ["/".join(("", name, "")) for name in ("work", "farm", "home/[a-z]+")]
+"""Folders of machines that the project was written on, as patterns."""
+
+
+@cache
+def tracked() -> list[Path]:
+    """Return all files that belong to the repository, new ones that git does not ignore included."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    names = [name for name in done.stdout.decode().split("\0") if name]
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file, empty for a binary one."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def test_one_version() -> None:
+    galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
+    chart = yaml.safe_load((ROOT / "charts" / "trainjob" / "Chart.yaml").read_text(encoding="utf-8"))
+    assert {galaxy["version"], chart["version"], chart["appVersion"]} == {__version__}
+
+
+def test_readme_tree_is_the_disk() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = readme.split("## The tree", 1)[1].split("```")[1]
+    told = {line.split()[0].rstrip("/") for line in block.strip().splitlines()}
+    disk = {path.relative_to(ROOT).parts[0] for path in tracked()}
+    hidden = {name for name in disk if name.startswith(".")}
+    assert told - hidden == disk - hidden
+
+
+def test_no_path_of_a_machine() -> None:
+    foreign = re.compile("|".join(rf"(?<![\w.*$}}-]){pattern}" for pattern in FOREIGN))
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in tracked()
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if foreign.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_lock_files_name_no_registry() -> None:
+    locks = [path for path in tracked() if path.suffix == ".lock"]
+    assert locks
+    for path in locks:
+        assert not re.search(r"://|^--?(i|f|index-url|find-links|trusted-host)\b", text_of(path), re.MULTILINE), path
+        assert "--hash=sha256:" in text_of(path), f"{path}: no hashes"

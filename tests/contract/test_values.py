@@ -1,0 +1,53 @@
+"""Every values file is a phase, and the pod reads exactly that phase from the chart's ConfigMap."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from rendering import HELMS, ROOT, VALUES, Case, cases, rendered
+from trainlab.config import Phase
+from trainlab.loading import load_values
+
+RECIPES = ROOT / "training" / "src" / "trainlab" / "recipes"
+FULL = sorted(VALUES.glob("*.yaml"))
+LOCAL = sorted((VALUES / "local").glob("*.yaml"))
+
+
+def test_every_overlay_has_its_phase() -> None:
+    assert FULL
+    assert {path.name for path in LOCAL} <= {path.name for path in FULL}
+
+
+@pytest.mark.parametrize("path", FULL, ids=lambda path: path.stem)
+def test_full_scale_is_correct_and_named_after_its_file(path: Path) -> None:
+    assert load_values([path]).phase.name == path.stem
+
+
+@pytest.mark.parametrize("path", LOCAL, ids=lambda path: path.stem)
+def test_local_scale_needs_no_gpu_and_keeps_the_subject(path: Path) -> None:
+    full, local = load_values([VALUES / path.name]).phase, load_values([VALUES / path.name, path]).phase
+    assert local.resources.gpus_per_node == 0 == local.serve.gpus
+    assert (local.name, local.recipe, local.data.source) == (full.name, full.recipe, full.data.source)
+    assert local.resources.nodes == full.resources.nodes
+
+
+@pytest.mark.parametrize("path", [*FULL, *LOCAL], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_values_files_hold_no_site(path: Path) -> None:
+    assert list(yaml.safe_load(path.read_text(encoding="utf-8"))) == ["phase"]
+
+
+@pytest.mark.parametrize("name", HELMS)
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_the_pod_reads_the_phase_of_the_values_files(case: Case, name: str, tmp_path: Path) -> None:
+    (data,) = [one["data"] for one in rendered(case, name) if "phase.json" in one.get("data", {})]
+    file = tmp_path / "phase.json"
+    file.write_text(data["phase.json"], encoding="utf-8")
+    assert list(json.loads(data["phase.json"])) == ["phase"]
+    assert load_values([file]).phase == load_values([Path(one) for one in case.files]).phase
+
+
+def test_every_recipe_exists() -> None:
+    for recipe in get_args(Phase.model_fields["recipe"].annotation):
+        assert (RECIPES / f"{recipe}.py").exists(), f"trainlab/recipes/{recipe}.py is missing"
