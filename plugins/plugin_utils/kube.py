@@ -65,8 +65,9 @@ class Api:
     def _headers(self) -> dict[str, str]:
         token = self._settings.auth_settings().get("BearerToken")
         headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
-        if token and token.get("value"):
-            headers["Authorization"] = token["value"]
+        value = token.get("value") if token else None
+        if value:
+            headers["Authorization"] = value
         return headers
 
     def text(self, method: str, path: str, body: Json | None = None, **query: Any) -> str:

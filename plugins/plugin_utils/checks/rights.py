@@ -58,8 +58,10 @@ def namespace_rights(look: Look) -> Finding:
 
 def secrets(look: Look) -> Finding:
     """Secrets that the site names exist; their values are not looked at."""
-    wanted = (("site.hfTokenSecret", look.site["hfTokenSecret"], "token"),)
-    wanted += (("site.images.pullSecret", look.site["images"]["pullSecret"], ".dockerconfigjson"),)
+    wanted = (
+        ("site.hfTokenSecret", look.site["hfTokenSecret"], "token"),
+        ("site.images.pullSecret", look.site["images"]["pullSecret"], ".dockerconfigjson"),
+    )
     seen = []
     for key, name, entry in wanted:
         if not name:

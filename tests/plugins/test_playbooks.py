@@ -1,0 +1,116 @@
+"""The collection as a user runs it: ansible-playbook from the checkout, against a server that speaks HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = "/apis/kubeflow.org/v1/namespaces/demo/pytorchjobs"
+PODS = "/api/v1/namespaces/demo/pods"
+LOG = f"{PODS}/survival-1-worker-0/log"
+
+
+def ansible(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook in the root of the checkout, without any variable of this shell that steers it."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    program = str(Path(sys.executable).parent / "ansible-playbook")
+    return subprocess.run(
+        [program, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def error_of(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what follows `error:` in the output."""
+    assert done.returncode != 0, done.stdout
+    found = re.search(r"\nerror: (.*?)\n\nlocalhost:", done.stdout, re.DOTALL)
+    assert found, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return found.group(1)
+
+
+def wait_for_training(cluster: Any, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    task = {
+        "kubeconfig": str(cluster.kubeconfig),
+        "namespace": "demo",
+        "release": "survival",
+        "timeout": 30,
+        "start_timeout": 3,
+    }
+    play = [{"hosts": "all", "gather_facts": False, "tasks": [{"name": "Wait", "trainlab.rhoai.train_wait": task}]}]
+    playbook = tmp_path / "wait.yml"
+    playbook.write_text(json.dumps(play), encoding="utf-8")
+    return ansible(str(playbook))
+
+
+def job(condition: str) -> dict[str, Any]:
+    return {"metadata": {"name": "survival-1"}, "status": {"conditions": [{"type": condition, "status": "True"}]}}
+
+
+def worker(terminated: dict[str, Any]) -> dict[str, Any]:
+    status = {"name": "pytorch", "state": {"terminated": terminated}}
+    labels = {"training.kubeflow.org/replica-type": "worker"}
+    return {
+        "metadata": {"name": "survival-1-worker-0", "labels": labels},
+        "status": {"phase": "Failed", "containerStatuses": [status]},
+    }
+
+
+def test_a_failed_pod_ends_the_wait_at_once_with_its_last_lines(cluster: Any, tmp_path: Path) -> None:
+    cluster.items(JOBS, job("Running"))
+    cluster.items(PODS, worker({"exitCode": 1, "reason": "Error"}))
+    cluster.objects[LOG] = "loading\nRuntimeError: no such row\n"
+    said = error_of(wait_for_training(cluster, tmp_path))
+    assert "training survival-1 failed: pod survival-1-worker-0: container pytorch ended with exit code 1" in said
+    assert "RuntimeError: no such row" in said
+    assert "train_again=true" in said
+
+
+def test_a_finished_job_is_no_wait(cluster: Any, tmp_path: Path) -> None:
+    cluster.items(JOBS, job("Succeeded"))
+    done = wait_for_training(cluster, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "changed=0" in done.stdout
+
+
+def test_a_release_without_a_job_is_named(cluster: Any, tmp_path: Path) -> None:
+    assert "release survival in namespace demo has no training job" in error_of(wait_for_training(cluster, tmp_path))
+
+
+def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
+    cluster.objects["/version"] = 401
+    said = error_of(ansible("playbooks/site.yml", "-e", f"trainlab_kubeconfig={cluster.kubeconfig}"))
+    assert "trainlab_kubeconfig" in said
+    assert {method for method, _ in cluster.asked} == {"GET"}
+
+
+def test_a_wrong_value_is_the_clis_sentence(cluster: Any, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("phase: {train: {epoch: 2}}\n", encoding="utf-8")
+    files = ["values/survival.yaml", str(bad)]
+    extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_values": files})
+    said = error_of(ansible("playbooks/site.yml", "-e", extra))
+    cli = subprocess.run(
+        [sys.executable, "-m", "trainlab.cli", "check", files[0], "-f", files[1]],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "training" / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said == cli.stderr.strip().removeprefix("error: ")
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("name", ["site", "local", "verify", "teardown"])
+def test_playbooks_parse_with_every_inventory(name: str) -> None:
+    for inventory in ("local", "kubernetes", "openshift", "sample"):
+        done = ansible("--syntax-check", "-i", f"inventory/{inventory}", f"playbooks/{name}.yml")
+        assert done.returncode == 0, done.stderr
