@@ -109,11 +109,12 @@ def up(count: int) -> bool:
         raise say.LabError(f"--nodes {count}: give 1 to {layout.MAX_NODES}")
     with host.lock():
         parts = make_parts()
-        if not parts and healthy(count):
-            return False
+        if healthy(count):
+            return parts
         begin = time.monotonic()
         with say.step("clear what an earlier cluster left"):
             host.clear()
+            _drop_older()
         if conflicts := host.subnet_conflicts():
             raise say.LabError("\n".join(conflicts))
         with say.step(f"prepare {count} node folders"):
@@ -129,6 +130,14 @@ def up(count: int) -> bool:
         with say.step("CoreDNS answers"):
             _wait(count, "CoreDNS", _dns_available)
         return True
+
+
+def _drop_older() -> None:
+    """Remove root folders and image stores of other versions; no cluster that uses them runs now."""
+    for pattern, keep in (("rootfs-*", rootfs.base()), ("golden-*", golden.folder())):
+        for folder in paths.CACHE.glob(pattern):
+            if folder != keep and folder.is_dir():
+                subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
 
 
 def _prepare(count: int) -> None:

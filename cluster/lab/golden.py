@@ -30,6 +30,7 @@ BLOBS = Path("io.containerd.content.v1.content/blobs/sha256")
 START_SECONDS = 30.0
 # containerd sweeps blobs that it does not know 0.1 s after its start (plugin gc, startup_delay): link later than that
 SWEEP_SECONDS = 0.5
+LINK_TRIES = 3
 
 LARGE = 64 << 20  # bytes from which a blob is linked and not sent
 
@@ -153,27 +154,35 @@ def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) ->
             raise say.LabError(f"{blobs}/{digest}: missing, the image layout is incomplete: build it again")
     entry = {key: source.manifest[key] for key in ("mediaType", "digest", "size")}
     names = dict.fromkeys(source.refs, entry)
-    missing = [blobs / digest for digest in digests if not (store / BLOBS / digest).exists()]
     file = where / f"import-{os.getpid()}-{threading.get_ident()}.tar"
     try:
-        for blob in missing:
-            size = blob.stat().st_size
-            if size < LARGE:
-                continue
-            link(blob, store)
-            with file.open("w+b") as hole:
-                hole.truncate(size)
-                flags = ("--expected-digest", f"sha256:{blob.name}", "--expected-size", str(size))
-                ctr("content", "ingest", *flags, f"link-{blob.name}", stdin=hole)
-        oci.archive(file, names, [blob for blob in missing if blob.stat().st_size < LARGE])
-        try:
-            ctr("images", "import", str(file))
-        except say.LabError as error:
-            say.info(f"{source.refs[0]}: import by links failed, sending all ({str(error).splitlines()[-1]})")
-            oci.archive(file, names, [blobs / digest for digest in digests])
-            ctr("images", "import", str(file))
+        # containerd's collector, which runs after every import, may sweep a file between link and announcement
+        for _ in range(LINK_TRIES):
+            missing = [blobs / digest for digest in digests if not (store / BLOBS / digest).exists()]
+            try:
+                for blob in missing:
+                    if blob.stat().st_size >= LARGE:
+                        link(blob, store)
+                        _ingest(ctr, blob, file)
+                oci.archive(file, names, [blob for blob in missing if blob.stat().st_size < LARGE])
+                ctr("images", "import", str(file))
+                return
+            except say.LabError as error:
+                reason = str(error).splitlines()[-1]
+            time.sleep(SWEEP_SECONDS)
+        say.info(f"{source.refs[0]}: import by links failed, sending all ({reason})")
+        oci.archive(file, names, [blobs / digest for digest in digests])
+        ctr("images", "import", str(file))
     finally:
         file.unlink(missing_ok=True)
+
+
+def _ingest(ctr: Ctr, blob: Path, hole_file: Path) -> None:
+    size = blob.stat().st_size
+    with hole_file.open("w+b") as hole:
+        hole.truncate(size)
+        flags = ("--expected-digest", f"sha256:{blob.name}", "--expected-size", str(size))
+        ctr("content", "ingest", *flags, f"link-{blob.name}", stdin=hole)
 
 
 def add(sources: list[Source]) -> None:

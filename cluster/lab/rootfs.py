@@ -29,12 +29,16 @@ PACKAGES = (
     "iproute2",
     "iptables",
     "kmod",
+    "mount",
+    "netbase",
     "nftables",
     "openssl",
     "procps",
     "runc",
     "socat",
 )
+# kubeadm's controller manager mounts it from the node, whose /usr is read-only
+FLEXVOLUMES = "usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -94,7 +98,9 @@ def debian(name: str, packages: Sequence[str]) -> Path:
 
 def base() -> Path:
     """The root folder of nodes, containerd and buildah."""
-    return debian("rootfs", PACKAGES)
+    root = debian("rootfs", PACKAGES)
+    (root / FLEXVOLUMES).mkdir(parents=True, exist_ok=True)
+    return root
 
 
 def command(
