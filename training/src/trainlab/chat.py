@@ -1,0 +1,153 @@
+"""Models, tokenizers and prompts: how a base model is loaded and how a question becomes tokens.
+
+Training, scoring and serving all go through here, so base and tuned model see the same prompt to the token.
+"""
+
+import json
+import logging
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.initialization import no_init_weights
+
+from trainlab.config import Phase
+from trainlab.errors import UserError
+
+# A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops (peers.md e-63).
+PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
+
+
+def messages(phase: Phase, question: str) -> list[dict[str, str]]:
+    """Return the chat of one question: system prompt of the phase, then the question."""
+    return [{"role": "system", "content": phase.data.system_prompt}, {"role": "user", "content": question}]
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: Phase, question: str) -> list[int]:
+    """Return the tokens of the prompt, up to where the answer begins."""
+    text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
+    """Return the tokens of an answer with the EOS that ends it."""
+    return [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, phase: Phase, row: Any) -> dict[str, list[int]]:
+    """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer and its EOS.
+
+    Raises UserError when the row has more than `model.max_length` tokens: cutting it would lose the EOS.
+    """
+    prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, row["answer"])
+    total = len(prompt) + len(answer)
+    if total > phase.model.max_length:
+        raise UserError(
+            f"row {row['id']}: {total} tokens, phase.model.max_length is {phase.model.max_length}; "
+            "shorten the row or raise max_length"
+        )
+    return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
+
+
+def compute_dtype(phase: Phase) -> torch.dtype:
+    """Return the dtype that weights are held in: `model.dtype`, where auto asks the hardware."""
+    if phase.model.dtype == "auto":
+        fast = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if fast else torch.float32
+    return torch.bfloat16 if phase.model.dtype == "bfloat16" else torch.float32
+
+
+def device() -> torch.device:
+    """Return this process's GPU (LOCAL_RANK) or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the untuned model (eval mode, on `device()`) and its tokenizer from a folder that `trainlab fetch` filled.
+
+    A GGUF file is expanded to `compute_dtype`. Raises UserError when the folder holds no model.
+    """
+    gguf = sorted(model_dir.glob("*.gguf"))
+    if not gguf and not (model_dir / "config.json").exists():
+        raise UserError(f"{model_dir}: holds no model (no *.gguf, no config.json); run `trainlab fetch` first")
+    dtype = compute_dtype(phase)
+    if gguf:
+        tokenizer = AutoTokenizer.from_pretrained(model_dir, gguf_file=gguf[0].name)
+        model = _from_gguf(model_dir, gguf[0].name, dtype)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(model_dir)
+        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype)
+    return prepare(model, tokenizer, phase), tokenizer
+
+
+def load_tuned(run_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the tuned model (eval mode, on `device()`) and its tokenizer from RUN_DIR/best_model."""
+    folder = run_dir / "best_model"
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder}: no tuned model; was the run finished?")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(phase))
+    return prepare(model, tokenizer, phase), tokenizer
+
+
+def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
+    """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `device()`."""
+    if tokenizer.eos_token_id is None or not tokenizer.chat_template:
+        raise UserError(
+            f"phase.model.source is {phase.model.source}: its tokenizer has no EOS or no chat template; "
+            "take an instruction-tuned model"
+        )
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+        tokenizer.pad_token = _pad_token(tokenizer)
+        if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(len(tokenizer))
+    tokenizer.padding_side = "left"  # generation; the training collator pads on the right itself
+    if phase.model.chat_template_date:
+        tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    config = model.generation_config
+    config.do_sample, config.pad_token_id, config.eos_token_id = False, tokenizer.pad_token_id, tokenizer.eos_token_id
+    config.temperature = config.top_p = config.top_k = None
+    return model.to(device()).eval()
+
+
+def fixed_date(template: str, date: str) -> str:
+    """Return the chat template with `date` (ISO) in place of every strftime_now(...), so that prompts never change."""
+    try:
+        day = datetime.fromisoformat(date)
+    except ValueError:
+        raise UserError(f"phase.model.chat_template_date is {date!r}: no date; write it as YYYY-MM-DD") from None
+    return re.sub(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)", lambda m: json.dumps(day.strftime(m.group(2))), template)
+
+
+def _pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a token of the vocabulary that can pad and is not EOS, or a new one."""
+    vocabulary = tokenizer.get_vocab()
+    for token in PAD_CANDIDATES:
+        if token in vocabulary and token != tokenizer.eos_token:
+            return token
+    tokenizer.add_special_tokens({"pad_token": PAD_CANDIDATES[0]})
+    return PAD_CANDIDATES[0]
+
+
+def _from_gguf(folder: Path, name: str, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a model with the expanded weights of a GGUF file.
+
+    What transformers loads counts as quantised and refuses save_pretrained; so the weights move into a model that is
+    built from the same configuration without its quantisation entry.
+    """
+    logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=dtype)
+    settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}
+    config = type(loaded.config).from_dict(settings)
+    with no_init_weights():  # every weight is copied below
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.load_state_dict(loaded.state_dict(), strict=True)
+    model.tie_weights()
+    return model
