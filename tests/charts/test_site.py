@@ -32,6 +32,7 @@ def test_site_is_no_part_of_the_run_but_every_key_of_the_phase_is() -> None:
     assert run_of("site.images.trainer=other:1", "site.queue=q", "site.storage.runs.size=1Ti") == run
     assert run_of("phase.train.epochs=7") != run
     assert run_of("phase.title=x") != run
+    assert run_of("phase.seed=42", "phase.train.max_grad_norm=1", "phase.gate={}") == run, "defaults written out"
 
 
 @pytest.mark.parametrize(

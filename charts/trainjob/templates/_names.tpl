@@ -16,22 +16,20 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- toJson $clean -}}
 {{- end -}}
 
-{{- /* The hash covers `phase:` alone, so another `site:` is the same run. */}}
-{{- define "trainjob.run" -}}
-{{- printf "%s-%s" .Release.Name (include "trainjob.clean" .Values.phase | sha256sum | trunc 8) -}}
-{{- end -}}
-
 {{- define "trainjob.context" -}}
 {{- include "trainjob.checkKeys" . -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
 {{- $phase := mergeOverwrite (deepCopy $defaults.phase) $given -}}
 {{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
+{{- /* The hash covers `phase:` alone, so another `site:` is the same run; with its defaults, so that Ansible, which passes all
+keys, and a short values file name the same run. */ -}}
+{{- $run := printf "%s-%s" .Release.Name (toJson $phase | sha256sum | trunc 8) -}}
 {{- $real := .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
 {{- dict
-    "phase" $phase "given" $given "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
-    "run" (include "trainjob.run" .)
+    "phase" $phase "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
+    "run" $run
     "api" (include "trainjob.api" .)
     "plainKubernetes" (and $real (not $openshift))
     "models" (.Values.site.storage.models.existing | default (printf "%s-models" .Release.Name))
