@@ -14,7 +14,9 @@ from trainlab.errors import UserError
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed on the way (disk full, a rank died), 2 wrong input or environment."""
-    args = _parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    args = _parser().parse_args(given)
+    args.argv = given  # torchrun starts every rank with the same command line
     try:
         code = int(args.call(args) or 0)
     except UserError as error:

@@ -1,0 +1,50 @@
+"""Which weights are trained: the last decoder layers and the head, with the head untied or tied; used by sft."""
+
+import torch
+from transformers import PreTrainedModel
+
+from trainlab.config import Phase
+from trainlab.errors import UserError
+
+
+def unfreeze(model: PreTrainedModel, phase: Phase) -> dict[str, float | int]:
+    """Freeze everything but what `phase.unfreeze` names; return {trainable, total, share} in parameters.
+
+    SmolLM ties head and embedding: training the head then also trains the embedding, so the gradient flows through
+    every layer (peers.md e-51). Unless `tied_head`, the head gets weights of its own, equal to the embedding at first.
+    """
+    settings, layers = phase.unfreeze, decoder_layers(model)
+    if settings.layers > len(layers):
+        raise UserError(
+            f"phase.unfreeze.layers is {settings.layers}: the model has {len(layers)} layers; set it to that at most"
+        )
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = head.weight is embedding.weight
+    if settings.tied_head and not tied:
+        raise UserError("phase.unfreeze.tied_head is true: head and embedding of this model are not tied; set false")
+    if settings.lm_head and tied and not settings.tied_head:
+        head.weight = torch.nn.Parameter(embedding.weight.detach().clone())
+        model.config.tie_word_embeddings = False
+    model.requires_grad_(False)
+    for layer in list(layers)[-settings.layers :]:
+        layer.requires_grad_(True)
+    if settings.lm_head:
+        head.requires_grad_(True)
+    for parameter in model.parameters():
+        # A step of 5e-5 is lost in bfloat16 weights of 0.02 (8 bits): what is trained is kept in float32, and autocast
+        # computes in bfloat16.
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    total = sum(p.numel() for p in model.parameters())
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return {"trainable": trainable, "total": total, "share": trainable / total}
+
+
+def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
+    """Return the decoder layers of a causal language model."""
+    layers = getattr(model.base_model, "layers", None)
+    if not isinstance(layers, torch.nn.ModuleList):
+        raise UserError(
+            f"phase.model.source: a {type(model).__name__} has no list of decoder layers; take another model"
+        )
+    return layers

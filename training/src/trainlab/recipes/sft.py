@@ -1,0 +1,177 @@
+"""Supervised fine-tuning of the last layers and the head: TRL's SFTTrainer under torchrun; called by work.py.
+
+Only the answer and its EOS count in the loss. The best checkpoint by validation loss becomes best_model/.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PrinterCallback, ProgressCallback, set_seed
+from transformers.integrations import TensorBoardCallback
+from trl import SFTConfig
+
+from trainlab import chat, checkpoints, dist, files
+from trainlab.config import Phase
+from trainlab.data import TrainRow, split_by_question
+from trainlab.progress import Progress
+from trainlab.recipes import Job
+from trainlab.recipes.layers import unfreeze
+from trainlab.recipes.trainer import CheckedTrainer, Schedule, Talk
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
+    phase, folder = job.phase, job.run_dir / "checkpoints"
+    set_seed(phase.seed)
+    counts = unfreeze(job.model, phase)
+    rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
+    trainer = build(job, rows, validation, folder)
+    resume = _last_good_everywhere(folder, job.progress)
+    if resume:
+        job.progress.say(f"resuming from {resume}")
+    began = time.monotonic()
+    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    seconds = time.monotonic() - began
+    history = trainer.state.log_history
+    with job.progress.step("saving best_model/"):
+        save_best(job, trainer)
+    if dist.is_main():
+        files.write_json(job.run_dir / "training_history.json", history)
+    return summarise(phase, trainer, done.metrics, history, counts, seconds, len(rows), len(validation), resume)
+
+
+def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
+    """Return the trainer: rows as tokens, answers masked in, checkpoints in `folder`."""
+    phase = job.phase
+    trainer = CheckedTrainer(
+        model=job.model,
+        args=config(phase, folder, bool(validation)),
+        train_dataset=tokens(job, rows),
+        eval_dataset=tokens(job, validation) if validation else None,
+        processing_class=job.tokenizer,
+        callbacks=[Schedule(phase.train.checkpoints, bool(validation)), Talk(job.progress)],
+    )
+    trainer.keep = phase.train.keep_checkpoints
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    if dist.is_main():
+        from torch.utils.tensorboard import SummaryWriter
+
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
+    return trainer
+
+
+def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
+    """Return TRL's settings for a phase."""
+    train, gpu = phase.train, torch.cuda.is_available()
+    return SFTConfig(
+        output_dir=str(folder),
+        seed=phase.seed,
+        num_train_epochs=train.epochs,
+        per_device_train_batch_size=train.batch_size,
+        per_device_eval_batch_size=train.batch_size,
+        gradient_accumulation_steps=train.gradient_accumulation,
+        learning_rate=train.learning_rate,
+        warmup_steps=train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        lr_scheduler_type="cosine",
+        bf16=chat.compute_dtype(phase) == torch.bfloat16,
+        use_cpu=not gpu,
+        # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
+        gradient_checkpointing=phase.unfreeze.tied_head,
+        gradient_checkpointing_kwargs={"use_reentrant": False} if phase.unfreeze.tied_head else None,
+        max_length=None,  # chat.encode refuses longer rows by name; cutting would lose the EOS
+        completion_only_loss=True,
+        packing=False,
+        logging_steps=1,
+        logging_first_step=True,
+        eval_strategy="steps" if validate else "no",
+        save_strategy="steps",
+        eval_steps=10**9,  # Schedule decides
+        save_steps=10**9,
+        load_best_model_at_end=validate,
+        metric_for_best_model="eval_loss" if validate else None,
+        greater_is_better=False if validate else None,
+        save_total_limit=None,  # CheckedTrainer rotates, after the marker is written
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=gpu,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=phase.resources.timeout_minutes * 60,
+    )
+
+
+def tokens(job: Job, rows: list[TrainRow]) -> Dataset:
+    """Return the rows as {input_ids, completion_mask}; raises UserError with the id of a row that is too long."""
+    return Dataset.from_list([chat.encode(job.tokenizer, job.phase, row) for row in rows])
+
+
+def save_best(job: Job, trainer: CheckedTrainer) -> None:
+    """Write best_model/ (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
+    if dist.is_main():
+        dtype = chat.compute_dtype(job.phase)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
+        model.config.use_cache = True
+        model.config.dtype = dtype
+        try:
+            with files.whole_folder(job.run_dir / "best_model") as folder:
+                model.save_pretrained(folder, state_dict=state, safe_serialization=True)
+                job.tokenizer.save_pretrained(folder)
+        except Exception as error:  # OSError or SafetensorError, by the file that met the end
+            raise checkpoints.explain_full(error, job.run_dir / "checkpoints", "best_model") or error from None
+    dist.barrier()
+
+
+def summarise(
+    phase: Phase,
+    trainer: CheckedTrainer,
+    metrics: dict[str, float],
+    history: list[dict[str, Any]],
+    counts: dict[str, float | int],
+    seconds: float,
+    rows: int,
+    validation_rows: int,
+    resume: Path | None,
+) -> dict[str, Any]:
+    """Return training_summary.json without the hardware, which work.py adds."""
+    world = dist.world_size()
+    batch = phase.train.batch_size * phase.train.gradient_accumulation * world
+    steps = trainer.state.global_step
+    first = json.loads((resume / "trainer_state.json").read_text())["global_step"] if resume else 0
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    evaluations = [entry for entry in history if "eval_loss" in entry]
+    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    tokens_seen = next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0)
+    return {
+        "recipe": phase.recipe,
+        "parameters": counts,
+        "rows": rows,
+        "validation_rows": validation_rows,
+        "world_size": world,
+        "effective_batch": batch,
+        "epochs": phase.train.epochs,
+        "steps": steps,
+        "resumed_from_step": first,
+        "tokens": tokens_seen,
+        "seconds": round(seconds, 1),
+        "samples_per_second": round((steps - first) * batch / seconds, 2) if seconds else None,
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+        "mean_loss": metrics.get("train_loss"),
+        "validation_loss": best["eval_loss"] if best else None,
+        "best_step": best["step"] if best else steps,
+        "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
+    }
+
+
+def _last_good_everywhere(folder: Path, progress: Progress) -> Path | None:
+    """Return rank 0's choice of checkpoint on every rank: a volume may show ranks different things for a moment."""
+    found = checkpoints.last_good(folder, progress.say) if dist.is_main() else None
+    return dist.gather(found)[0]

@@ -1,0 +1,92 @@
+"""TRL's SFTTrainer with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import SFTTrainer
+
+from trainlab import checkpoints, dist
+from trainlab.progress import Progress
+
+
+class CheckedTrainer(SFTTrainer):
+    """Writes `complete.json` last into each checkpoint, and says in a sentence when the volume is full."""
+
+    keep = 1
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card made for the hub."""
+        root = Path(str(self.args.output_dir))
+        folder = root / f"checkpoint-{self.state.global_step}"
+        try:
+            Trainer._save_checkpoint(self, model, trial)
+            dist.barrier()  # every rank has written its random state
+            if self.args.should_save:
+                checkpoints.mark(folder)
+                checkpoints.rotate(root, self.keep, self.state.best_model_checkpoint)
+        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that met the end
+            full = checkpoints.explain_full(error, root, folder.name)
+            if full is None:
+                raise
+            raise full from None
+
+
+class Schedule(TrainerCallback):
+    """Validates and saves at `count` evenly spread steps, the last step included."""
+
+    def __init__(self, count: int, validate: bool) -> None:
+        self._count, self._validate = count, validate
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Set the flags of this step."""
+        due = state.global_step in planned(state.max_steps, self._count)
+        control.should_save = due
+        control.should_evaluate = due and self._validate
+        return control
+
+
+class Talk(TrainerCallback):
+    """Turns steps into lines: `step 12/120 loss 3.1 eta 85 s`."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._loss, self._eta = progress, "", Eta()
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start the clock; a resumed run starts at its step."""
+        self._eta = Eta(state.global_step)
+        self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Set the status of this step."""
+        left = self._eta.left(state.global_step, state.max_steps)
+        self._progress.status(f"step {state.global_step}/{state.max_steps}{self._loss} eta {left:.0f} s")
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
+    ) -> None:
+        """Keep the loss for the next line; say a validation loss at once."""
+        logs = logs or {}
+        if "loss" in logs:
+            self._loss = f" loss {float(logs['loss']):.3f}"
+        if "eval_loss" in logs:
+            self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
+
+
+class Eta:
+    """Seconds left, from the mean time of the steps since the start."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._first, self._began = first, time.monotonic()
+
+    def left(self, step: int, total: int) -> float:
+        """Return the seconds that remain after `step` of `total` steps."""
+        return (time.monotonic() - self._began) / max(1, step - self._first) * (total - step)
+
+
+def planned(total: int, count: int) -> list[int]:
+    """Return `count` steps spread evenly over 1..total, the last one being `total`; fewer when there are fewer steps."""
+    return sorted({max(1, round(total * part / count)) for part in range(1, count + 1)})

@@ -1,0 +1,138 @@
+"""Starting a run: everything that can be wrong is found before the first rank starts, then torchrun takes over.
+
+Called by the CLI: `trainlab run` (once per pod, or once on one machine) and the commands that look at a finished run.
+torchrun starts the same command line again in every rank, which then goes to work.py.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainlab import data, fetch, files
+from trainlab.config import Phase, Values
+from trainlab.errors import UserError
+from trainlab.loading import load_values, run_name
+
+
+def launch(values: Values, args: argparse.Namespace) -> int:
+    """Check model, data and folders, then run the ranks of this pod (or machine); return the exit code."""
+    phase = values.phase
+    out = args.out or (Path(os.environ["OUTPUT_DIR"]) if os.environ.get("OUTPUT_DIR") else None)
+    if out is None:
+        raise UserError("--out is missing: name the folder of run directories, or set OUTPUT_DIR")
+    run_dir = out / (args.run or run_name(phase, os.environ))
+    model_dir = fetch.model_dir(phase.model.source, args.models)
+    data_dir = data.folder(phase.data, args.models, args.data)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from trainlab.work import rank_main
+
+        rank_main(phase, run_dir, model_dir, data_dir)
+    preflight(phase, run_dir, model_dir, data_dir)
+    if finished(run_dir):
+        print(f"trainlab: {run_dir} is complete: nothing to do", flush=True)
+        return 0
+    return _torchrun(phase, args)
+
+
+def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
+    """Raise UserError for a missing model, broken data, or a folder that cannot be written."""
+    if not model_dir.is_dir():
+        raise UserError(f"{model_dir}: no model for {phase.model.source}; run `trainlab fetch` with the same --models")
+    data.load_train(phase.data, data_dir)
+    data.load_heldout(phase.data, data_dir)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"--out {run_dir.parent}: cannot be written: {error.strerror}; name a writable folder"
+        ) from None
+    if not os.access(run_dir, os.W_OK):
+        raise UserError(f"{run_dir}: not writable for user {os.getuid()}; correct its owner or mode")
+
+
+def finished(run_dir: Path) -> bool:
+    """True when the run directory holds everything up to the report."""
+    names = ("best_model/config.json", "eval_after.json", "gate.json", "report.json", "manifest.json")
+    return all((run_dir / name).exists() for name in names) and bool(
+        files.read_json(run_dir / "manifest.json")["ended"]
+    )
+
+
+def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
+    """Run this node's ranks with torchrun; nodes, rank and address come from PET_* when an operator set them."""
+    # The launcher's own processes must see what the ranks will see, so the environment comes before torch.
+    if phase.resources.gpus_per_node == 0:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # 0 GPUs means the CPU, even on a machine that has one
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # waiting threads give the core back: ranks share cores
+    import torch
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    operator = "PET_NNODES" in os.environ
+    if operator:
+        count = phase.resources.processes_per_node
+    else:
+        count = args.processes or (torch.cuda.device_count() if phase.resources.gpus_per_node else phase.world_size)
+    if phase.resources.gpus_per_node > torch.cuda.device_count():
+        raise UserError(
+            f"phase.resources.gpus_per_node is {phase.resources.gpus_per_node}: torch sees {torch.cuda.device_count()} "
+            "GPUs here; lower it, or set 0 for the CPU"
+        )
+    _limit_threads(phase, count, operator)
+    if not operator and count != phase.world_size:
+        print(f"trainlab: {count} processes instead of {phase.world_size}: the effective batch changes", flush=True)
+    where = [] if operator else ["--standalone", "--nnodes=1"]
+    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli", *args.argv])
+    try:
+        torchrun.run(options)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(f"error: rank {rank} ended with code {failure.exitcode}; its own message stands above", file=sys.stderr)
+        return failure.exitcode if failure.exitcode in (1, 2) else 1
+    return 0
+
+
+def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:
+    """Share this node's cores between its ranks; a pod also keeps to the CPU that it requested."""
+    from trainlab import dist
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        request = cores(phase.resources.cpu) if operator and not phase.resources.gpus_per_node else None
+        os.environ["OMP_NUM_THREADS"] = str(dist.threads(ranks, request))
+
+
+def cores(quantity: str) -> float:
+    """Return a CPU quantity of Kubernetes as cores: 300m is 0.3."""
+    return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
+    """Score base and tuned model of a finished run again in this process; write the results, gate and report."""
+    from trainlab import chat, evaluate, report
+
+    phase = phase_of(run_dir)
+    heldout = data.load_heldout(phase.data, data.folder(phase.data, models, given))
+    model, tokenizer = chat.load_base(fetch.model_dir(phase.model.source, models), phase)
+    files.write_json(run_dir / "eval_before.json", evaluate.score(model, tokenizer, phase, heldout))
+    model, tokenizer = chat.load_tuned(run_dir, phase)
+    files.write_json(run_dir / "eval_after.json", evaluate.score(model, tokenizer, phase, heldout))
+    gate_again(run_dir)
+    print(report.write(run_dir))
+    return 0
+
+
+def gate_again(run_dir: Path) -> dict[str, Any]:
+    """Decide again from eval_before.json and eval_after.json; write and return gate.json."""
+    from trainlab import gate
+
+    before, after = files.read_json(run_dir / "eval_before.json"), files.read_json(run_dir / "eval_after.json")
+    decision = gate.decide(before, after, phase_of(run_dir))
+    files.write_json(run_dir / "gate.json", decision)
+    return decision
+
+
+def phase_of(run_dir: Path) -> Phase:
+    """Return the phase that a run directory was made from; the environment does not change it any more."""
+    return load_values([run_dir / "phase.json"]).phase
