@@ -1,0 +1,40 @@
+"""What browsers get: the page with both answers side by side, and the run's report; used by api.py."""
+
+import html
+import json
+from importlib.resources import files as package_files
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, HTMLResponse, Response
+
+from trainlab.config import Phase
+
+# Nothing is loaded from elsewhere; the pages carry their style and script.
+POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.html; <code>trainlab report RUN_DIR</code> makes it."
+
+
+def page(phase: Phase) -> str:
+    """Return the page for the audience, with the phase's title and questions filled in."""
+    template = package_files("trainlab.serve").joinpath("page.html").read_text(encoding="utf-8")
+    settings = {"questions": list(phase.questions), "maxTokens": phase.serve.max_tokens}
+    script = json.dumps(settings).replace("<", "\\u003c")  # no text can end the script element
+    return template.replace("@@TITLE@@", html.escape(phase.title)).replace("@@SETTINGS@@", script)
+
+
+def add(app: FastAPI, phase: Phase, run_dir: Path) -> None:
+    """Add GET / and GET /report."""
+    text = page(phase)
+
+    @app.get("/", response_class=HTMLResponse)
+    async def root() -> HTMLResponse:
+        return HTMLResponse(text, headers=HEADERS)
+
+    @app.get("/report", response_model=None)
+    async def report() -> Response:
+        path = run_dir / "report.html"
+        if not path.is_file():
+            return HTMLResponse(NO_REPORT, status_code=404, headers=HEADERS)
+        return FileResponse(path, media_type="text/html", headers=HEADERS)

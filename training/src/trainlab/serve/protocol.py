@@ -1,0 +1,141 @@
+"""The shapes of the OpenAI API that we speak: requests, answers, chunks, errors; used by api.py.
+
+Source: OpenAI's API reference, chat completions and completions. Fields that we do not know are ignored, as servers of
+this API do; known ones that we cannot honour are refused.
+"""
+
+import json
+import time
+import uuid
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from trainlab.serve.generation import Options
+
+
+class ApiError(Exception):
+    """An answer with an HTTP error status and OpenAI's error body."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        kinds = {429: "rate_limit_error", 404: "not_found_error"}
+        kind = kinds.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+class StreamOptions(BaseModel):
+    """Extras of a stream."""
+
+    include_usage: bool = False
+
+
+class Part(BaseModel):
+    """A piece of a message's content; only text is understood."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """One message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Part]
+
+    def plain(self) -> dict[str, str]:
+        """Return the message as chat templates take it."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+
+
+class Request(BaseModel):
+    """What both endpoints have in common. Without a temperature answers are greedy, as in the evaluation."""
+
+    model: str
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
+    seed: int | None = None
+    n: Annotated[int, Field(ge=1, le=1)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    def options(self, most: int) -> Options:
+        """Return how to generate; raises ApiError for more than `most` tokens."""
+        wanted = self.max_completion_tokens or self.max_tokens
+        if wanted is not None and wanted > most:
+            message = f"max_tokens is {wanted}; this server gives at most {most} (phase.serve.max_tokens)"
+            raise ApiError(400, message, param="max_tokens", code="max_tokens_too_large")
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        top_p = 1.0 if self.top_p is None else self.top_p
+        return Options(wanted or most, self.temperature or 0.0, top_p, stop, self.seed)
+
+
+class ChatRequest(Request):
+    """Body of POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+
+
+class TextRequest(Request):
+    """Body of POST /v1/completions."""
+
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    echo: Literal[False] | None = None
+
+    def text(self) -> str:
+        """Return the one prompt."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+
+
+class Reply:
+    """Builds the answer or the chunks of one request."""
+
+    def __init__(self, model: str, prompt_tokens: int, chat: bool) -> None:
+        self._chat, self._prompt_tokens = chat, prompt_tokens
+        prefix = "chatcmpl-" if chat else "cmpl-"
+        self._head = {"id": prefix + uuid.uuid4().hex, "created": int(time.time()), "model": model}
+
+    def whole(self, text: str, finish: str, tokens: int) -> dict[str, Any]:
+        """Return the body of an answer that is not streamed."""
+        part = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        choice = {"index": 0, **part, "finish_reason": finish, "logprobs": None}
+        kind = "chat.completion" if self._chat else "text_completion"
+        return {**self._head, "object": kind, "choices": [choice], "usage": self._usage(tokens)}
+
+    def first(self) -> dict[str, Any]:
+        """Return the chunk that opens a chat stream."""
+        return self._chunk({"delta": {"role": "assistant", "content": ""}}, None)
+
+    def piece(self, text: str) -> dict[str, Any]:
+        """Return a chunk with text."""
+        return self._chunk({"delta": {"content": text}} if self._chat else {"text": text}, None)
+
+    def last(self, finish: str) -> dict[str, Any]:
+        """Return the chunk that says why the stream ends."""
+        return self._chunk({"delta": {}} if self._chat else {"text": ""}, finish)
+
+    def usage(self, tokens: int) -> dict[str, Any]:
+        """Return the chunk with token counts, which clients ask for by stream_options.include_usage."""
+        return {**self._head, "object": self._chunk_kind, "choices": [], "usage": self._usage(tokens)}
+
+    @property
+    def _chunk_kind(self) -> str:
+        return "chat.completion.chunk" if self._chat else "text_completion"
+
+    def _chunk(self, part: dict[str, Any], finish: str | None) -> dict[str, Any]:
+        choice = {"index": 0, **part, "finish_reason": finish, "logprobs": None}
+        return {**self._head, "object": self._chunk_kind, "choices": [choice]}
+
+    def _usage(self, tokens: int) -> dict[str, int]:
+        total = self._prompt_tokens + tokens
+        return {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens, "total_tokens": total}
+
+
+def event(value: dict[str, Any] | str) -> str:
+    """Return one server-sent event."""
+    return f"data: {value if isinstance(value, str) else json.dumps(value)}\n\n"

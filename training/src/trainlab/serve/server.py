@@ -1,0 +1,72 @@
+"""Listening: a socket, uvicorn, signals; called by the CLI."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from trainlab.config import Phase
+from trainlab.errors import UserError
+
+DRAIN = 20  # seconds that requests in work get after SIGTERM; Kubernetes kills after 30
+
+
+def serve(phase: Phase, models: Path, run_dir: Path, host: str, port: int) -> NoReturn:
+    """Serve until SIGTERM or SIGINT, then let requests in work end and exit with 0.
+
+    Raises UserError when the address is taken or a model cannot be loaded.
+    """
+    listener = _listen(host, port)  # before torch: a taken port is said at once
+    import torch
+    import uvicorn
+
+    from trainlab.serve import engine
+    from trainlab.serve.api import create_app
+
+    if "OMP_NUM_THREADS" not in os.environ:  # base and tuned are asked side by side: each gets half of the cores
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+    failures: list[Exception] = []
+
+    def load() -> engine.Engine:
+        began = time.monotonic()
+        loaded = engine.load(phase, models, run_dir)
+        print(
+            f"trainlab: serving {', '.join(loaded.names)} on port {listener.getsockname()[1]}, loaded in "
+            f"{time.monotonic() - began:.0f} s; base and tuned share {loaded.shared_bytes / 2**20:.0f} MiB of weights",
+            flush=True,
+        )
+        return loaded
+
+    def failed(error: Exception) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    app = create_app(phase, run_dir, load, failed)
+    settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN)
+    server = uvicorn.Server(settings)
+    # uvicorn drains on these signals and then raises them again with the handlers from before: ours end well.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    server.run(sockets=[listener])
+    if failures:
+        raise failures[0]
+    sys.exit(0)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a bound socket; raises UserError when that is impossible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        remedy = "end the program that uses it or choose another --port"
+        raise UserError(f"cannot listen on {host} port {port}: {error.strerror}; {remedy}") from None
+    listener.set_inheritable(True)
+    return listener
