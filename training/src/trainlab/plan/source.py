@@ -17,6 +17,7 @@ from trainlab.plan.units import quantity
 
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
+NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
 DEFAULT_CARD = "L40S"  # of the source documents, where no node selector names a card
 
@@ -106,7 +107,7 @@ def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | 
                 row = _row(line)
                 copies = 1 + len(row.get("phrasings") or ())
                 rows += copies
-                texts = [value for key, value in row.items() if isinstance(value, str) and key != "id"]
+                texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
                 characters += copies * sum(map(len, texts))
     if not rows:
         return data.get("train_rows"), None
