@@ -43,11 +43,11 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- $volume := index $ctx.site.storage . -}}
 {{- $classes := dict -}}
 {{- if $volume.storageClass -}}{{- $classes = lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}{{- end -}}
-{{- if $classes.items -}}
+{{- if hasKey $classes "items" -}}
 {{- $names := list -}}
 {{- range $classes.items -}}{{- $names = append $names .metadata.name -}}{{- end -}}
 {{- if not (has $volume.storageClass $names) -}}
-{{- fail (printf "site.storage.%s.storageClass: %s does not exist in the cluster; take one of %s" . $volume.storageClass (sortAlpha $names | join ", ")) -}}
+{{- fail (printf "site.storage.%s.storageClass: %s does not exist in the cluster; it has: %s" . $volume.storageClass (sortAlpha $names | join ", " | default "none")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
