@@ -1,0 +1,172 @@
+"""Compares what the inventory wants with what the cluster has, before anything is applied; read-only.
+
+Called first by roles/platform. All objections are told in one error; without one it returns the operators in order with
+their state (new, ours, found, external), the documents to apply, and the drift.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
+    OLM,
+    Seen,
+    Wanted,
+    choice,
+    decide,
+    documents,
+    in_order,
+    wrong_names,
+)
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure, ours
+
+MARKETPLACE = "openshift-marketplace"
+CRD = "apiextensions.k8s.io/v1"
+FIELDS = ("table", "releases", "operators", "release", "channels", "sources", "versions", "approval")
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Arguments: the role's variables by the names of olm_plan.Wanted, cluster_id, kubeconfig, kube_context."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+        """Return operators, documents, drift; AnsibleActionFail with every objection."""
+        super().run(tmp, task_vars)
+        mapping: dict[str, Any] = {"type": "dict", "default": {}}
+        _, args = self.validate_argument_spec(
+            {
+                "kubeconfig": {"type": "path", "required": True},
+                "kube_context": {"type": "str", "default": ""},
+                "cluster_id": {"type": "str", "default": ""},
+                "table": {"type": "dict", "required": True},
+                "resources": mapping,
+                "releases": {"type": "dict", "required": True},
+                "operators": {"type": "list", "elements": "str", "required": True},
+                "release": {"type": "str", "default": ""},
+                "channels": mapping,
+                "sources": mapping,
+                "versions": mapping,
+                "approval": {"type": "str", "choices": ["Automatic", "Manual"], "default": "Automatic"},
+            }
+        )
+        wanted = Wanted(**{key: args[key] for key in FIELDS})
+        _refuse(wrong_names(wanted))
+        connect(args["kubeconfig"], args["kube_context"])
+        api = PlatformApi(args["kubeconfig"], args["kube_context"])
+        try:
+            return self._plan(api, wanted, args["resources"], args["cluster_id"])
+        except (ApiError, Unreachable) as error:
+            raise failure(error, "looking at the cluster's operators") from error
+
+    def _plan(self, api: PlatformApi, wanted: Wanted, resources: Json, cluster_id: str) -> Json:
+        _refuse(_wrong_cluster(api, cluster_id))
+        if api.resource(OLM, "Subscription") is None:
+            _refuse(
+                [
+                    "platform_operators: this cluster has no Operator Lifecycle Manager (operators.coreos.com); it is no "
+                    "OpenShift: set platform_operators to [] and install what you need yourself"
+                ]
+            )
+        subscriptions = api.items(str(api.path(OLM, "Subscription")))
+        errors: list[str] = []
+        drift: list[str] = []
+        plan = []
+        for name in in_order(wanted):
+            plan.append(decide(wanted, name, _look(api, wanted, name, subscriptions), errors, drift))
+        if any(one["state"] == "new" for one in plan):
+            errors += _missing_rights(api)
+        _refuse(errors)
+        return {
+            "changed": False,
+            "operators": plan,
+            "documents": documents(wanted, plan),
+            "resources": {
+                one["name"]: _instance(api, one["name"], resources[one["name"]]) for one in plan if one["name"] in resources
+            },
+            "drift": drift,
+            "requests": api.requests,
+        }
+
+
+def _refuse(errors: list[str]) -> None:
+    if errors:
+        raise AnsibleActionFail(
+            "nothing was applied: " + "\n  - ".join(["", *errors])
+            if len(errors) > 1
+            else f"nothing was applied: {errors[0]}"
+        )
+
+
+def _wrong_cluster(api: PlatformApi, cluster_id: str) -> list[str]:
+    """Guard against the wrong kubeconfig: the id is the uid of namespace kube-system, which every cluster has."""
+    if not cluster_id:
+        return []
+    found = (api.look("v1", "Namespace", "kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
+    if found == cluster_id:
+        return []
+    return [
+        f"platform_cluster_id: {cluster_id} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
+        "right cluster, or platform_cluster_id to this one's (`oc get namespace kube-system -o jsonpath={.metadata.uid}`)"
+    ]
+
+
+def _missing_rights(api: PlatformApi) -> list[str]:
+    """Ask the API server whether we may install operators at all, before half of it is refused."""
+    missing = []
+    for group, resource in (("", "namespaces"), ("operators.coreos.com", "subscriptions")):
+        review = api.send(
+            "POST",
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": {"verb": "create", "group": group, "resource": resource}},
+            },
+        )
+        if not review["status"]["allowed"]:
+            missing.append(
+                f"trainlab_kubeconfig: this user may not create {resource} in the cluster; use one with cluster-admin "
+                "rights, or let an administrator run playbooks/platform.yml"
+            )
+    return missing
+
+
+def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]) -> Seen:
+    """Ask for everything that decides about one operator."""
+    entry = wanted.table[name]
+    _, source, _ = choice(wanted, name)
+    seen = Seen(manifest=_manifest(api, entry["package"], source))
+    for each in subscriptions:
+        if each["spec"].get("name") == entry["package"]:
+            seen.subscription = each | {"ours": ours(each)}
+    if seen.subscription is None:
+        seen.crd = api.look(CRD, "CustomResourceDefinition", entry["crd"]) is not None
+    groups = api.path("operators.coreos.com/v1", "OperatorGroup", entry["namespace"])
+    seen.groups = [group | {"ours": ours(group)} for group in api.items(str(groups))]
+    return seen
+
+
+def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
+    """Return the table's entry, with the name of the instance that is there: of these kinds a second one is ignored."""
+    path = api.path(entry["apiVersion"], entry["kind"])
+    found = api.items(path) if path else []
+    if not found:
+        return entry | {"operator": name}
+    return entry | {"operator": name} | {key: value for key, value in found[0]["metadata"].items() if key in ("name", "namespace")}
+
+
+def _manifest(api: PlatformApi, package: str, source: str) -> Json | None:
+    """Return the PackageManifest of this catalog: several catalogs may offer packages of one name."""
+    path = api.path("packages.operators.coreos.com/v1", "PackageManifest", MARKETPLACE)
+    if path is None:
+        return None
+    found = api.get(f"{path}/{package}")
+    if found is None or found["status"].get("catalogSource") == source:
+        return found
+    same = api.items(path, selector=f"catalog={source}")
+    return next((one for one in same if one["metadata"]["name"] == package), None)

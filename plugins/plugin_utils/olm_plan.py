@@ -1,0 +1,241 @@
+"""Which operators are installed from where, and what speaks against it: pure functions used by platform_plan.
+
+The table of operators and releases is roles/platform/vars/main.yml.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+OLM = "operators.coreos.com/v1alpha1"
+OWN, EVERYWHERE = "own", "all"
+RHOAI = "rhoai"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the inventory asks for: the variables of the role that decide about operators."""
+
+    table: dict[str, Json]
+    releases: dict[str, Json]
+    operators: list[str]
+    release: str
+    channels: dict[str, str]
+    sources: dict[str, str]
+    versions: dict[str, str]
+    approval: str
+
+
+@dataclass
+class Seen:
+    """What the cluster answered for one operator; `manifest` is its PackageManifest."""
+
+    manifest: Json | None = None
+    subscription: Json | None = None
+    crd: bool = False
+    groups: list[Json] = field(default_factory=list)
+
+
+def wrong_names(wanted: Wanted) -> list[str]:
+    """Say which names in the inventory mean nothing; nothing is asked of the cluster before this is empty."""
+    known = ", ".join(sorted(wanted.table))
+    errors = [
+        f"{variable}: unknown operator {name!r}; known: {known}"
+        for variable, names in (
+            ("platform_operators", wanted.operators),
+            ("platform_channels", wanted.channels),
+            ("platform_sources", wanted.sources),
+            ("platform_versions", wanted.versions),
+        )
+        for name in names
+        if name not in wanted.table
+    ]
+    if RHOAI in wanted.operators and wanted.release not in wanted.releases:
+        errors.append(
+            f"platform_release: unknown release {wanted.release!r} of OpenShift AI; known: {', '.join(wanted.releases)}"
+        )
+    return errors
+
+
+def in_order(wanted: Wanted) -> list[str]:
+    """Return the wanted operators and all that they need, each after what it needs."""
+    order: list[str] = []
+
+    def add(name: str) -> None:
+        entry = wanted.table[name]
+        extra = wanted.releases[wanted.release].get("needs", []) if name == RHOAI else []
+        for other in [*entry.get("needs", []), *extra]:
+            add(other)
+        if name not in order:
+            order.append(name)
+
+    for name in wanted.operators:
+        add(name)
+    return order
+
+
+def choice(wanted: Wanted, name: str) -> tuple[str, str, str]:
+    """Return (channel, catalog source, version or empty): the inventory's pin, else the release's, else the table's."""
+    entry = wanted.table[name]
+    release = wanted.releases.get(wanted.release, {}).get("channels", {})
+    channel = wanted.channels.get(name) or release.get(name) or entry["channel"]
+    return str(channel), str(wanted.sources.get(name) or entry["source"]), str(wanted.versions.get(name) or "")
+
+
+def release_of(csv: str) -> str:
+    """Return `3.4` of `rhods-operator.3.4.3` or `rhods-operator.v3.4.3`; empty when there is no version in it."""
+    found = re.search(r"\.v?(\d+\.\d+)\.", f"{csv}.")
+    return found.group(1) if found else ""
+
+
+def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list[str]) -> Json:
+    """Decide about one operator; adds sentences to `errors` (nothing may be applied) and `drift` (worth knowing)."""
+    entry = wanted.table[name]
+    channel, source, version = choice(wanted, name)
+    one: Json = {
+        "name": name,
+        "title": entry["title"],
+        "package": entry["package"],
+        "subscription": entry["package"],
+        "namespace": entry["namespace"],
+        "channel": channel,
+        "source": source,
+        "csv": version,
+        "state": "new",
+    }
+    if seen.subscription is not None:
+        _existing(one, seen.subscription, drift)
+    elif seen.crd:
+        one["state"] = "external"
+        drift.append(
+            f"{entry['title']} is there without a Subscription of {entry['package']} (its CustomResourceDefinition "
+            f"{entry['crd']} exists) and is used as it is"
+        )
+        return one
+    if one["state"] != "found":
+        _offered(wanted, one, seen, errors)
+        _groups(one, entry, seen, errors)
+    if name == RHOAI:
+        _release(wanted, one, errors)
+    return one
+
+
+def _existing(one: Json, subscription: Json, drift: list[str]) -> None:
+    """Take over name, namespace and state of a Subscription that is there; report in what it differs."""
+    metadata, spec = subscription["metadata"], subscription["spec"]
+    status = subscription.get("status") or {}
+    one["state"] = "ours" if subscription["ours"] else "found"
+    one["installed"] = status.get("installedCSV", "")
+    one["subscription"], one["namespace"] = metadata["name"], metadata["namespace"]
+    for key, wanted in (("channel", one["channel"]), ("source", one["source"])):
+        if spec.get(key) != wanted and one["state"] == "found":
+            drift.append(
+                f"{one['title']}: Subscription {metadata['namespace']}/{metadata['name']} is not ours and has {key} "
+                f"{spec.get(key)!r}, wanted {wanted!r}: left as it is; set platform_{key}s.{one['name']} to what you want"
+            )
+    if status.get("state") == "UpgradePending" and one["installed"]:
+        drift.append(f"{one['title']}: {status.get('currentCSV')} waits for approval, {one['installed']} is installed")
+
+
+def _offered(wanted: Wanted, one: Json, seen: Seen, errors: list[str]) -> None:
+    """Check package, channel and version against the PackageManifest; fill in the version that will be installed."""
+    name, package = one["name"], one["package"]
+    if seen.manifest is None:
+        errors.append(
+            f"platform_sources.{name}: catalog {one['source']!r} offers no package {package!r}; name the CatalogSource that "
+            "does (`oc get packagemanifests -n openshift-marketplace`), e.g. your mirror's"
+        )
+        return
+    channels = {each["name"]: each for each in seen.manifest["status"]["channels"]}
+    if one["channel"] not in channels:
+        offered = ", ".join(f"{each} ({channels[each]['currentCSV']})" for each in sorted(channels))
+        errors.append(
+            f"platform_channels.{name}: package {package} has no channel {one['channel']!r}; it has: {offered}; "
+            f"the default is {seen.manifest['status'].get('defaultChannel')}"
+        )
+        return
+    channel = channels[one["channel"]]
+    entries = [each["name"] for each in channel.get("entries") or []]
+    if one["csv"] and entries and one["csv"] not in entries:
+        errors.append(
+            f"platform_versions.{name}: channel {one['channel']!r} of {package} has no {one['csv']!r}; it has: "
+            f"{', '.join(entries[:10])}"
+        )
+    one["starting"] = one["csv"]
+    one["csv"] = one["csv"] or channel["currentCSV"]
+
+
+def _groups(one: Json, entry: Json, seen: Seen, errors: list[str]) -> None:
+    """Two OperatorGroups in a namespace, or one of the wrong mode, make OLM refuse every operator in it."""
+    strangers = [group for group in seen.groups if not group["ours"]]
+    one["group"] = entry["group"] if not strangers else ""
+    targets = strangers[0]["spec"].get("targetNamespaces") or [] if strangers else []
+    if len(seen.groups) > 1:
+        names = ", ".join(group["metadata"]["name"] for group in seen.groups)
+        errors.append(
+            f"namespace {one['namespace']} has {len(seen.groups)} OperatorGroups ({names}), so OLM installs nothing there; "
+            "delete all but one"
+        )
+    elif strangers and bool(targets) != (entry["group"] == OWN):
+        mode = "its own namespace" if entry["group"] == OWN else "all namespaces (no targetNamespaces)"
+        errors.append(
+            f"OperatorGroup {one['namespace']}/{strangers[0]['metadata']['name']} is not ours and targets "
+            f"{', '.join(targets) or 'all namespaces'}, but {one['package']} only installs for {mode}; delete that OperatorGroup"
+        )
+
+
+def _release(wanted: Wanted, one: Json, errors: list[str]) -> None:
+    """The version that is, or will be, installed has to be of the release that the components are chosen for."""
+    csv = one.get("installed") or one["csv"]
+    found = release_of(csv)
+    if found and found != wanted.release:
+        where = "is installed" if one.get("installed") else f"is what channel {one['channel']!r} brings"
+        errors.append(
+            f"platform_release: {wanted.release!r} is wanted but {csv} {where}; set platform_release to {found!r}, or "
+            f"platform_channels.{RHOAI} to a channel of {wanted.release}"
+        )
+
+
+def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
+    """Return Namespaces, then OperatorGroups, then Subscriptions of all operators that are ours to install."""
+    ours = [one for one in plan if one["state"] in ("new", "ours")]
+    namespaces = {
+        one["namespace"]: {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": one["namespace"], "labels": {"openshift.io/cluster-monitoring": "true"}},
+        }
+        for one in ours
+    }
+    groups = [
+        {
+            "apiVersion": "operators.coreos.com/v1",
+            "kind": "OperatorGroup",
+            "metadata": {"name": one["namespace"], "namespace": one["namespace"]},
+            "spec": {"targetNamespaces": [one["namespace"]]} if one["group"] == OWN else {},
+        }
+        for one in ours
+        if one.get("group")
+    ]
+    return [*namespaces.values(), *groups, *(_subscription(wanted, one) for one in ours)]
+
+
+def _subscription(wanted: Wanted, one: Json) -> Json:
+    spec = {
+        "name": one["package"],
+        "channel": one["channel"],
+        "source": one["source"],
+        "sourceNamespace": "openshift-marketplace",
+        "installPlanApproval": wanted.approval,
+    }
+    if one.get("starting"):
+        spec["startingCSV"] = one["starting"]
+    return {
+        "apiVersion": OLM,
+        "kind": "Subscription",
+        "metadata": {"name": one["subscription"], "namespace": one["namespace"]},
+        "spec": spec,
+    }

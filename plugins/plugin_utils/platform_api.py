@@ -1,0 +1,129 @@
+"""Server-side apply, discovery and retries on top of kube.Api; used by the action plugins platform_*.
+
+One object costs two requests (look, apply) plus one discovery request for each API group, and nothing is started per
+object: a set of 30 objects is one task. Every request is safe to repeat, so a busy or restarting API server is retried.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, Api, ApiError, Json, Unreachable
+
+MANAGER = "trainlab-platform"
+"""The name under which server-side apply records our fields."""
+OWNER_LABEL, OWNER = "trainlab.rhoai/owner", "platform"
+"""What we created carries this label; nothing without it is ever changed or removed."""
+RETRIED = {429, 500, 502, 503, 504}
+RETRIES, RETRY_SECONDS = 5, 1.0
+CORE_GROUP = "v1"
+
+
+class PlatformApi(Api):
+    """An API server that is changed by server-side apply; `requests` counts what was sent."""
+
+    def __init__(self, kubeconfig: str, context: str | None = None) -> None:
+        """Read the kubeconfig, see kube.Api."""
+        super().__init__(kubeconfig, context)
+        self.requests = 0
+        self._content_type = "application/json"
+        self._resources: dict[str, dict[str, Json]] = {}
+
+    def _headers(self) -> dict[str, str]:
+        return super()._headers() | {"Content-Type": self._content_type}
+
+    def text(self, method: str, path: str, body: Json | None = None, **query: Any) -> str:
+        """Send a request; an overloaded or absent server is asked again after 1, 2, 4 and 8 s."""
+        for attempt in range(RETRIES):
+            self.requests += 1
+            try:
+                return super().text(method, path, body, **query)
+            except ApiError as error:
+                if error.status not in RETRIED or attempt == RETRIES - 1:
+                    raise
+            except Unreachable:
+                if attempt == RETRIES - 1:
+                    raise
+            time.sleep(RETRY_SECONDS * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def resource(self, api_version: str, kind: str, fresh: bool = False) -> Json | None:
+        """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""
+        if fresh or kind not in self._resources.get(api_version, {}):
+            base = f"/api/{api_version}" if api_version == CORE_GROUP else f"/apis/{api_version}"
+            found = (self.get(base) or {}).get("resources", [])
+            self._resources[api_version] = {one["kind"]: one for one in found if "/" not in one["name"]}
+        return self._resources[api_version].get(kind)
+
+    def path(self, api_version: str, kind: str, namespace: str = "", name: str = "") -> str | None:
+        """Return the path of an object, or of its collection without a name; None when the kind is not served."""
+        resource = self.resource(api_version, kind)
+        if resource is None:
+            return None
+        base = f"/api/{api_version}" if api_version == CORE_GROUP else f"/apis/{api_version}"
+        scope = f"/namespaces/{namespace}" if resource["namespaced"] and namespace else ""
+        return f"{base}{scope}/{resource['name']}" + (f"/{name}" if name else "")
+
+    def look(self, api_version: str, kind: str, name: str, namespace: str = "") -> Json | None:
+        """Return one object, None when it or its kind does not exist."""
+        path = self.path(api_version, kind, namespace, name)
+        return self.get(path) if path else None
+
+    def patch(self, path: str, body: Json, **query: Any) -> Json:
+        """Merge these fields into an object."""
+        return self._send_as("application/merge-patch+json", path, body, **query)
+
+    def apply(self, path: str, body: Json, dry_run: bool = False) -> Json:
+        """Create or change an object by server-side apply; our own fields win over any other manager's."""
+        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
+        return self._send_as("application/apply-patch+yaml", path, body, **query)
+
+    def _send_as(self, content_type: str, path: str, body: Json, **query: Any) -> Json:
+        self._content_type = content_type
+        try:
+            return self.send("PATCH", path, body, **query)
+        finally:
+            self._content_type = "application/json"
+
+    def delete(self, path: str, uid: str = "") -> bool:
+        """Delete an object and, in the background, what it owns; False when it was not there."""
+        body: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
+        try:
+            self.send("DELETE", path, body)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+
+def ours(thing: Json) -> bool:
+    """Tell whether the platform role created this object."""
+    return (thing["metadata"].get("labels") or {}).get(OWNER_LABEL) == OWNER
+
+
+def labelled(document: Json) -> Json:
+    """Return the document with our owner label."""
+    metadata = document["metadata"]
+    return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {OWNER_LABEL: OWNER}}}
+
+
+def title(document: Json) -> str:
+    """Name an object for people, e.g. `Subscription openshift-nfd/nfd`."""
+    metadata = document["metadata"]
+    namespace = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{document['kind']} {namespace}{metadata['name']}"
+
+
+def failure(error: Exception, doing: str) -> AnsibleActionFail:
+    """Turn an error of a request into the sentence that the user sees."""
+    if isinstance(error, Unreachable):
+        return AnsibleActionFail(f"{doing}: the API server does not answer ({error}); the run can simply be repeated")
+    status = error.status if isinstance(error, ApiError) else 0
+    remedy = {
+        401: "; log in again: the credentials in trainlab_kubeconfig have expired",
+        403: "; use a trainlab_kubeconfig with cluster-admin rights, or let an administrator run playbooks/platform.yml",
+    }.get(status, "")
+    return AnsibleActionFail(f"{doing}: {error}{remedy}")

@@ -1,0 +1,209 @@
+"""A real etcd, kube-apiserver and namespace controller on loopback, with test-only operators: a cluster without nodes.
+
+    python tests/api/server.py start [--folder DIR]       prints the kubeconfig
+    python tests/api/server.py fault [--folder DIR] gpu-operator-certified=csv-failed job-set=late
+    python tests/api/server.py stop [--folder DIR]
+
+Used by tests/api/conftest.py and molecule/default. The programs are those of the embedded cluster (cluster/lab build).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import crds  # noqa: E402
+from client import Client  # noqa: E402
+
+FOLDER = Path(tempfile.gettempdir()) / "trainlab-api"
+START_SECONDS = 120.0
+CONTROLLERS = "namespace-controller,garbage-collector-controller"
+
+
+class Server:
+    """One such cluster in `folder`; may be started by one process and stopped by another."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is started before `start`."""
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self.nobody = folder / "kubeconfig-nobody"
+        self._pids = folder / "pids.json"
+
+    def start(self) -> None:
+        """Start everything and return when the operators watch; RuntimeError with the log's end otherwise."""
+        crds.build.build_all(["kubernetes", "etcd"])
+        shutil.rmtree(self.folder, ignore_errors=True)
+        (self.folder / "bin").mkdir(parents=True, mode=0o700)
+        self.fault({})
+        for name in ("kube-apiserver", "kube-controller-manager"):
+            (self.folder / "bin" / name).symlink_to(crds.build.binary("kubernetes"))
+        etcd, peer, api = _ports(3)
+        self._configure(api)
+        self._run(
+            "etcd",
+            [
+                str(crds.build.binary("etcd")),
+                f"--data-dir={self.folder / 'etcd'}",
+                f"--listen-client-urls=http://127.0.0.1:{etcd}",
+                f"--advertise-client-urls=http://127.0.0.1:{etcd}",
+                f"--listen-peer-urls=http://127.0.0.1:{peer}",
+                "--unsafe-no-fsync",
+            ],
+        )
+        key = self.folder / "sa.key"
+        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+        self._run(
+            "kube-apiserver",
+            [
+                str(self.folder / "bin" / "kube-apiserver"),
+                f"--etcd-servers=http://127.0.0.1:{etcd}",
+                f"--secure-port={api}",
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                f"--cert-dir={self.folder / 'pki'}",
+                f"--token-auth-file={self.folder / 'tokens.csv'}",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-signing-key-file={key}",
+                f"--service-account-key-file={key}",
+                "--service-cluster-ip-range=10.96.0.0/24",
+                "--authorization-mode=RBAC",
+                "--disable-admission-plugins=ServiceAccount",
+                "--endpoint-reconciler-type=none",
+            ],
+        )
+        self._await(lambda: self._answers(), "kube-apiserver")
+        self._run(
+            "kube-controller-manager",
+            [
+                str(self.folder / "bin" / "kube-controller-manager"),
+                f"--kubeconfig={self.kubeconfig}",
+                f"--controllers={CONTROLLERS}",
+                "--leader-elect=false",
+                f"--secure-port={_ports(1)[0]}",
+                "--bind-address=127.0.0.1",
+                f"--cert-dir={self.folder / 'pki-manager'}",
+                "--concurrent-gc-syncs=2",
+            ],
+        )
+        self._run("operators", [sys.executable, str(HERE / "operators.py"), str(self.folder)])
+        self._await((self.folder / "ready").exists, "operators")
+
+    def _configure(self, port: int) -> None:
+        users = {"admin": "system:masters", "nobody": "trainlab-nobody"}
+        tokens = {user: secrets.token_hex(16) for user in users}
+        lines = [f'{tokens[user]},{user},{user},"{group}"' for user, group in users.items()]
+        (self.folder / "tokens.csv").write_text("\n".join(lines) + "\n", encoding="ascii")
+        for user, file in (("admin", self.kubeconfig), ("nobody", self.nobody)):
+            cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(self.folder / "pki" / "apiserver.crt")}
+            config = {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "test", "cluster": cluster}],
+                "users": [{"name": user, "user": {"token": tokens[user]}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+                "current-context": "test",
+            }
+            file.write_text(yaml.safe_dump(config), encoding="utf-8")
+            file.chmod(0o600)
+
+    def _run(self, name: str, command: list[str]) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
+        pids = json.loads(self._pids.read_text(encoding="ascii")) if self._pids.exists() else {}
+        self._pids.write_text(json.dumps(pids | {name: process.pid}), encoding="ascii")
+
+    def _answers(self) -> bool:
+        try:
+            return (self.folder / "pki" / "apiserver.crt").exists() and Client(self.kubeconfig).get("/apis") is not None
+        except OSError:
+            return False
+
+    def _await(self, ready: object, name: str) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            if ready():  # type: ignore[operator]
+                return
+            time.sleep(0.3)
+        tail = "\n".join((self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+        self.stop()
+        raise RuntimeError(f"{name} did not start in {START_SECONDS:.0f} s:\n{tail}")
+
+    def fault(self, faults: dict[str, str]) -> None:
+        """Tell the operators what to do wrong from now on; {} repairs everything."""
+        part = self.folder / "faults.part"
+        part.write_text(json.dumps(faults), encoding="ascii")
+        os.replace(part, self.folder / "faults.json")
+
+    def stop(self) -> None:
+        """End the processes and remove the folder."""
+        if not self._pids.exists():
+            return
+        pids: dict[str, int] = json.loads(self._pids.read_text(encoding="ascii"))
+        for pid in reversed(pids.values()):
+            if _alive(pid):
+                os.kill(pid, signal.SIGKILL)  # nothing of it is kept
+        for pid in pids.values():
+            while _alive(pid):
+                time.sleep(0.05)
+        shutil.rmtree(self.folder)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
+    except ChildProcessError:
+        pass
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _ports(count: int) -> list[int]:
+    """Return free ports; they are held open together, so that no two are equal."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="A kube-apiserver with test-only operators.")
+    parser.add_argument("command", choices=["start", "fault", "stop"])
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("faults", nargs="*", metavar="PACKAGE=FAULT")
+    args = parser.parse_args()
+    server = Server(args.folder)
+    if args.command == "start":
+        server.stop()
+        server.start()
+        print(server.kubeconfig)
+    elif args.command == "fault":
+        server.fault(dict(each.split("=", 1) for each in args.faults))
+    else:
+        server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
