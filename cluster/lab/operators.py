@@ -68,9 +68,9 @@ def install(names: Iterable[str] | None = None) -> bool:
             _wait(wanted)
         return False
     with step(f"operators: {', '.join(one.name for one in todo)}"):
-        with ThreadPoolExecutor(2) as pool:
-            texts = list(pool.map(_manifests, todo))
-        _apply("\n---\n".join(texts))
+        prepare(one.name for one in todo)
+        webhook_ca.make()
+        _apply("\n---\n".join(webhook_ca.sign(one.name, render(one)) for one in todo))
         _wait(todo)
         _record(installed | {one.name: digest(one) for one in todo})
     return True
@@ -89,11 +89,6 @@ def _chosen(names: Iterable[str] | None) -> list[Operator]:
     if unknown:
         raise LabError(f"no such operator: {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
     return [one for one in OPERATORS.values() if one.name in asked]
-
-
-def _manifests(operator: Operator) -> str:
-    text = render(operator)
-    return webhook_ca.sign(text) if operator.name == "kserve" else text
 
 
 def _kubectl(*arguments: str, stdin: str | None = None) -> str:

@@ -1,64 +1,108 @@
-"""Certificate of KServe's webhooks, from a CA of our own; called by operators.
+"""Certificates of the operators' webhooks, from a CA of our own; called by operators.
 
-Upstream wants cert-manager for this one Secret: three more pods, and no release of it that the Go proxy can build.
+KServe wants cert-manager for one Secret: three more pods, and no recent release that the Go proxy can build.
+The others make their own certificate, but start with an empty Secret, which the kubelet looks at again after more
+than a minute: with a valid one in place they are ready in seconds, and keep it.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import paths
 from say import LabError
 
-NAMESPACE = "kserve"
-SECRET = "kserve-webhook-server-cert"
-SERVER = "kserve-webhook-server-service.kserve.svc"
 PLACEHOLDER = "caBundle: Cg=="
-"""What cluster/manifests/kserve/ca_bundle.yaml puts where the CA's certificate has to be."""
+"""What an overlay puts where the CA's certificate has to be; operators that rotate fill their own webhooks."""
 DAYS = "3650"
 
 
-def sign(manifests: str) -> str:
-    """Return the manifests with the CA in every webhook and with the server's Secret at the end.
+@dataclass(frozen=True)
+class Server:
+    """Where a webhook server is reached, the Secret it reads, and the name that it wants its CA to have."""
 
-    The certificates are made once per cluster. Raises LabError when openssl fails or nothing is there to sign.
-    """
-    if PLACEHOLDER not in manifests:
-        raise LabError(f"the manifests of KServe have no {PLACEHOLDER!r}; see {paths.MANIFESTS}/kserve/ca_bundle.yaml")
-    folder = _certificates()
-    bundle = _base64(folder / "ca.crt")
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": {"name": SECRET, "namespace": NAMESPACE},
-        "data": {"tls.crt": _base64(folder / "tls.crt"), "tls.key": _base64(folder / "tls.key")},
-    }
-    signed = manifests.replace(PLACEHOLDER, f"caBundle: {bundle}")
-    return f"{signed.rstrip()}\n---\n{json.dumps(secret)}\n"
+    namespace: str
+    service: str
+    secret: str
+    ca: str | None = None
+
+    @property
+    def host(self) -> str:
+        return f"{self.service}.{self.namespace}.svc"
 
 
-def _certificates() -> Path:
-    """Make CA and server certificate where there are none yet; return their folder."""
+SERVERS = {
+    "jobset": Server("jobset-system", "jobset-webhook-service", "jobset-webhook-server-cert", "jobset-ca"),
+    "kserve": Server("kserve", "kserve-webhook-server-service", "kserve-webhook-server-cert"),
+    "kueue": Server("kueue-system", "kueue-webhook-service", "kueue-webhook-server-cert", "kueue-ca"),
+    "trainer": Server(
+        "kubeflow-system",
+        "kubeflow-trainer-controller-manager",
+        "kubeflow-trainer-webhook-cert",
+        "kubeflow-trainer-ca",
+    ),
+    "training-operator": Server(
+        "kubeflow", "training-operator", "training-operator-webhook-cert", "training-operator-ca"
+    ),
+}
+
+
+def make() -> Path:
+    """Make the CA and all server certificates of this cluster where there are none; return their folder."""
     folder = paths.CLUSTER / "webhook-ca"
     if folder.exists():
         return folder
     part = folder.with_name("webhook-ca.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True, mode=0o700)
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    _openssl(part, "req", "-x509", *key, "-days", DAYS, "-subj", "/CN=trainlab webhook CA", "-keyout", "ca.key",
-             "-out", "ca.crt")  # fmt: skip
-    _openssl(part, "req", *key, "-subj", f"/CN={SERVER}", "-keyout", "tls.key", "-out", "tls.csr")
-    (part / "san").write_text(f"subjectAltName=DNS:{SERVER}\nextendedKeyUsage=serverAuth\n", encoding="ascii")
-    _openssl(part, "x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-             "-days", DAYS, "-extfile", "san", "-out", "tls.crt")  # fmt: skip
+    # The rotator in the operators (cert-controller) reads PKCS #1 only, and looks for its CA's name in the SAN.
+    _openssl(part, "genrsa", "-traditional", "-out", "ca.key", "2048")
+    names = ",".join(f"DNS:{one.ca}" for one in SERVERS.values() if one.ca)
+    subject = ("-subj", "/CN=trainlab webhook CA", "-addext", f"subjectAltName={names}")
+    _openssl(part, "req", "-x509", "-new", "-key", "ca.key", "-days", DAYS, *subject, "-out", "ca.crt")
+    for name, server in SERVERS.items():
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
+        _openssl(part, "req", *key, "-subj", f"/CN={server.service}", "-out", f"{name}.csr")
+        extensions = f"subjectAltName=DNS:{server.host}\nextendedKeyUsage=serverAuth\n"
+        (part / f"{name}.ext").write_text(extensions, encoding="ascii")
+        authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", DAYS)
+        request = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
+        _openssl(part, "x509", "-req", *authority, *request)
     part.replace(folder)
     return folder
+
+
+def sign(operator: str, manifests: str) -> str:
+    """Return the manifests with the operator's Secret filled and the CA in those webhooks that ask for it."""
+    server = SERVERS.get(operator)
+    if server is None:
+        return manifests
+    folder = make()
+    data = {"tls.crt": _base64(folder / f"{operator}.crt"), "tls.key": _base64(folder / f"{operator}.key")}
+    data |= {"ca.crt": _base64(folder / "ca.crt")}
+    if server.ca:
+        data |= {"ca.key": _base64(folder / "ca.key")}
+    metadata = {"name": server.secret, "namespace": server.namespace}
+    secret = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    # Upstream's own Secret would empty ours for a moment.
+    documents = [text for text in manifests.split("\n---\n") if not _is_secret(text, server.secret)]
+    # After the Namespace, which kustomize puts first, and before the Deployment.
+    last = next(place for place, text in enumerate(documents) if re.search(r"^kind: Deployment$", text, re.MULTILINE))
+    documents.insert(last, secret)
+    return "\n---\n".join(documents).replace(PLACEHOLDER, f"caBundle: {_base64(folder / 'ca.crt')}")
+
+
+def _is_secret(document: str, name: str) -> bool:
+    return bool(
+        re.search(r"^kind: Secret$", document, re.MULTILINE)
+        and re.search(rf"^  name: {re.escape(name)}$", document, re.MULTILINE)
+    )
 
 
 def _openssl(folder: Path, *arguments: str) -> None:
