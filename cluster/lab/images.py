@@ -122,24 +122,25 @@ def _to_nodes(source: golden.Source) -> bool:
     """Bring an image to every running node; blobs come from the golden root. Returns whether any lacked it."""
     blobs = golden.folder() / "root" / golden.BLOBS
 
-    def one(node: str) -> bool:
+    def lacks(node: str) -> bool:
         mark = running.loaded(node)
-        if all(mark.get(ref) == source.manifest["digest"] for ref in source.refs):
-            return False
+        return any(mark.get(ref) != source.manifest["digest"] for ref in source.refs)
+
+    def one(node: str) -> None:
         store = running.root(node) / "var/lib/containerd"
 
         def ctr(*argv: str, stdin: IO[bytes] | None = None) -> str:
             return running.ctr(node, *argv, stdin=stdin)
 
         golden.announce(ctr, source, store, blobs, running.SHARE)
-        running.note_loaded(node, {**mark, **{ref: str(source.manifest["digest"]) for ref in source.refs}})
-        return True
+        now = {ref: str(source.manifest["digest"]) for ref in source.refs}
+        running.note_loaded(node, {**running.loaded(node), **now})
 
-    nodes = running.nodes()
-    if not nodes:
-        return False
-    with say.step(f"{source.refs[0]} to {len(nodes)} nodes"), ThreadPoolExecutor() as pool:
-        return any(list(pool.map(one, nodes)))
+    nodes = [node for node in running.nodes() if lacks(node)]
+    if nodes:
+        with say.step(f"{source.refs[0]} to {len(nodes)} nodes"), ThreadPoolExecutor() as pool:
+            list(pool.map(one, nodes))
+    return bool(nodes)
 
 
 def load(archive: Path) -> bool:
@@ -179,3 +180,16 @@ def buildah(
     settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(scratch), **(env or {})}
     command = ["buildah", "--root", str(store), "--runroot", "/run/containers", *argv]
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
+
+
+def export(ref: str, layout: Path) -> None:
+    """Write an image of buildah's store into an OCI layout folder, for `import_oci`; layers that it has are kept.
+
+    skopeo and not `buildah push`, which compresses for this format and so writes every layer again, each time.
+    """
+    layout.mkdir(parents=True, exist_ok=True)
+    store = f"overlay@{paths.CACHE / 'containers'}+/run/containers"
+    source, target = f"containers-storage:[{store}]{ref}", f"oci:{layout}:{ref}"
+    command = ["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, target]
+    rootfs.run(rootfs.base(), command, env={"TMPDIR": str(paths.CACHE / "tmp")})
+    oci.keep_only(layout, ref)

@@ -194,3 +194,15 @@ def extract(archive_file: Path, layout: Path) -> None:
             if data is not None:
                 with (layout / name).open("wb") as out:
                     shutil.copyfileobj(data, out, CHUNK)
+
+
+def keep_only(layout: Path, ref: str) -> None:
+    """Drop every image of a layout but the one named `ref`, and the blobs that no image uses any more."""
+    manifest = manifest_of(layout, ref)
+    part = layout / "index.json.part"
+    part.write_text(json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
+    part.replace(layout / "index.json")
+    used = set(blobs_of(layout, manifest))
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        if blob.name not in used:
+            blob.unlink()

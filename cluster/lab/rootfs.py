@@ -6,6 +6,7 @@ Called by images.py, golden.py, cluster.py and by images/trainer for the base of
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -35,6 +36,7 @@ PACKAGES = (
     "openssl",
     "procps",
     "runc",
+    "skopeo",
     "socat",
 )
 # kubeadm's controller manager mounts it from the node, whose /usr is read-only
@@ -78,6 +80,14 @@ def debian(name: str, packages: Sequence[str]) -> Path:
     if (target / "usr").is_dir():
         return target
     paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with (paths.CACHE / f"{name}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not (target / "usr").is_dir():  # another command may have made it meanwhile
+            _bootstrap(name, packages, target)
+    return target
+
+
+def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
     for left in paths.CACHE.glob(f"{name}-*.part"):
         shutil.rmtree(left)
     part = target.with_name(target.name + ".part")
@@ -93,7 +103,6 @@ def debian(name: str, packages: Sequence[str]) -> Path:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
             raise say.LabError(f"mmdebstrap failed (exit {done.returncode}, whole log: {log}):\n{last}")
         part.replace(target)
-    return target
 
 
 def base() -> Path:

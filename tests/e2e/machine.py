@@ -1,0 +1,145 @@
+"""What the cluster tests see of the host and how they call the lab; used by test_cluster.py only."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parents[2]
+LAB = REPO / "cluster" / "lab"
+HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
+KUBECONFIG = HOME / "cluster" / "admin.conf"
+CANNOT_HOST = 3
+SYSCTLS: tuple[str, ...] = (
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys",
+    "vm",
+    "net/ipv4/ip_forward",
+    "net/ipv4/conf/all",
+)
+SYSCTLS += ("net/ipv4/conf/default", "net/bridge", "net/netfilter/nf_conntrack_max")
+VOLATILE = re.compile(r"expires \d+sec|handle \d+|packets \d+ bytes \d+|stat_refresh|compact_memory|drop_caches")
+
+
+def lab_command(*argv: str) -> list[str]:
+    """The argument list of `cluster/lab ARGV`."""
+    return [sys.executable, str(LAB), *argv]
+
+
+def lab(*argv: str, code: int = 0) -> str:
+    """Run the lab to its end and return what it printed; fails unless it exits with `code`."""
+    done = subprocess.run(lab_command(*argv), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == code, f"lab {' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@functools.cache
+def why_not() -> str:
+    """Why this machine cannot host the cluster, in the words of `lab check`; empty when it can."""
+    done = subprocess.run(lab_command("check"), capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == CANNOT_HOST else ""
+
+
+def kubectl(*argv: str, stdin: str | None = None) -> str:
+    """Run the lab's kubectl against the cluster and return its output; fails when it fails."""
+    env = {**os.environ, "KUBECONFIG": str(KUBECONFIG), "KUBECACHEDIR": str(HOME / "cluster" / "kubecache")}
+    command = [str(HOME / "cache" / "bin" / "kubectl"), *argv]
+    done = subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kubectl {' '.join(argv)}: {done.stderr}"
+    return done.stdout
+
+
+def ready_nodes() -> dict[str, str]:
+    """Node name -> pod subnet of every node that is Ready."""
+    items: list[dict[str, Any]] = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
+    return {
+        item["metadata"]["name"]: item["spec"]["podCIDR"]
+        for item in items
+        if {"type": "Ready", "status": "True"}.items()
+        <= next(one for one in item["status"]["conditions"] if one["type"] == "Ready").items()
+    }
+
+
+def _output(*argv: str) -> list[str]:
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return sorted(VOLATILE.sub("", line) for line in text.splitlines())
+
+
+def _tree(folder: Path) -> list[str]:
+    """Names and sizes below a folder, nothing when it is not there."""
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            info = path.lstat()
+            found.append(f"{path} {info.st_size if path.is_file() else ''}")
+    return sorted(found)
+
+
+def _sysctls() -> list[str]:
+    found = []
+    for name in SYSCTLS:
+        top = Path("/proc/sys") / name
+        for file in [top] if top.is_file() else sorted(top.rglob("*")):
+            with contextlib.suppress(OSError):
+                if file.is_file() and not VOLATILE.search(file.name):
+                    found.append(f"{file}={file.read_text().strip()}")
+    return found
+
+
+def _ours() -> list[str]:
+    """Processes that work in the cluster's folder or one of its roots."""
+    found = []
+    for pid in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
+        with contextlib.suppress(OSError):
+            argv = (pid / "cmdline").read_text().split("\0")
+            if str(HOME / "cluster") in argv or "nodes" in str((pid / "root").readlink()):
+                found.append(" ".join(argv))
+    return found
+
+
+def _nft() -> list[str]:
+    roots = sorted(HOME.glob("cache/rootfs-*/usr/sbin/nft"))
+    command = ["chroot", str(roots[0].parents[2]), "nft"] if roots else [shutil.which("nft") or ""]
+    return _output(*command, "list", "ruleset") if command[0] else []
+
+
+def snapshot() -> dict[str, list[str]]:
+    """Everything of the host that a cluster could change, each as sorted lines."""
+    cgroups = [path for top in Path("/sys/fs/cgroup").iterdir() for path in [top, *top.glob("*/")] if path.is_dir()]
+    return {
+        "links": [re.sub(r"^\d+: ", "", line) for line in _output("ip", "-o", "link", "show")],
+        "addresses": [re.sub(r"^\d+: |valid_lft.*", "", line) for line in _output("ip", "-o", "address", "show")],
+        "routes": _output("ip", "route", "show", "table", "all"),
+        "rules": _output("ip", "rule", "show"),
+        "nft": _nft(),
+        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "cgroups": sorted(map(str, cgroups)),
+        "etc": _tree(Path("/etc")),
+        "cni": _tree(Path("/var/lib/cni")) + _tree(Path("/etc/cni")) + _tree(Path("/run/containerd")),
+        "kubernetes": _tree(Path("/var/lib/kubelet")) + _tree(Path("/var/lib/etcd")),
+        "sysctls": _sysctls(),
+        "processes": _ours(),
+    }
+
+
+def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What differs, as lines with + and -; a sysctl that only exists since a kernel module was loaded does not count."""
+    found = {}
+    for key, old in before.items():
+        new = after[key]
+        if key == "sysctls":
+            known = {line.split("=")[0] for line in old}
+            new = [line for line in new if line.split("=")[0] in known]
+        lines = [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
+        if lines:
+            found[key] = lines
+    return found

@@ -1,0 +1,157 @@
+"""The embedded cluster for real: it comes up, its nodes talk, it survives kill -9, and the host is as before.
+
+Takes down a cluster that runs already. About three minutes on two cores with programs and images in the cache.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _load(name: str) -> ModuleType:
+    """pytest runs with import-mode importlib, so a helper beside this file is loaded by its path."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+machine = _load("machine")
+pytestmark = pytest.mark.e2e
+UP_SECONDS = {1: 60, 2: 90}  # bounds with room for a busy machine; about 20 and 30 alone on two cores
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  nodeName: {node}
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  containers:
+    - name: main
+      image: localhost/trainlab-resolves:1
+      imagePullPolicy: Never
+      command: [sh, -c, "echo hello from {node} > /tmp/index.html && exec httpd -f -p 8080 -h /tmp"]
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clean() -> Iterator[None]:
+    """No cluster before and after; skipped with the reasons of `lab check` on a machine that cannot host one."""
+    if reason := machine.why_not():
+        pytest.skip(reason)
+    machine.lab("down")
+    machine.lab("images")
+    yield
+    machine.lab("down")
+
+
+def _up(nodes: int) -> float:
+    """Bring the cluster up and return its seconds."""
+    begin = time.monotonic()
+    assert machine.lab("up", "--nodes", str(nodes)).endswith("changed=true\n")
+    taken = time.monotonic() - begin
+    assert len(machine.ready_nodes()) == nodes
+    return taken
+
+
+def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, object], None]) -> None:
+    """Pods on both nodes reach each other and resolve Services; a second up changes nothing; down leaves the host."""
+    before = machine.snapshot()
+    taken = _up(2)
+    record_property("seconds_up_two_nodes", taken)
+    assert taken < UP_SECONDS[2]
+    assert machine.ready_nodes() == {"n1": "10.245.0.0/24", "n2": "10.245.1.0/24"}
+    _pods_talk()
+    begin = time.monotonic()
+    assert machine.lab("up", "--nodes", "2").endswith("changed=false\n")
+    assert time.monotonic() - begin < 5
+    status = json.loads(machine.lab("status"))
+    assert status["nodes"] == {"n1": True, "n2": True}
+    begin = time.monotonic()
+    assert machine.lab("down").endswith("changed=true\n")
+    taken = time.monotonic() - begin
+    record_property("seconds_down_two_nodes", taken)
+    assert taken < 15
+    assert machine.changes(before, machine.snapshot()) == {}
+    assert machine.lab("down").endswith("changed=false\n")
+
+
+def _pods_talk() -> None:
+    machine.kubectl("apply", "-f", "-", stdin="---".join(POD.format(name=f"on-{n}", node=n) for n in ("n1", "n2")))
+    machine.kubectl("wait", "--for=condition=Ready", "pod/on-n1", "pod/on-n2", "--timeout=60s")
+    for own, other in (("n1", "n2"), ("n2", "n1")):
+        address = machine.kubectl("get", "pod", f"on-{other}", "-o", "jsonpath={.status.podIP}")
+        url = f"http://{address}:8080/index.html"
+        assert machine.kubectl("exec", f"on-{own}", "--", "wget", "-qO-", url) == f"hello from {other}\n"
+        name = "kubernetes.default.svc.cluster.local"
+        assert machine.kubectl("exec", f"on-{own}", "--", "resolves", name) == "10.97.0.1\n"
+
+
+@pytest.mark.parametrize("seconds", [0.3, 3.0, 9.0])
+def test_up_after_kill_in_the_middle(seconds: float) -> None:
+    """kill -9 at any time, then `up` works; at 9 s every process of the cluster dies, before that only the script."""
+    _killed_up(seconds, everything=seconds > 5)
+    taken = _up(1)
+    assert taken < UP_SECONDS[1]
+
+
+def test_down_after_kill() -> None:
+    """kill -9 in the middle, then `down` removes everything that was made so far."""
+    machine.lab("down")
+    before = machine.snapshot()
+    _killed_up(4.0, everything=False)
+    assert machine.lab("down").endswith("changed=true\n")
+    assert machine.changes(before, machine.snapshot()) == {}
+
+
+def test_two_ups_at_once() -> None:
+    """The second `up` names the first and gives up, or finds the work done when the first was quick."""
+    machine.lab("down")
+    first = subprocess.Popen(machine.lab_command("up", "--nodes", "1"), stdout=subprocess.PIPE, text=True)
+    time.sleep(1)
+    second = subprocess.run(machine.lab_command("up", "--nodes", "1"), capture_output=True, text=True, check=False)
+    out, _ = first.communicate()
+    assert first.returncode == 0, out
+    if second.returncode:
+        assert second.returncode == 2
+        assert f"error: another up or down runs (pid {first.pid})" in second.stderr
+    else:
+        assert second.stdout.endswith("changed=false\n")
+
+
+def test_bad_arguments_are_explained() -> None:
+    """A wrong node count and an unknown node give one line with the remedy."""
+    assert "error: --nodes 9: give 1 to 4" in machine.lab("up", "--nodes", "9", code=2)
+    assert "error: node 'n7' does not run; running: " in machine.lab("exec", "n7", "true", code=2)
+    assert "no such file or folder" in machine.lab("load", "/nonexistent.tar", code=2)
+
+
+def _killed_up(seconds: float, *, everything: bool) -> None:
+    """Start `up` on one node and kill it after so many seconds."""
+    process = subprocess.Popen(machine.lab_command("up", "--nodes", "1"), stdout=subprocess.DEVNULL)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+    if everything:
+        groups = Path("/sys/fs/cgroup").glob("**/trainlab/**/cgroup.procs")
+        for pid in {int(word) for group in groups for word in group.read_text().split()}:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
