@@ -1,0 +1,96 @@
+"""A very small client of the Kubernetes API from inside a pod: get and server-side apply; used by promote.
+
+The `kubernetes` package would be the image's only use of it, and takes longer to import than this work takes.
+"""
+
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from trainlab.errors import UserError
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+MANAGER = "trainlab-promote"
+PATIENCE, PAUSE = 120.0, 2.0  # seconds: how long a failing API server is tried again, and how often
+
+
+class Kube:
+    """Talks as the pod's service account; tries again while the API server is unreachable or overloaded."""
+
+    def __init__(self, address: str, account: Path) -> None:
+        self._account = account
+        try:
+            context = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        except OSError as error:
+            raise UserError(f"{account / 'ca.crt'}: {error.strerror}; mount the service account's token") from None
+        self._client = httpx.Client(base_url=address, verify=context, timeout=30, trust_env=False)
+
+    @classmethod
+    def in_cluster(cls, env: Mapping[str, str], account: Path = ACCOUNT) -> Self:
+        """Return a client for the API server of the cluster that this pod runs in; raises UserError elsewhere."""
+        host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise UserError("KUBERNETES_SERVICE_HOST is not set: `trainlab promote` works only inside a cluster")
+        return cls(f"https://{f'[{host}]' if ':' in host else host}:{port}", account)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return one object."""
+        return self._call("GET", path)
+
+    def apply(self, path: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or change one object by server-side apply; our fields win."""
+        return self._call("PATCH", path, value)
+
+    def _call(self, method: str, path: str, value: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE
+        while True:
+            problem = ""
+            try:
+                reply = self._send(method, path, value)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if reply.status_code < 300:
+                    return dict(reply.json())
+                problem = f"HTTP {reply.status_code}: {_message(reply)}"
+                if reply.status_code != 429 and reply.status_code < 500:
+                    raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code)}")
+            if time.monotonic() + PAUSE > end:
+                raise UserError(f"{method} {path}: gave up after {PATIENCE:.0f} s; last: {problem}")
+            print(f"trainlab: {method} {path}: {problem}; trying again", flush=True)
+            time.sleep(PAUSE)
+
+    def _send(self, method: str, path: str, value: Mapping[str, Any] | None) -> httpx.Response:
+        token = (self._account / "token").read_text().strip()  # read each time: the kubelet renews it
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        if value is None:
+            return self._client.request(method, path, headers=headers)
+        headers["Content-Type"] = "application/apply-patch+yaml"  # JSON is YAML
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return self._client.request(method, path, headers=headers, params=query, json=value)
+
+
+def _message(reply: httpx.Response) -> str:
+    """Return the message of a Kubernetes Status, or the beginning of whatever came."""
+    try:
+        return str(reply.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return reply.text[:300]
+
+
+def _remedy(status: int) -> str:
+    if status == 403:
+        return "; the Job's Role must allow it (charts/trainjob/templates/promote-rbac.yaml)"
+    if status == 404:
+        return "; is KServe installed, and the release still there?"
+    return ""
