@@ -21,10 +21,11 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
-import images  # noqa: E402
 import paths  # noqa: E402
 import rootfs  # noqa: E402
 import say  # noqa: E402
+
+import images  # noqa: E402
 
 NAME = "localhost/trainlab-trainer"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")

@@ -94,7 +94,10 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
     page = (run / "report.html").read_text()
-    assert "<svg" in page and "http" not in re.sub(r"http://www.w3.org|https?://[^\"< ]*creativecommons[^\"< ]*", "", page)[:200]
+    assert (
+        "<svg" in page
+        and "http" not in re.sub(r"http://www.w3.org|https?://[^\"< ]*creativecommons[^\"< ]*", "", page)[:200]
+    )
     for needed in ("verdict", "better", "curl", "report"):
         assert needed in demo, f"{needed} is not in the output"
 
@@ -165,12 +168,25 @@ def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) ->
 def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str) -> None:
     image = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]["spec"]["containers"][0]["image"]
     kubectl("create", "namespace", "plain")
-    helm("-n", "plain", "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, "--set", f"site.images.trainer={image}")
+    helm(
+        "-n",
+        "plain",
+        "install",
+        "plain",
+        "charts/trainjob",
+        *VALUES,
+        *TINY,
+        *SITE,
+        "--set",
+        f"site.images.trainer={image}",
+    )
     kubectl("-n", "plain", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=600s")
     kubectl("-n", "plain", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
     helm("-n", "plain", "uninstall", "plain", "--wait")
     kubectl("-n", "plain", "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-    kinds = "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    kinds = (
+        "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    )
     left = kubectl("-n", "plain", "get", kinds, "-o", "name").split()
     assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
     kubectl("delete", "namespace", "plain", "--wait=false")
