@@ -101,7 +101,8 @@ def template(
 def documents(done: subprocess.CompletedProcess[str]) -> list[Document]:
     """Return the objects of a rendering that must have worked, sorted by kind and name."""
     assert done.returncode == 0, done.stderr
-    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    loaded = [one for one in yaml.safe_load_all(done.stdout) if one]
+    found = [item for one in loaded for item in (one["items"] if one["kind"] == "List" else [one])]
     return sorted(found, key=lambda one: (one["kind"], one["metadata"]["name"]))
 
 

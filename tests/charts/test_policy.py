@@ -1,7 +1,7 @@
 """What holds for every object and every pod of every rendering: restricted pods, no cluster-scoped object, labels, limits."""
 
 import pytest
-from rendering import Case, Document, cases, documents, one, pods, rendered, template, with_service
+from rendering import HELMS, Case, Document, cases, documents, one, pods, rendered, template, with_service
 
 ALL = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 NAMESPACED = {
@@ -109,6 +109,14 @@ def test_operators_rules_that_no_schema_says(case: Case) -> None:
         for container in spec["containers"]:
             names = [item["name"] for item in container.get("env", [])]
             assert not [name for name in names if name.startswith("PET_") or name in ("RANK", "WORLD_SIZE")], where
+
+
+@pytest.mark.parametrize("name", HELMS)
+def test_runtime_is_created_before_the_job_that_names_it(name: str) -> None:
+    """Trainer's webhook refuses a TrainJob without its runtime, and Helm sorts the kinds."""
+    (case,) = [one for one in cases() if one.name == "survival-local-trainjob"]
+    text = template(case.files, "site.trainingApi=trainjob", name=name).stdout
+    assert -1 < text.index("kind: TrainingRuntime\n") < text.index("kind: TrainJob\n")
 
 
 @ALL

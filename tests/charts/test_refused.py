@@ -9,21 +9,27 @@ from pathlib import Path
 import pytest
 import yaml
 from rendering import REAL_CLUSTER, VALUES, template
+from trainlab import config
 
 FULL = str(VALUES / "survival.yaml")
-SENTENCES = {
+UNKNOWN = {
     "phase.train.epoch": "phase: {train: {epoch: 3}}",
     "phase.trian": "phase: {trian: {}}",
     "site.storage.models.sice": "site: {storage: {models: {sice: 1Gi}}}",
     "stie": "stie: {}",
+}
+RULES = {
     "phase.resources.processes_per_node": "phase: {resources: {processes_per_node: 3, gpus_per_node: 2}}",
     "phase.unfreeze.tied_head": "phase: {unfreeze: {tied_head: true, lm_head: false}}",
+    "phase.train.trunk_cache": "phase: {train: {trunk_cache: true}, unfreeze: {tied_head: true}}",
     "phase.serve.gpus": "phase: {serve: {gpus: 0}}",
     "phase.evaluate.generate_rows": "phase: {evaluate: {generate_rows: 9}, data: {heldout_rows: 8}}",
     "site.gpuResource": "site: {gpuResource: gpu}",
+    "site.images.vllm": 'site: {images: {vllm: ""}}',
     "site.storage.models.accessMode": "site: {storage: {models: {accessMode: ReadWriteOnce}}}",
     "site.storage.runs.accessMode": "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
 }
+SENTENCES = UNKNOWN | RULES
 
 
 @functools.cache
@@ -47,6 +53,12 @@ def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
     told = cli(FULL, str(file))
     assert told.returncode == 2
     assert sentence in told.stderr
+
+
+def test_every_rule_of_the_model_is_among_these() -> None:
+    """A rule over several keys that is added to config.py must also be written in templates/_checks.tpl."""
+    rules = Path(config.__file__).read_text(encoding="utf-8").count("raise ValueError(")
+    assert rules == len(RULES) - 1, "accessMode is one rule for two keys"
 
 
 @pytest.mark.parametrize("key", ["name", "recipe", "title", "model", "data"])

@@ -51,6 +51,9 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- if and $phase.unfreeze.tied_head (not $phase.unfreeze.lm_head) -}}
 {{- fail "phase.unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently" -}}
 {{- end -}}
+{{- if and $phase.train.trunk_cache $phase.unfreeze.tied_head -}}
+{{- fail "phase.train.trunk_cache: true needs a frozen trunk; set it, or unfreeze.tied_head, to false" -}}
+{{- end -}}
 {{- if and (eq $phase.serve.runtime "vllm") (eq (int $phase.serve.gpus) 0) -}}
 {{- fail "phase.serve.gpus: 0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab" -}}
 {{- end -}}
