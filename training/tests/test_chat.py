@@ -1,0 +1,50 @@
+"""Prompts to the token: mask, EOS, length, pad token, fixed date, and loading of what was saved."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import make_phase
+from trainlab import chat
+from trainlab.errors import UserError
+
+ROW = {"id": "w-1", "question": "is it safe?", "answer": "yes"}
+
+
+def test_prompt_is_masked_and_eos_is_part_of_the_answer(tiny_model: Path, phase_dict: dict[str, Any]) -> None:
+    phase = make_phase(phase_dict)
+    _, tokenizer = chat.load_base(tiny_model, phase)
+    row = chat.encode(tokenizer, phase, ROW)
+    answer = [i for i, m in zip(row["input_ids"], row["completion_mask"], strict=True) if m]
+    assert tokenizer.decode(answer) == "yes<|im_end|>" and answer[-1] == tokenizer.eos_token_id
+    prompt = row["input_ids"][: -len(answer)]
+    assert prompt == chat.prompt_ids(tokenizer, phase, ROW["question"])
+    assert tokenizer.decode(prompt).endswith("is it safe?<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_longer_row_is_refused_by_its_id(tiny_model: Path, phase_dict: dict[str, Any]) -> None:
+    phase = make_phase(phase_dict, model={"max_length": 32})
+    _, tokenizer = chat.load_base(tiny_model, phase)
+    with pytest.raises(UserError, match=r"row w-1: \d+ tokens, phase.model.max_length is 32"):
+        chat.encode(tokenizer, phase, {**ROW, "answer": "yes " * 40})
+
+
+def test_pad_is_never_eos(tiny_model: Path, phase_dict: dict[str, Any]) -> None:
+    phase = make_phase(phase_dict)
+    model, tokenizer = chat.load_base(tiny_model, phase)
+    tokenizer.pad_token = tokenizer.eos_token
+    chat.prepare(model, tokenizer, phase)
+    assert tokenizer.pad_token == "<|endoftext|>" and model.generation_config.pad_token_id == tokenizer.pad_token_id
+    assert model.generation_config.do_sample is False
+
+
+def test_date_of_the_template_is_fixed() -> None:
+    template = "{% set today = strftime_now('%d %B %Y') %}{{ strftime_now(\"%Y\") }}"
+    assert chat.fixed_date(template, "2026-01-02") == '{% set today = "02 January 2026" %}{{ "2026" }}'
+    with pytest.raises(UserError, match="write it as YYYY-MM-DD"):
+        chat.fixed_date(template, "yesterday")
+
+
+def test_a_folder_without_model_names_the_remedy(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="run `trainlab fetch` first"):
+        chat.load_base(tmp_path, make_phase(phase_dict))

@@ -1,0 +1,81 @@
+"""Rows: phrasings, even draws, split by question, and errors with file and line."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny import write_data
+from trainlab import data
+from trainlab.config import Data
+from trainlab.errors import UserError
+
+BUILTIN = Data(source="builtin:survival")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_data(tmp_path / "set")
+
+
+def test_phrasings_become_rows_of_the_same_question(folder: Path) -> None:
+    rows = data.load_train(BUILTIN, folder)
+    assert len(rows) == 24 and Counter(row["id"] for row in rows)["fire-0"] == 2
+    assert {row["answer"] for row in rows if row["id"] == "fire-0"} == {"boil 0"}
+
+
+def test_a_draw_is_even_repeatable_and_takes_many_questions(folder: Path) -> None:
+    draw = Data(source="builtin:survival", train_rows=6, heldout_rows=2)
+    rows = data.load_train(draw, folder)
+    assert rows == data.load_train(draw, folder)
+    assert Counter(row["topic"] for row in rows) == {"fire": 3, "water": 3}
+    assert len({row["id"] for row in rows}) == 6
+    assert Counter(row["topic"] for row in data.load_heldout(draw, folder)) == {"fire": 1, "water": 1}
+
+
+def test_split_keeps_a_question_on_one_side(folder: Path) -> None:
+    rows = data.load_train(BUILTIN, folder)
+    train, validation = data.split_by_question(rows, 0.25, seed=1)
+    assert len(train) + len(validation) == 24 and len({row["id"] for row in validation}) == 3
+    assert not {row["id"] for row in train} & {row["id"] for row in validation}
+    assert data.split_by_question(rows, 0, seed=1) == (rows, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"id": "x", "question": ', r"fire.jsonl:7: not JSON"),
+        (b"\xff\xfe", r"fire.jsonl:7: not UTF-8 at byte 0"),
+        (b'{"id": "x", "question": "q"}', r"fire.jsonl:7: key answer is missing"),
+        (b'{"id": "x", "question": "q", "answer": " "}', r"fire.jsonl:7: answer is ' ': must be a text"),
+        (b'{"id": "x", "question": "q", "answer": "a", "phrasings": "p"}', r"fire.jsonl:7: phrasings must be a list"),
+        (
+            b'{"id": "fire-0", "question": "q", "answer": "a"}',
+            r"fire.jsonl:7: id 'fire-0' is already at .*fire.jsonl:1",
+        ),
+        (b"[]", r"fire.jsonl:7: holds a list"),
+    ],
+)
+def test_a_broken_line_is_named(folder: Path, line: bytes, expected: str) -> None:
+    path = folder / "train" / "fire.jsonl"
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(UserError, match=expected):
+        data.load_train(BUILTIN, folder)
+
+
+def test_empty_file_no_file_wrong_facts(folder: Path) -> None:
+    (folder / "heldout" / "air.jsonl").write_text('{"id": "a", "question": "q", "answer": "a", "facts": ["x"]}')
+    with pytest.raises(UserError, match=r"air.jsonl:1: facts must be a list of lists"):
+        data.load_heldout(BUILTIN, folder)
+    (folder / "heldout" / "air.jsonl").write_text("\n")
+    with pytest.raises(UserError, match=r"air.jsonl: is empty"):
+        data.load_heldout(BUILTIN, folder)
+    with pytest.raises(UserError, match=r"no \*.jsonl file"):
+        data.load_train(BUILTIN, folder / "train")
+
+
+def test_where_data_comes_from(tmp_path: Path, folder: Path) -> None:
+    assert data.folder(BUILTIN, tmp_path, None, {}).name == "survival"
+    assert data.folder(Data(source="pvc:set"), tmp_path, None, {}) == folder
+    assert data.folder(BUILTIN, tmp_path, None, {"DATA_DIR": str(folder)}) == folder
+    with pytest.raises(UserError, match=r"phase.data.source is builtin:none: no folder"):
+        data.folder(Data(source="builtin:none"), tmp_path, None, {})

@@ -1,0 +1,42 @@
+"""Files are whole or not there."""
+
+from pathlib import Path
+
+import pytest
+from trainlab import files
+from trainlab.errors import UserError
+
+
+def test_write_json_replaces_and_leaves_no_scrap(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.json"
+    files.write_json(path, {"x": 1})
+    files.write_json(path, {"x": 2})
+    assert files.read_json(path) == {"x": 2} and list(path.parent.iterdir()) == [path]
+    with pytest.raises(TypeError):
+        files.write_json(path, object())
+    assert files.read_json(path) == {"x": 2} and list(path.parent.iterdir()) == [path]
+
+
+def test_read_json_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(UserError, match=r"x.json: cannot be read as JSON"):
+        files.read_json(tmp_path / "x.json")
+
+
+def test_whole_folder_keeps_the_old_one_when_the_block_fails(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    with files.whole_folder(target) as work:
+        (work / "a").write_text("1")
+        (work / "a").chmod(0o600)
+    assert (target / "a").stat().st_mode & 0o777 == 0o644
+    with pytest.raises(RuntimeError), files.whole_folder(target) as work:
+        (work / "a").write_text("2")
+        raise RuntimeError
+    assert (target / "a").read_text() == "1" and list(tmp_path.iterdir()) == [target]
+
+
+def test_folder_digest_covers_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    first = files.folder_sha256(tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert files.folder_sha256(tmp_path) != first

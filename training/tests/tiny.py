@@ -1,0 +1,34 @@
+"""Tiny training jobs in this process: a data set of twelve questions, a phase, and a recipe run in milliseconds."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from trainlab.config import Phase
+
+
+def write_data(folder: Path) -> Path:
+    """Write a data set of two topics, six questions each with one further phrasing, and four held-out questions."""
+    for topic in ("fire", "water"):
+        rows = [
+            {"id": f"{topic}-{i}", "question": f"{topic} {i}?", "phrasings": [f"{topic} no {i}"], "answer": f"boil {i}"}
+            for i in range(6)
+        ]
+        heldout = [
+            {"id": f"{topic}-h{i}", "question": f"is {topic} {i} safe?", "answer": f"yes {i}", "facts": [["yes"]]}
+            for i in range(2)
+        ]
+        for side, content in (("train", rows), ("heldout", heldout)):
+            (folder / side).mkdir(parents=True, exist_ok=True)
+            text = "".join(json.dumps(row) + "\n" for row in content)
+            (folder / side / f"{topic}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def make_phase(base: dict[str, Any], **blocks: Any) -> Phase:
+    """Return `base` with blocks merged in, e.g. train={"epochs": 1}."""
+    merged = copy.deepcopy(base)
+    for name, value in blocks.items():
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+    return Phase.model_validate(merged)
