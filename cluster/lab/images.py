@@ -26,6 +26,7 @@ import say
 
 LAYOUTS = paths.CACHE / "images"
 PAUSE = "localhost/trainlab-pause:1"
+SPARE = 2 << 30  # bytes that stay free: below 1 GiB the kubelet evicts pods
 RESOLVES = "localhost/trainlab-resolves:1"
 # these need root: port 53, data folders of the node, certificates; their manifests say what they may do
 ROOTS = ("coredns", "etcd", "kubernetes", "local-path-provisioner")
@@ -113,9 +114,23 @@ def import_oci(layout: Path, ref: str) -> bool:
     manifest = oci.manifest_of(layout, ref)
     source = golden.Source(layout, manifest, (ref,))
     changed = has_image(ref) != manifest["digest"]
+    nodes = running.nodes()
+    stores = [golden.folder() / "root"] * changed + [running.root(node) / "var/lib/containerd" for node in nodes]
+    _room(source, stores)
     if changed:
         golden.add([source])
     return _to_nodes(source) or changed
+
+
+def _room(source: golden.Source, stores: Sequence[Path]) -> None:
+    """Raise say.LabError when unpacking what these content stores lack of the image would fill the disk."""
+    need = sum(oci.unpacked(source.layout, source.manifest, store / golden.BLOBS) for store in stores)
+    free = shutil.disk_usage(paths.CACHE).free
+    if need and free - need < SPARE:
+        raise say.LabError(
+            f"{source.refs[0]}: unpacking it in {len(stores)} places takes {need / 2**30:.1f} GiB, {paths.CACHE} has "
+            f"{free / 2**30:.1f} GiB free: free some, or run `down`, import it, then `up` (nodes get it by hard links)"
+        )
 
 
 def _to_nodes(source: golden.Source) -> bool:

@@ -206,3 +206,11 @@ def keep_only(layout: Path, ref: str) -> None:
     for blob in (layout / "blobs" / "sha256").iterdir():
         if blob.name not in used:
             blob.unlink()
+
+
+def unpacked(layout: Path, manifest: dict[str, Any], store: Path) -> int:
+    """Bytes that the layers which a content store lacks take unpacked; a compressed one counts double (estimate)."""
+    own = str(manifest["digest"]).removeprefix("sha256:")
+    layers: list[dict[str, Any]] = json.loads((layout / "blobs" / "sha256" / own).read_text()).get("layers", [])
+    lacking = [layer for layer in layers if not (store / str(layer["digest"]).removeprefix("sha256:")).exists()]
+    return sum(int(layer["size"]) * (1 if layer["mediaType"].endswith("tar") else 2) for layer in lacking)
