@@ -79,6 +79,14 @@ def _build(target: str, ref: str) -> None:
         images.buildah(*arguments, mounts=[REPO], quiet=True)
 
 
+def _forget_older(ref: str) -> None:
+    """Untag earlier builds, so that the store holds one image and the layers that it is made of."""
+    every = images.buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()
+    for old in (name for name in every if name.startswith(f"{NAME}:") and name != ref):
+        images.buildah("rmi", old, quiet=True)
+    images.buildah("rmi", "--prune", quiet=True)
+
+
 def main() -> int:
     """Build what is missing; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -91,6 +99,7 @@ def main() -> int:
         if not asked.packages:
             _build("final", ref)
             with say.step("image to the node store"):
+                _forget_older(ref)
                 images.buildah("push", "--quiet", "--disable-compression", ref, f"oci:{LAYOUT}:{ref}", quiet=True)
         changed = True
     if not asked.packages:
