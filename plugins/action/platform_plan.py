@@ -21,7 +21,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     in_order,
     wrong_names,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure, ours
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, PlatformApi, failure, ours
 
 MARKETPLACE = "openshift-marketplace"
 CRD = "apiextensions.k8s.io/v1"
@@ -86,7 +86,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "operators": plan,
             "documents": documents(wanted, plan),
             "resources": {
-                one["name"]: _instance(api, one["name"], resources[one["name"]]) for one in plan if one["name"] in resources
+                one["name"]: _instance(api, one["name"], resources[one["name"]])
+                for one in plan
+                if one["name"] in resources
             },
             "drift": drift,
             "requests": api.requests,
@@ -146,9 +148,19 @@ def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]
             seen.subscription = each | {"ours": ours(each)}
     if seen.subscription is None:
         seen.crd = api.look(CRD, "CustomResourceDefinition", entry["crd"]) is not None
+    seen.served_before = _record(api, entry, seen)
     groups = api.path("operators.coreos.com/v1", "OperatorGroup", entry["namespace"])
     seen.groups = [group | {"ours": ours(group)} for group in api.items(str(groups))]
     return seen
+
+
+def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
+    """Return which of the operator's API groups were served before us: written down by the first run, kept by later ones."""
+    space = api.look("v1", "Namespace", entry["namespace"])
+    for mine in (seen.subscription, space):
+        if mine is not None and ours(mine):
+            return str((mine["metadata"].get("annotations") or {}).get(RECORD, ""))
+    return ",".join(group for group in entry.get("api_groups", []) if api.get(f"/apis/{group}") is not None)
 
 
 def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
@@ -157,7 +169,11 @@ def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
     found = api.items(path) if path else []
     if not found:
         return entry | {"operator": name}
-    return entry | {"operator": name} | {key: value for key, value in found[0]["metadata"].items() if key in ("name", "namespace")}
+    return (
+        entry
+        | {"operator": name}
+        | {key: value for key, value in found[0]["metadata"].items() if key in ("name", "namespace")}
+    )
 
 
 def _manifest(api: PlatformApi, package: str, source: str) -> Json | None:

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD
+
 Json = dict[str, Any]
 OLM = "operators.coreos.com/v1alpha1"
 OWN, EVERYWHERE = "own", "all"
@@ -36,6 +38,7 @@ class Seen:
     manifest: Json | None = None
     subscription: Json | None = None
     crd: bool = False
+    served_before: str = ""
     groups: list[Json] = field(default_factory=list)
 
 
@@ -105,6 +108,7 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
         "source": source,
         "csv": version,
         "state": "new",
+        "record": seen.served_before,
     }
     if seen.subscription is not None:
         _existing(one, seen.subscription, drift)
@@ -206,7 +210,11 @@ def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
         one["namespace"]: {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": one["namespace"], "labels": {"openshift.io/cluster-monitoring": "true"}},
+            "metadata": {
+                "name": one["namespace"],
+                "labels": {"openshift.io/cluster-monitoring": "true"},
+                "annotations": {RECORD: one["record"]},
+            },
         }
         for one in ours
     }
@@ -236,6 +244,10 @@ def _subscription(wanted: Wanted, one: Json) -> Json:
     return {
         "apiVersion": OLM,
         "kind": "Subscription",
-        "metadata": {"name": one["subscription"], "namespace": one["namespace"]},
+        "metadata": {
+            "name": one["subscription"],
+            "namespace": one["namespace"],
+            "annotations": {RECORD: one["record"]},
+        },
         "spec": spec,
     }

@@ -16,6 +16,8 @@ MANAGER = "trainlab-platform"
 """The name under which server-side apply records our fields."""
 OWNER_LABEL, OWNER = "trainlab.rhoai/owner", "platform"
 """What we created carries this label; nothing without it is ever changed or removed."""
+RECORD = "trainlab.rhoai/served-before"
+"""Annotation of our Namespaces and Subscriptions: API groups that were there before the operator, so that removal spares them."""
 RETRIED = {429, 500, 502, 503, 504}
 RETRIES, RETRY_SECONDS = 5, 1.0
 CORE_GROUP = "v1"

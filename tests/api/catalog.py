@@ -98,7 +98,9 @@ def manifest(name: str) -> Json:
 def owned(package: str, csv: str) -> list[Json]:
     """Return the CRDs that this version brings: the true ones where they are at hand."""
     if package == "nfd":
-        return _either("NodeFeatureDiscovery", "nfd.openshift.io", ["v1"], True, "openshift/nodefeaturediscoveries.yaml")
+        return _either(
+            "NodeFeatureDiscovery", "nfd.openshift.io", ["v1"], True, "openshift/nodefeaturediscoveries.yaml"
+        )
     if package == "gpu-operator-certified":
         return _either("ClusterPolicy", "nvidia.com", ["v1"], False, "gpu-operator/nvidia.com_clusterpolicies.yaml")
     if package == "openshift-cert-manager-operator":
@@ -135,5 +137,10 @@ def examples(package: str) -> str:
         csv = crds.read(crds.SHARED / "gpu-operator" / "gpu-operator-certified.clusterserviceversion.yaml")[0]
         return str(csv["metadata"]["annotations"]["alm-examples"])
     spec = {"driver": {"enabled": True}, "devicePlugin": {"enabled": True, "config": {"name": "", "default": ""}}}
-    policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "gpu-cluster-policy"}, "spec": spec}
+    policy = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "gpu-cluster-policy"},
+        "spec": spec,
+    }
     return json.dumps([policy])

@@ -27,7 +27,9 @@ class Client:
         self._session.headers["Authorization"] = f"Bearer {config['users'][0]['user']['token']}"
         self._resources: dict[str, dict[str, Json]] = {}
 
-    def send(self, method: str, path: str, body: Json | None = None, kind: str = "application/json", **query: Any) -> Json:
+    def send(
+        self, method: str, path: str, body: Json | None = None, kind: str = "application/json", **query: Any
+    ) -> Json:
         """Send a request and return the answer's object."""
         answer = self._session.request(
             method,
@@ -54,7 +56,9 @@ class Client:
     def resources(self, api_version: str, fresh: bool = False) -> dict[str, Json]:
         """Return what the server serves of a group, by kind."""
         if fresh or api_version not in self._resources:
-            found = (self.get(f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}") or {}).get("resources", [])
+            found = (self.get(f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}") or {}).get(
+                "resources", []
+            )
             self._resources[api_version] = {one["kind"]: one for one in found if "/" not in one["name"]}
         return self._resources[api_version]
 

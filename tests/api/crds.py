@@ -25,7 +25,9 @@ import modules  # noqa: E402
 
 Json = dict[str, Any]
 SHARED = Path(os.environ.get("TRAINLAB_CRDS") or REPO.parent / "shared" / "crds")
-REDUCED_REASON = f"{SHARED} is not there: the CRDs of OpenShift AI, the GPU operator and OpenShift are reduced ones without schema"
+REDUCED_REASON = (
+    f"{SHARED} is not there: the CRDs of OpenShift AI, the GPU operator and OpenShift are reduced ones without schema"
+)
 OLM_MODULE = "github.com/operator-framework/api@v0.34.0"
 OLM_SUM = "h1:REiEaYhG1CWmDoajdcAdZqtgoljWG+ixMY59vUX5pFI="
 OLM_KINDS = ("subscriptions", "clusterserviceversions", "installplans", "operatorgroups", "catalogsources")
@@ -83,7 +85,10 @@ def reduced(group: str, kind: str, versions: list[str], namespaced: bool, plural
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, tests only"}},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, tests only"},
+        },
         "spec": {
             "group": group,
             "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},

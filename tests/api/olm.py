@@ -81,7 +81,12 @@ class Olm:
         made = self._client.apply(plan)
         phase = "Installing" if approval == "Automatic" else "RequiresApproval"
         self._client.status(made, {"phase": phase, "catalogSources": [], "conditions": []})
-        reference = {"apiVersion": OLM, "kind": "InstallPlan", "name": plan["metadata"]["name"], "namespace": metadata["namespace"]}
+        reference = {
+            "apiVersion": OLM,
+            "kind": "InstallPlan",
+            "name": plan["metadata"]["name"],
+            "namespace": metadata["namespace"],
+        }
         self._status(one, state="UpgradePending", currentCSV=csv, installPlanRef=reference, conditions=[])
 
     def _install(self, one: Json, csv: str, fault: str) -> None:
@@ -92,12 +97,14 @@ class Olm:
         if fault == "plan-failed":
             failed = condition("Installed", False, "InstallComponentFailed", "told to fail by the test")
             self._client.status(plan, {"phase": "Failed", "conditions": [failed]})
-            self._status(one, conditions=[condition("InstallPlanFailed", True, "InstallComponentFailed", "told to fail")])
+            self._status(
+                one, conditions=[condition("InstallPlanFailed", True, "InstallComponentFailed", "told to fail")]
+            )
             return
         self._client.status(plan, {"phase": "Installing"})
         if not self._passed(plan, "install", self._slow):
             return
-        label = {f"operators.coreos.com/{one['spec']['name']}.{namespace}"[:63].rstrip("."): ""}
+        label = {"operators.coreos.com/" + f"{one['spec']['name']}.{namespace}"[:63].rstrip(".-_"): ""}
         for crd in catalog.owned(one["spec"]["name"], csv):
             crd["metadata"].setdefault("labels", {}).update(label)
             self._client.apply(crd)
@@ -147,5 +154,8 @@ class Olm:
         targets = groups[0]["spec"].get("targetNamespaces") or []
         mode = catalog.PACKAGES[one["spec"]["name"]].mode
         if bool(targets) != (mode == catalog.OWN):
-            return "UnsupportedOperatorGroup", f"the operator supports {mode} only, the OperatorGroup targets {targets or 'all'}"
+            return (
+                "UnsupportedOperatorGroup",
+                f"the operator supports {mode} only, the OperatorGroup targets {targets or 'all'}",
+            )
         return None

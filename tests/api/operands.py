@@ -58,7 +58,9 @@ class Operands:
         names = ("Certificate", "Issuer")
         for kind in names:
             self._client.apply(crds.reduced("cert-manager.io", kind, ["v1"], True))
-        self._client.apply({"apiVersion": "operator.openshift.io/v1alpha1", "kind": "CertManager", "metadata": {"name": "cluster"}})
+        self._client.apply(
+            {"apiVersion": "operator.openshift.io/v1alpha1", "kind": "CertManager", "metadata": {"name": "cluster"}}
+        )
         self._client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cert-manager"}})
         pod = {"containers": [{"name": "webhook", "image": "cert-manager"}]}
         labels = {"app": "webhook"}
@@ -67,7 +69,10 @@ class Operands:
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
                 "metadata": {"name": "cert-manager-webhook", "namespace": "cert-manager"},
-                "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+                "spec": {
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": pod},
+                },
             }
         )
         self._say(deployment, {"conditions": [condition("Available", True)]})
@@ -92,7 +97,9 @@ class Operands:
             )
             for name in (APPLICATIONS, "redhat-ods-monitoring", "rhods-notebooks"):
                 labels = {"opendatahub.io/generated-namespace": "true"}
-                self._client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+                self._client.apply(
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+                )
             self._client.merge(csv, {"metadata": {"annotations": {"test/initialized": "true"}}})
         for one in initializations:
             if one["metadata"].get("deletionTimestamp"):
@@ -118,12 +125,16 @@ class Operands:
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions})
 
     def _component(self, name: str, entry: Json) -> Json:
-        kind = {"trainingoperator": "TrainingOperator", "modelregistry": "ModelRegistry"}.get(name, name.capitalize()) + "Ready"
+        kind = {"trainingoperator": "TrainingOperator", "modelregistry": "ModelRegistry"}.get(
+            name, name.capitalize()
+        ) + "Ready"
         state = entry.get("managementState", "Removed")
         if state == "Removed":
             return condition(kind, False, "Removed", "Component ManagementState is set to Removed")
         if name == "trainer" and not self._client.resources("jobset.x-k8s.io/v1alpha2", fresh=True):
-            return condition(kind, False, "PreConditionFailed", "JobSet operator not installed: CRD jobsets.jobset.x-k8s.io")
+            return condition(
+                kind, False, "PreConditionFailed", "JobSet operator not installed: CRD jobsets.jobset.x-k8s.io"
+            )
         if name == "kueue":
             if not self._client.path("kueue.openshift.io/v1", "Kueue"):
                 return condition(kind, False, "PreConditionFailed", "Red Hat build of Kueue is not installed")

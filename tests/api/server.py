@@ -110,7 +110,10 @@ class Server:
         lines = [f'{tokens[user]},{user},{user},"{group}"' for user, group in users.items()]
         (self.folder / "tokens.csv").write_text("\n".join(lines) + "\n", encoding="ascii")
         for user, file in (("admin", self.kubeconfig), ("nobody", self.nobody)):
-            cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(self.folder / "pki" / "apiserver.crt")}
+            cluster = {
+                "server": f"https://127.0.0.1:{port}",
+                "certificate-authority": str(self.folder / "pki" / "apiserver.crt"),
+            }
             config = {
                 "apiVersion": "v1",
                 "kind": "Config",
@@ -148,7 +151,7 @@ class Server:
         """Tell the operators what to do wrong from now on; {} repairs everything."""
         part = self.folder / "faults.part"
         part.write_text(json.dumps(faults), encoding="ascii")
-        os.replace(part, self.folder / "faults.json")
+        part.replace(self.folder / "faults.json")
 
     def stop(self) -> None:
         """End the processes and remove the folder."""

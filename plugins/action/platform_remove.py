@@ -1,0 +1,175 @@
+"""Undoes what roles/platform did, in reverse order, from any half-installed state; only what carries our owner label goes.
+
+Resources first, while their operators can still clean up; then what the operators made by themselves, the Subscriptions,
+the versions, their CustomResourceDefinitions, and last the namespaces. Running it again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import (
+    RECORD,
+    PlatformApi,
+    failure,
+    ours,
+    title,
+)
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
+
+CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+GROUPS = "operators.coreos.com/v1"
+LABEL_NAME_LENGTH = 63
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Arguments: table, resources (of the role), remove_data, timeout and poll (seconds), kubeconfig, kube_context."""
+
+    _supports_check_mode = True
+    _requires_connection = False
+
+    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+        """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
+        super().run(tmp, task_vars)
+        _, args = self.validate_argument_spec(
+            {
+                "kubeconfig": {"type": "path", "required": True},
+                "kube_context": {"type": "str", "default": ""},
+                "table": {"type": "dict", "required": True},
+                "resources": {"type": "dict", "required": True},
+                "remove_data": {"type": "bool", "default": False},
+                "timeout": {"type": "float", "required": True},
+                "poll": {"type": "float", "default": 5.0},
+            }
+        )
+        connect(args["kubeconfig"], args["kube_context"])
+        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
+        self._lines, self._timeout, self._poll = Lines(), args["timeout"], args["poll"]
+        self._removed: list[str] = []
+        self._kept: list[str] = []
+        try:
+            self._everything(args["table"], args["resources"], bool(args["remove_data"]))
+        except (ApiError, Unreachable) as error:
+            raise failure(error, "removing the platform") from error
+        return {"changed": bool(self._removed), "removed": self._removed, "kept": self._kept}
+
+    def _everything(self, table: dict[str, Json], resources: dict[str, Json], remove_data: bool) -> None:
+        path = self._api.path(OLM, "Subscription")
+        if path is None:
+            return
+        found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self._api.items(path)}
+        for name in reversed(list(resources)):
+            entry = resources[name]
+            self._delete([one for one in self._list(entry["apiVersion"], entry["kind"]) if ours(one)])
+        spaces: list[Json] = []
+        for entry in reversed(list(table.values())):
+            subscription = found.get(entry["package"])
+            space = self._api.look("v1", "Namespace", entry["namespace"])
+            if subscription is not None and not ours(subscription):
+                self._kept.append(f"{entry['title']}: its Subscription is not ours and stays")
+                continue
+            mine = [one for one in (subscription, space) if one is not None and ours(one)]
+            if mine:  # a namespace alone is what an interrupted run leaves
+                self._operator(
+                    entry, subscription, (mine[0]["metadata"].get("annotations") or {}).get(RECORD, ""), remove_data
+                )
+                spaces += self._spaces(entry)
+        # those that the operators made first: ours are what a repeated run knows them by
+        self._delete([one for one in spaces if not ours(one)])
+        self._delete([one for one in spaces if ours(one)])
+
+    def _operator(self, entry: Json, subscription: Json | None, record: str, remove_data: bool) -> None:
+        namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
+        component = _component(entry["package"], namespace)
+        crds = self._list(CRD_API, CRD_KIND, selector=component)
+        groups = set(entry.get("api_groups", [])) - set(record.split(","))
+        if groups:
+            crds += [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups]
+        for one in entry.get("leftovers", []):
+            made = self._api.look(one["apiVersion"], one["kind"], one["name"])
+            if made is not None:
+                self._delete([self._typed(made, one["apiVersion"], one["kind"])])
+        own = {one["metadata"]["name"] for one in self._spaces(entry)}
+        data = [
+            thing for crd in crds for thing in self._instances(crd) if thing["metadata"].get("namespace") not in own
+        ]
+        if data and not remove_data and not self._task.check_mode:
+            raise AnsibleActionFail(
+                f"{entry['title']} stays for now: {len(data)} objects that we did not create need it "
+                f"({', '.join(title(one) for one in data[:5])}{', ...' if len(data) > 5 else ''}); delete them, or set "
+                "platform_remove_data to true, and run the teardown again"
+            )
+        self._delete(data)
+        installed = ((subscription or {}).get("status") or {}).get("installedCSV")
+        versions = [
+            one
+            for one in self._list(OLM, "ClusterServiceVersion", namespace)
+            if component in (one["metadata"].get("labels") or {}) or one["metadata"]["name"] == installed
+        ]
+        self._delete([subscription] if subscription else [])  # before its versions, or OLM would bring them back
+        self._delete(versions)
+        self._delete(crds)
+        self._delete([one for one in self._list(GROUPS, "OperatorGroup", namespace) if ours(one)])
+
+    def _spaces(self, entry: Json) -> list[Json]:
+        """The operator's namespace where it is ours, and those that the operator made."""
+        made = [self._api.look("v1", "Namespace", name) for name in entry.get("makes_namespaces", [])]
+        own = self._api.look("v1", "Namespace", entry["namespace"])
+        label = entry.get("namespace_label", "")
+        found = [one for one in made if one] + ([own] if own and ours(own) else [])
+        return [self._typed(one, "v1", "Namespace") for one in found] + (
+            self._list("v1", "Namespace", selector=label) if label else []
+        )
+
+    def _instances(self, crd: Json) -> list[Json]:
+        spec = crd["spec"]
+        version = next(one["name"] for one in spec["versions"] if one["served"])
+        return self._list(f"{spec['group']}/{version}", spec["names"]["kind"])
+
+    def _list(self, api_version: str, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
+        path = self._api.path(api_version, kind, namespace)
+        return [self._typed(one, api_version, kind) for one in self._api.items(path, selector)] if path else []
+
+    @staticmethod
+    def _typed(thing: Json, api_version: str, kind: str) -> Json:
+        return thing | {"apiVersion": api_version, "kind": kind}
+
+    def _delete(self, things: list[Json]) -> None:
+        """Delete all of them at once and wait until each is gone."""
+        pending = {}
+        for one in things:
+            metadata = one["metadata"]
+            path = str(self._api.path(one["apiVersion"], one["kind"], metadata.get("namespace", ""), metadata["name"]))
+            self._removed.append(title(one))
+            if not self._task.check_mode and self._api.delete(path, metadata["uid"]):
+                pending[path] = one
+        end = time.monotonic() + self._timeout
+        while pending:
+            for path, one in list(pending.items()):
+                now = self._api.get(path)
+                if now is None or now["metadata"]["uid"] != one["metadata"]["uid"]:
+                    del pending[path]
+                    self._lines.say(f"{title(one)}: gone")
+                elif time.monotonic() > end:
+                    held = ", ".join(
+                        now["metadata"].get("finalizers") or now.get("spec", {}).get("finalizers") or ["nothing known"]
+                    )
+                    raise AnsibleActionFail(
+                        f"{title(one)} is still there {self._timeout:.0f} s after it was deleted, held by {held}; see that "
+                        "its operator runs, then run the teardown again: it goes on from here"
+                    )
+                else:
+                    self._lines.changed(title(one), "waits for its finalizers")
+            if pending:
+                time.sleep(self._poll)
+
+
+def _component(package: str, namespace: str) -> str:
+    """The label that OLM puts on everything that belongs to an operator."""
+    return f"operators.coreos.com/{package}.{namespace}"[: len("operators.coreos.com/") + LABEL_NAME_LENGTH].rstrip(
+        ".-_"
+    )

@@ -1,0 +1,140 @@
+"""playbooks/platform.yml and its undo against a real API server with test-only operators; see server.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import catalog
+import crds
+import pytest
+from conftest import Cluster
+
+ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_release": "3.4"}
+SECOND_RUN_SECONDS = 25
+REQUESTS_PER_OBJECT = 3.1
+DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
+
+
+def test_crds_are_the_true_ones() -> None:
+    """Says in the test report which sets of CRDs the other tests of this file were run with."""
+    if not crds.true_ones():
+        pytest.skip(f"{crds.REDUCED_REASON}; OLM's and JobSet's come from their Go modules as always")
+    for package in ("gpu-operator-certified", "nfd", "job-set", "rhods-operator"):
+        csv = catalog.PACKAGES[package].channels[catalog.PACKAGES[package].default]
+        assert all("openAPIV3Schema" in one["spec"]["versions"][0]["schema"] for one in catalog.owned(package, csv))
+
+
+def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
+    """Check mode touches nothing, converge is complete, repeated runs change nothing, teardown leaves nothing."""
+    bare = cluster.objects()
+    planned = cluster.playbook("platform", "--check", **ALL)
+    assert planned.code == 0, planned.text
+    assert planned.changed > 0
+    assert cluster.objects() == bare
+
+    first = cluster.playbook("platform", **ALL)
+    assert first.code == 0, first.text
+    found = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")
+    assert found and found["status"]["phase"] == "Ready"
+    assert found["spec"]["components"]["trainer"] == {"managementState": "Managed"}
+    policy = cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
+    assert policy and policy["spec"]["driver"]["enabled"] is True, "the spec of alm-examples"
+
+    second = cluster.playbook("platform", "-v", **ALL)
+    assert (second.code, second.changed) == (0, 0), second.text
+    assert second.seconds < SECOND_RUN_SECONDS
+    planned = cluster.playbook("platform", "--check", **ALL)
+    assert (planned.code, planned.changed) == (0, 0), planned.text
+
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == bare
+    again = cluster.playbook("platform_teardown")
+    assert (again.code, again.changed) == (0, 0)
+
+
+def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> None:
+    """v1 of the API, no trainer, Service Mesh off; approved by us; the overrides arrive; what was there before stays."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-nfd"}}
+    group = {
+        "apiVersion": "operators.coreos.com/v1",
+        "kind": "OperatorGroup",
+        "metadata": {"name": "somebody", "namespace": "openshift-nfd"},
+        "spec": {"targetNamespaces": ["openshift-nfd"]},
+    }
+    for thing in (space, group):
+        cluster.client.apply(thing, manager="somebody")
+    run = cluster.playbook(
+        "platform",
+        platform_operators=["gpu", "rhoai"],
+        platform_release="2.25",
+        platform_approval="Manual",
+        platform_gpu_shares=4,
+        platform_gpu_policy={"driver": {"version": "580.95.05"}},
+        platform_components={"ray": {"managementState": "Managed"}},
+    )
+    assert run.code == 0, run.text
+    assert "approved for rhods-operator.2.25.10" in run.text
+    found = cluster.client.look(f"{DSC}/v1", "DataScienceCluster", "default-dsc")
+    assert found and "trainer" not in found["spec"]["components"]
+    assert found["spec"]["components"]["ray"] == {"managementState": "Managed"}
+    made = cluster.client.look(f"{DSCI}/v1", "DSCInitialization", "default-dsci")
+    assert made and made["spec"]["serviceMesh"]["managementState"] == "Removed"
+    assert cluster.client.path("jobset.x-k8s.io/v1alpha2", "JobSet") is None, "2.25 needs no JobSet"
+    policy = cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
+    assert policy and policy["spec"]["driver"]["version"] == "580.95.05"
+    assert policy["spec"]["devicePlugin"]["config"] == {"name": "device-plugin-config", "default": "shared"}
+
+    assert cluster.playbook("platform_teardown").code == 0
+    assert cluster.client.look("operators.coreos.com/v1", "OperatorGroup", "somebody", "openshift-nfd")
+    cluster.client.delete(space)
+    assert _gone(cluster, "openshift-nfd")
+
+
+def test_failed_operator_ends_at_once_and_can_be_repaired(cluster: Cluster) -> None:
+    """The wait ends on the failure, not on its time limit; a half-installed state can be completed and removed."""
+    wanted: dict[str, Any] = {"platform_operators": ["jobset"]}
+    cluster.server.fault({"job-set": "csv-failed"})
+    error = cluster.playbook("platform", **wanted).error
+    assert "JobSet has failed: jobset-operator.v1.0.0 phase Failed (InstallCheckFailed" in error
+    assert "oc -n openshift-jobset-operator describe" in error
+    cluster.server.fault({"job-set": "late"})
+    repaired = cluster.playbook("platform", **wanted)
+    assert repaired.code == 0, repaired.text
+    assert cluster.playbook("platform_teardown").code == 0
+
+
+WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("channel", ALL | {"platform_channels": {"gpu": "v99"}}, ["platform_channels.gpu", "'v99'", "v25.10 (gpu-operator-", "v26.7"]),
+    ("release of channel", ALL | {"platform_channels": {"rhoai": "stable-3.3"}}, ["platform_release", "3.3.6", "stable-3.3"]),
+    ("unknown release", ALL | {"platform_release": "3.1"}, ["platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
+    ("operator", ALL | {"platform_operators": ["gpus"]}, ["platform_operators", "'gpus'", "cert_manager, gpu"]),
+    ("catalog", ALL | {"platform_sources": {"nfd": "mirror"}}, ["platform_sources.nfd", "'mirror'", "packagemanifests"]),
+    ("version", ALL | {"platform_versions": {"rhoai": "rhods-operator.3.4.9"}}, ["platform_versions.rhoai", "3.4.2"]),
+    ("cluster", ALL | {"platform_cluster_id": "elsewhere"}, ["platform_cluster_id", "elsewhere", "trainlab_kubeconfig"]),
+]
+
+
+def test_wrong_input_applies_nothing(cluster: Cluster) -> None:
+    """Each error names the variable and the remedy."""
+    bare = cluster.objects()
+    for what, variables, words in WRONG:
+        error = cluster.playbook("platform", **variables).error
+        assert "nothing was applied" in error, what
+        for word in words:
+            assert word in error, f"{what}: {error}"
+    error = cluster.playbook("platform", kubeconfig=cluster.server.nobody, **ALL).error
+    assert "trainlab_kubeconfig" in error or "cluster-admin" in error, error
+    assert cluster.objects() == bare
+
+
+def _gone(cluster: Cluster, namespace: str) -> bool:
+    """Wait until the namespace controller has removed it."""
+    import time
+
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if cluster.client.look("v1", "Namespace", namespace) is None:
+            return True
+        time.sleep(0.5)
+    return False
