@@ -20,6 +20,8 @@ SPEC = {
     "helm": {"type": "path", "default": "helm"},
     "pypi_models": {"type": "list", "elements": "str", "default": []},
     "models_from_here": {"type": "bool", "default": False},
+    "image_build": {"type": "bool", "default": False},
+    "cluster_queue": {"type": "str", "default": ""},
 }
 WIDTH = 110
 
@@ -35,7 +37,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(SPEC)
         api, _version = connect(args["kubeconfig"])
-        options = Options(args["helm"], args["pypi_models"], args["models_from_here"])
+        options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
         context = args["context"]
         look = Look(api, args["namespace"], args["release"], context["phase"], context["site"], options)
         try:

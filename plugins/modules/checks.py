@@ -43,6 +43,14 @@ options:
     description: The controller has the cluster's way to the model hub, so a model it cannot find is an error.
     type: bool
     default: false
+  image_build:
+    description: The trainer image is built on the controller and brought to the nodes.
+    type: bool
+    default: false
+  cluster_queue:
+    description: ClusterQueue to which the role workspace will let the queue of the site lead.
+    type: str
+    default: ""
 notes:
   - Runs on the controller, with the Python package C(kubernetes).
   - Supports check mode.

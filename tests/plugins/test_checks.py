@@ -27,7 +27,7 @@ PHASE: dict[str, Any] = {
 VOLUME = {"storageClass": "shared", "accessMode": "ReadWriteMany", "existing": ""}
 SITE: dict[str, Any] = {
     "trainingApi": "auto",
-    "images": {"trainer": "localhost/t:1", "pullSecret": ""},
+    "images": {"trainer": "localhost/t:1", "pullSecret": "", "pullPolicy": "Never"},
     "storage": {"models": dict(VOLUME), "runs": dict(VOLUME)},
     "queue": "",
     "gpuResource": "nvidia.com/gpu",
@@ -189,6 +189,7 @@ FAULTS = [
     ),
     ("secrets", want(site__hfTokenSecret="hub"), "error", "no such Secret"),
     ("model", want(phase__model__source="pypi:other==1.0"), "error", "images/trainer/models.in"),
+    ("image reference", want(site__images__pullPolicy="IfNotPresent"), "error", "push the image"),
     ("namespace", break_(NS, 404), "error", "does not exist"),
     ("namespace", break_(NS, {"metadata": {"labels": {}}}), "warning", "level none"),
     ("claims", break_(f"{NS}/persistentvolumeclaims/survival-runs", claim(phase="Pending")), "error", "is Pending"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..kube import ApiError
-from . import cluster, created, model, resources, rights, storage, tools
+from . import cluster, created, image, model, resources, rights, storage, tools
 from .look import Finding, Look
 
 Check = Callable[[Look], Finding]
@@ -29,12 +29,13 @@ BEFORE: dict[str, Check] = {
     "rights": rights.namespace_rights,
     "secrets": rights.secrets,
     "model": model.reference,
+    "image reference": image.reference,
     "helm": tools.helm,
 }
 AFTER: dict[str, Check] = {
     "namespace": created.namespace,
     "claims": created.claims_bound,
-    "image": created.image_known,
+    "image": image.image_known,
     "run": created.run_state,
     "served model": created.served,
 }

@@ -60,6 +60,16 @@ def queue(look: Look) -> Finding:
         return Finding.skipped("site.queue is empty")
     if not look.api.serves(KUEUE, "localqueues"):
         return Finding("error", f"site.queue is {name}, but the cluster has no Kueue", "", "set site.queue to ''")
+    leads_to = look.options.cluster_queue
+    if leads_to:
+        if look.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
+            return Finding.ok(f"LocalQueue {name} leads, or will lead, to ClusterQueue {leads_to}")
+        return Finding(
+            "error",
+            f"workspace_cluster_queue is {leads_to}, but there is no such ClusterQueue",
+            "the job would stay suspended for ever",
+            "kubectl get clusterqueues; name one of them",
+        )
     path = f"/apis/{KUEUE}/namespaces/{look.namespace}/localqueues"
     if look.api.get(f"{path}/{name}"):
         return Finding.ok(f"LocalQueue {name}")

@@ -42,20 +42,6 @@ def claims_bound(look: Look) -> Finding:
     return Finding.ok("both bound")
 
 
-def image_known(look: Look) -> Finding:
-    """Some node has the trainer image already."""
-    ref = str(look.site["images"]["trainer"])
-    for node in look.nodes:
-        if any(ref in (each.get("names") or []) for each in node["status"].get("images", [])):
-            return Finding.ok(ref)
-    return Finding(
-        "warning",
-        f"no node reports {ref}",
-        "the first pods wait for its pull (several GB); a node reports its 50 biggest images only",
-        "run playbooks/image.yml, or correct site.images.trainer",
-    )
-
-
 def run_state(look: Look) -> Finding:
     """The training job has succeeded."""
     for kind in KINDS.values():

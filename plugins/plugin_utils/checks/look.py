@@ -55,6 +55,8 @@ class Options:
     helm: str = "helm"
     pypi_models: list[str] = field(default_factory=list)
     models_from_here: bool = False
+    image_build: bool = False
+    cluster_queue: str = ""
 
 
 @dataclass

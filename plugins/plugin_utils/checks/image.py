@@ -1,0 +1,33 @@
+"""Checks of the trainer image: can nodes pull it, have they got it."""
+
+from __future__ import annotations
+
+from .look import Finding, Look
+
+
+def reference(look: Look) -> Finding:
+    """The image is one that nodes can pull, or that is brought to them."""
+    ref, policy = str(look.site["images"]["trainer"]), look.site["images"]["pullPolicy"]
+    if look.options.image_build or policy == "Never" or not ref.startswith("localhost/"):
+        return Finding.ok("built here" if look.options.image_build else ref)
+    return Finding(
+        "error",
+        f"site.images.trainer is {ref}, which no node can pull",
+        "it names an image on the machine that built it",
+        "push the image (images/trainer/Containerfile) to a registry and set site.images.trainer in trainlab_site, "
+        "best with its digest",
+    )
+
+
+def image_known(look: Look) -> Finding:
+    """Some node has the trainer image already."""
+    ref = str(look.site["images"]["trainer"])
+    for node in look.nodes:
+        if any(ref in (each.get("names") or []) for each in node["status"].get("images", [])):
+            return Finding.ok(ref)
+    return Finding(
+        "warning",
+        f"no node reports {ref}",
+        "the first pods wait for its pull (several GB); a node reports its 50 biggest images only",
+        "run playbooks/image.yml, or correct site.images.trainer",
+    )
