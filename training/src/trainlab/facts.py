@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 
 Fact = Sequence[str]
 _SAME = str.maketrans(
@@ -18,13 +19,21 @@ _DASHES = re.compile("[\u2010-\u2015\u2212]")
 
 def normalise(text: str) -> str:
     """Return `text` in lower case with plain quotes, dashes and single spaces, without emphasis and degree signs."""
-    plain = _DASHES.sub("-", unicodedata.normalize("NFKC", text).translate(_SAME))
-    return " ".join(plain.lower().split())
+    return _mapped(unicodedata.normalize("NFC", text))[0].rstrip()
 
 
-def spans(text: str, fact: Fact) -> list[tuple[int, int]]:
-    """Return (start, end) of every place in `text`, which must be normalised, where a spelling of `fact` stands."""
-    return sorted({match.span() for spelling in fact for match in _pattern(spelling).finditer(text)})
+def marked(text: str, facts: Sequence[Fact]) -> list[tuple[str, bool]]:
+    """Return `text` cut into (piece, whether it is a spelling of one of `facts`), in order; joined they are the text."""
+    text = unicodedata.normalize("NFC", text)
+    plain, origin = _mapped(text)
+    inside = [False] * len(text)
+    for fact in facts:
+        for spelling in fact:
+            for match in _pattern(spelling).finditer(plain):
+                for place in range(origin[match.start()], origin[match.end() - 1] + 1):
+                    inside[place] = True
+    runs = groupby(zip(text, inside, strict=True), key=lambda pair: pair[1])
+    return [("".join(letter for letter, _ in run), said) for said, run in runs]
 
 
 def found(text: str, facts: Sequence[Fact]) -> list[bool]:
@@ -37,6 +46,21 @@ def recall(text: str, facts: Sequence[Fact]) -> float | None:
     """Return the share (0 to 1) of `facts` found in `text`; None where there are no facts to find."""
     hits = found(text, facts)
     return sum(hits) / len(hits) if hits else None
+
+
+def _mapped(text: str) -> tuple[str, list[int]]:
+    """Return the normalised text and, for each of its characters, the index in `text` that it came from."""
+    plain: list[str] = []
+    origin: list[int] = []
+    for index, letter in enumerate(text):
+        for part in _DASHES.sub("-", unicodedata.normalize("NFKC", letter).translate(_SAME)).lower():
+            if not part.isspace():
+                plain.append(part)
+                origin.append(index)
+            elif plain and plain[-1] != " ":
+                plain.append(" ")
+                origin.append(index)
+    return "".join(plain), origin
 
 
 @lru_cache(maxsize=8192)

@@ -104,8 +104,12 @@ def _recall_condition(recall: Mapping[str, Any] | None, phase: Phase) -> tuple[b
     drop = round(-recall["mean"], 9)  # 0.55 - 0.50 is a little more than 0.05 in floating point
     kept = drop <= bound
     moved = "did not measurably move" if recall["verdict"] == SAME else f"got {recall['verdict']}"
+    fell = (
+        f"a drop of {drop:.1%} is {'within' if kept else 'more than'} the allowed {bound:.1%}"
+        if drop > 0
+        else "no drop"
+    )
     return kept, (
         f"Fact recall {moved}: {recall['before']:.1%} before, {recall['after']:.1%} after, over {recall['pairs']} "
-        f"answered questions (interval of the change {recall['low']:+.1%} to {recall['high']:+.1%}); a drop of "
-        f"{max(drop, 0.0):.1%} is {'within' if kept else 'more than'} the allowed {bound:.1%}."
+        f"answered questions (interval of the change {recall['low']:+.1%} to {recall['high']:+.1%}); {fell}."
     )

@@ -1,0 +1,146 @@
+"""What a report says, as one JSON-able dict, from the files of a run directory; used by report/__init__.py."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainlab import facts, files
+from trainlab.compare import interval
+from trainlab.errors import UserError
+from trainlab.report import words
+
+PARTS = {  # file -> what the report lacks without it
+    "training_history.json": "no loss curves",
+    "training_summary.json": "no account of the training",
+    "manifest.json": "no account of versions, model, data and machines",
+    "eval_before.json": "no scores of the base model",
+    "eval_after.json": "no scores of the tuned model",
+    "gate.json": "no verdict: this model must not be served",
+    "demo_outputs/before.json": "no answers of the base model to the phase's questions",
+    "demo_outputs/after.json": "no answers of the tuned model to the phase's questions",
+}
+
+
+def collect(run_dir: Path) -> dict[str, Any]:
+    """Return the content of report.json; raises UserError without a readable phase.json."""
+    phase = files.read_json(run_dir / "phase.json")["phase"]
+    found: dict[str, Any] = {}
+    missing: list[str] = []
+    for name, lack in PARTS.items():
+        try:
+            found[name] = files.read_json(run_dir / name)
+        except UserError:
+            state = "cannot be read" if (run_dir / name).exists() else "is not there"
+            missing.append(f"{name} {state}: {lack}.")
+    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
+    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
+    return {
+        "run": manifest.get("run") or run_dir.name,
+        "title": phase["title"],
+        "time": manifest.get("ended") or manifest.get("started"),
+        "promoted": gate["promoted"] if gate else None,
+        "verdict": gate["verdict"] if gate else None,
+        "summary": words.summary(gate, before, after, summary, manifest),
+        "reasons": gate["reasons"] if gate else [],
+        "thresholds": gate["thresholds"] if gate else {},
+        "scores": _scores(gate, before, after, phase),
+        "topics": _topics(before, after),
+        "curves": _curves(found.get("training_history.json") or []),
+        "answers": _answers(found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json"), phase),
+        "heldout": _heldout(before, after, phase),
+        "training": words.training(phase, summary),
+        "machine": words.machine(summary, manifest),
+        "provenance": words.provenance(phase, manifest),
+        "system_prompt": phase["data"]["system_prompt"],
+        "missing": missing,
+    }
+
+
+def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one entry per score with both means, their intervals and the paired gain."""
+    if not (gate and before and after):
+        return []
+    kinds = (("answer_loss", "loss", "Answer loss", False), ("fact_recall", "recall", "Fact recall", True))
+    settings = phase["evaluate"]
+    scores: list[dict[str, Any]] = []
+    for name, key, title, share in kinds:
+        gain = gate.get(name)
+        if gain is None:
+            continue
+        bars = []
+        for label, part in (("base", before), ("tuned", after)):
+            values = [item[key] for item in part["items"] if item[key] is not None]
+            low, high = interval(
+                values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
+            )
+            bars.append({"model": label, "mean": sum(values) / len(values), "low": low, "high": high})
+        scores.append({"name": name, "title": title, "share": share, "bars": bars, "gain": gain})
+    return scores
+
+
+def _topics(before: Any, after: Any) -> list[dict[str, Any]]:
+    """Return mean answer loss per topic, before and after."""
+    if not (before and after):
+        return []
+    later = {item["id"]: item["loss"] for item in after["items"]}
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for item in before["items"]:
+        if item["id"] in later:
+            groups.setdefault(item.get("topic", "all"), []).append((item["loss"], later[item["id"]]))
+    return [
+        {
+            "topic": topic.replace("_", " "),
+            "questions": len(pairs),
+            "before": sum(a for a, _ in pairs) / len(pairs),
+            "after": sum(b for _, b in pairs) / len(pairs),
+            "worse": sum(b > a for a, b in pairs),
+        }
+        for topic, pairs in sorted(groups.items())
+    ]
+
+
+def _curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Return (step, loss) of training and validation."""
+    return {
+        "training": [(entry["step"], entry["loss"]) for entry in history if "loss" in entry],
+        "validation": [(entry["step"], entry["eval_loss"]) for entry in history if "eval_loss" in entry],
+    }
+
+
+def _answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the phase's questions with the answers that are there."""
+    sides = [{entry["question"]: entry for entry in part or []} for part in (before, after)]
+    questions = [question for question in phase["questions"] if any(question in side for side in sides)]
+    return [
+        {"question": q, "base": _said(sides[0].get(q), phase), "tuned": _said(sides[1].get(q), phase)}
+        for q in questions
+    ]
+
+
+def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return all held-out rows that both models answered, in the order of the data set: nothing is picked."""
+    if not (before and after):
+        return []
+    later = {item["id"]: item for item in after["items"]}
+    rows = []
+    for item in before["items"]:
+        other = later.get(item["id"])
+        if item["text"] is None or other is None or other["text"] is None:
+            continue
+        row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
+        for name, part in (("base", item), ("tuned", other)):
+            said = _said(part, phase)
+            row[name] = {**said, "loss": part["loss"], "found": facts.found(part["text"], item["facts"])}
+        rows.append(row)
+    return rows
+
+
+def _said(entry: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {text, tokens, cut: it was ended by the limit}; text None where there is no answer."""
+    if entry is None:
+        return {"text": None, "tokens": None, "cut": False}
+    return {
+        "text": entry["text"],
+        "tokens": entry["text_tokens"],
+        "cut": entry["text_tokens"] >= phase["evaluate"]["max_new_tokens"],
+    }

@@ -1,0 +1,57 @@
+"""From the content of a report to its HTML; used by report/__init__.py. Everything from outside is escaped by Jinja."""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files as package_files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from trainlab import facts
+from trainlab.report import charts
+
+SHOWN = 4  # held-out answers that are open; the others fold
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """Return the page: one file, no script, nothing loaded from elsewhere."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"score": score, "marked": marked}
+    source = package_files("trainlab.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    curves = content["curves"]
+    return environment.from_string(source).render(
+        **content,
+        chart=Markup(charts.loss_curves(curves["training"], curves["validation"])),
+        bars=[bar_chart(entry) for entry in content["scores"]],
+        shown=SHOWN,
+    )
+
+
+def score(value: float, share: bool, signed: bool = False) -> str:
+    """Return a score as text: a share in per cent, a loss with three digits."""
+    text = f"{value:{'+' if signed else ''}.{1 if share else 3}{'%' if share else 'f'}}"
+    return text.replace("-", "\u2212")
+
+
+def marked(text: str, spellings: Sequence[Sequence[str]]) -> Markup:
+    """Return a text with the facts that it says in <mark>."""
+    pieces = facts.marked(text, spellings)
+    return Markup().join(Markup("<mark>{}</mark>").format(piece) if said else piece for piece, said in pieces)
+
+
+def bar_chart(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one score with positions in per cent of the chart's width, for bars and for the interval of the gain."""
+    top = 1.0 if entry["share"] else max(bar["high"] for bar in entry["bars"]) * 1.08 or 1.0
+    bars = [
+        {**bar, "width": 100 * bar["mean"] / top, "start": 100 * bar["low"] / top, "end": 100 * bar["high"] / top}
+        for bar in entry["bars"]
+    ]
+    gain = entry["gain"]
+    low, high = min(gain["low"], 0.0), max(gain["high"], 0.0)
+    room = (high - low or 1.0) * 0.15
+
+    def place(value: float) -> float:
+        return 100 * (value - low + room) / (high - low + 2 * room)
+
+    places = {name: place(value) for name, value in (("zero", 0.0), *((n, gain[n]) for n in ("low", "mean", "high")))}
+    return {**entry, "bars": bars, "gain": gain, "places": places}

@@ -1,0 +1,150 @@
+"""The sentences and tables of a report, with numbers and without promises; used by content.py."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+Facts = list[tuple[str, str]]  # label, text
+
+
+def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """Return what an audience should take home, worst news included."""
+    if gate is None:
+        return ["This run has no verdict. Nothing may be concluded from it."]
+    sentences = [_verdict(gate), *_loss(gate.get("answer_loss")), *_recall(gate.get("fact_recall"))]
+    if before and after:
+        later = {item["id"]: item["loss"] for item in after["items"]}
+        worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
+        sentences.append(f"On {worse} of {len(before['items'])} questions the answer loss got worse.")
+        lengths = before.get("answer_tokens"), after.get("answer_tokens")
+        if all(length is not None for length in lengths):
+            sentences.append(
+                f"Its answers have {lengths[1]:.0f} tokens on average, those of the base {lengths[0]:.0f}; length counts neither way."
+            )
+    if training.get("seconds"):
+        sentences.append(f"Training took {duration(training['seconds'])}{_whole(manifest)}.")
+    return sentences
+
+
+def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
+    """Return what was trained and how."""
+    unfreeze, train = phase["unfreeze"], phase["train"]
+    head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
+    rows: Facts = [
+        ("Recipe", f"{phase['recipe']}: the last {unfreeze['layers']} layers {head}"),
+        ("Learning rate", f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"),
+        ("Seed", str(phase["seed"])),
+    ]
+    if not summary:
+        return rows
+    counts = summary.get("parameters") or {}
+    if counts:
+        rows.insert(
+            1,
+            ("Trained weights", f"{counts['trainable']:,} of {counts['total']:,} parameters ({counts['share']:.1%})"),
+        )
+    rows += [
+        ("Rows", f"{summary['rows']} for training, {summary['validation_rows']} for choosing the best checkpoint"),
+        ("Steps", f"{summary['steps']} of {summary['effective_batch']} rows each, {summary['epochs']:g} epochs"),
+        ("Arithmetic", str(summary.get("dtype", "unknown"))),
+    ]
+    if summary.get("samples_per_second"):
+        rows.append(("Speed", f"{summary['samples_per_second']:g} rows/s over all processes"))
+    if summary.get("validation_loss") is not None:
+        rows.append(
+            ("Best checkpoint", f"step {summary['best_step']}, validation loss {summary['validation_loss']:.3f}")
+        )
+    if summary.get("resumed_from_step"):
+        rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover the rest only"))
+    return rows
+
+
+def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
+    """Return where it ran and how long."""
+    hardware = manifest.get("hardware") or summary.get("hardware")
+    if not hardware:
+        return []
+    gpus = hardware.get("gpus") or []
+    where = f"{len(hardware['hosts'])} host{'s' * (len(hardware['hosts']) != 1)} ({', '.join(hardware['hosts'])})"
+    rows: Facts = [
+        ("Processes", f"{manifest.get('world_size') or summary.get('world_size')} on {where}"),
+        ("GPU", ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)) or "none"),
+        ("CPU", f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['threads_per_rank']} threads a process"),
+        ("Memory", f"{hardware['memory_gib']:g} GiB"),
+        ("System", str(hardware.get("system", "unknown"))),
+    ]
+    if hardware.get("nodes"):
+        rows.insert(1, ("Cluster nodes", ", ".join(hardware["nodes"])))
+    if summary.get("seconds"):
+        rows.append(("Training time", duration(summary["seconds"])))
+    if manifest.get("seconds"):
+        rows.append(("Whole run", f"{duration(manifest['seconds'])}, loading and scoring included"))
+    return rows
+
+
+def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
+    """Return where model, data and code came from, with licences and digests."""
+    model, data = manifest.get("model") or {}, manifest.get("data") or {}
+    rows: Facts = [("Base model", str(model.get("source") or phase["model"]["source"]))]
+    if model:
+        rows.append(("Its licence", str(model.get("licence") or "not recorded")))
+    if model.get("sha256"):
+        rows.append(("Its SHA-256", model["sha256"]))
+    rows.append(("Data set", str(data.get("source") or phase["data"]["source"])))
+    if data.get("licence"):
+        rows.append(("Its licence", str(data["licence"])))
+    elif phase["data"]["source"].startswith("builtin:"):
+        rows.append(("Its licence", "CC-BY-4.0, written for this project (README.md beside the data)"))
+    if data.get("sha256"):
+        rows.append(("Its SHA-256", data["sha256"]))
+    if manifest.get("phase_hash"):
+        rows.append(("Phase", f"{manifest['phase']}, hash {manifest['phase_hash']}"))
+    if manifest.get("environment_overrides"):
+        changed = ", ".join(f"{name}={value}" for name, value in manifest["environment_overrides"].items())
+        rows.append(("Overridden by environment", changed))
+    versions = manifest.get("versions") or {}
+    if versions:
+        rows.append(("Versions", ", ".join(f"{name} {number}" for name, number in versions.items())))
+    return rows
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, seconds always included."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds:.0f} s ({seconds / 60:.1f} min)"
+
+
+def _verdict(gate: Mapping[str, Any]) -> str:
+    metric = gate["metric"].replace("_", " ")
+    text = {
+        "better": f"By {metric} the tuned model is better than the base model",
+        "no difference": f"By {metric} no difference between base and tuned model could be shown",
+        "worse": f"By {metric} the tuned model is worse than the base model",
+    }[gate["verdict"]]
+    return f"{text}, and the gate {'promoted it' if gate['promoted'] else 'did not promote it'}."
+
+
+def _loss(loss: Any) -> list[str]:
+    if not loss or loss["verdict"] == "no difference":
+        return []
+    factor, word = math.exp(abs(loss["mean"])), "more" if loss["mean"] > 0 else "less"
+    return [
+        f"To the tuned model each token of a right answer is {factor:.2f} times {word} likely than to the base model "
+        f"(geometric mean over {loss['pairs']} questions that were not trained on)."
+    ]
+
+
+def _recall(recall: Any) -> list[str]:
+    if not recall:
+        return ["Whether the answers hold the right facts was not measured."]
+    numbers = f"{recall['before']:.0%} before, {recall['after']:.0%} after, {recall['pairs']} answered questions"
+    if recall["verdict"] == "no difference":
+        return [
+            f"Fact recall did not measurably move ({numbers}): these numbers do not show that the model knows more than before."
+        ]
+    return [f"Fact recall got {recall['verdict']} ({numbers})."]
+
+
+def _whole(manifest: Mapping[str, Any]) -> str:
+    return f", the whole run {duration(manifest['seconds'])}" if manifest.get("seconds") else ""
