@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import build
+import cluster
+import images
 import paths
 import webhook_ca
 from render import AFTER, Operator, digest, render
@@ -41,9 +43,9 @@ OPERATORS = {
         ),
         # Before Trainer, which looks for its CRD when it starts.
         Operator("jobset", "config", "jobset-system", "jobset-controller-manager"),
-        Operator("training-operator", "manifests", "kubeflow", "training-operator"),
+        Operator("training-operator", "manifests", "kubeflow", "training-operator", stream=1),
         Operator("trainer", "manifests", "kubeflow-system", "kubeflow-trainer-controller-manager"),
-        Operator("kserve", "config", "kserve", "kserve-controller-manager", image="kserve/kserve-controller"),
+        Operator("kserve", "config", "kserve", "kserve-controller-manager", image="kserve/kserve-controller", stream=1),
         # Last, as it looks for the CRDs of the others, and as its webhooks stop all jobs until it runs.
         Operator("kueue", "config", "kueue-system", "kueue-controller-manager"),
         Operator("kwok", "kustomize", "kube-system", "kwok-controller", default=False),
@@ -67,10 +69,16 @@ def install(names: Iterable[str] | None = None) -> bool:
         with step("operators: wait until they are available again"):
             _wait(wanted)
         return False
+    # Quick when `lab build` and `lab images` have run; kwok is built by nobody else.
+    with cluster.parts_lock():
+        build.build_all(one.name for one in todo)
+        images.ensure()
     with step(f"operators: {', '.join(one.name for one in todo)}"):
         prepare(one.name for one in todo)
         webhook_ca.make()
-        _apply("\n---\n".join(webhook_ca.sign(one.name, render(one)) for one in todo))
+        # Two at a time: most of it is waiting for the API server, object by object.
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(_apply_all, ([one for one in todo if one.stream == stream] for stream in (0, 1))))
         _wait(todo)
         _record(installed | {one.name: digest(one) for one in todo})
     return True
@@ -103,6 +111,11 @@ def _kubectl(*arguments: str, stdin: str | None = None) -> str:
 def _apply(manifests: str) -> None:
     # Server side: the CRDs are too long for the annotation of a client side apply.
     _kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=trainlab", "-f", "-", stdin=manifests)
+
+
+def _apply_all(operators: list[Operator]) -> None:
+    if operators:
+        _apply("\n---\n".join(webhook_ca.sign(one.name, render(one)) for one in operators))
 
 
 def _installed() -> dict[str, str]:

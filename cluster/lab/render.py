@@ -29,7 +29,10 @@ AFTER = "after"
 
 @dataclass(frozen=True)
 class Operator:
-    """What to install: `source` is the folder in the Go module, `image` the name that upstream gives its image."""
+    """What to install: `source` is the folder in the Go module, `image` the name that upstream gives its image.
+
+    Operators of one `stream` are applied one after the other, the streams side by side.
+    """
 
     name: str
     source: str
@@ -37,6 +40,7 @@ class Operator:
     deployment: str
     image: str | None = None
     default: bool = True
+    stream: int = 0
 
 
 def digest(operator: Operator) -> str:
