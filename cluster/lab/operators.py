@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import build
-import cluster
-import images
 import paths
 import webhook_ca
 from render import AFTER, Operator, digest, render
 from say import LabError, info, step
+
+import cluster
+import images
 
 RECORD = "trainlab-operators"
 """ConfigMap in kube-system: operator -> digest of the manifests that are installed."""
