@@ -61,14 +61,9 @@ def install(names: Iterable[str] | None = None) -> bool:
     Returns whether anything was changed. Raises LabError when one cannot become available.
     """
     wanted = _chosen(names)
-    installed = _installed()
-    todo = [one for one in wanted if installed.get(one.name) != digest(one)]
+    installed, state = _installed(), _state()
+    todo = [one for one in wanted if installed.get(one.name) != digest(one) or not _available(one, state)]
     if not todo:
-        state = _state()
-        if all(_available(one, state) for one in wanted):
-            return False
-        with step("operators: wait until they are available again"):
-            _wait(wanted)
         return False
     # Quick when `lab build` and `lab images` have run; kwok is built by nobody else.
     with cluster.parts_lock():
