@@ -69,7 +69,7 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     rows: Facts = [
         ("Processes", f"{manifest.get('world_size') or summary.get('world_size')} on {where}"),
         ("GPU", ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)) or "none"),
-        ("CPU", f"{hardware['cpu']}, {hardware['cores']} cores, {hardware['threads_per_rank']} threads a process"),
+        ("CPU", f"{hardware['cpu']}, {hardware['cores']} cores, threads per process: {hardware['threads_per_rank']}"),
         ("Memory", f"{hardware['memory_gib']:g} GiB"),
         ("System", str(hardware.get("system", "unknown"))),
     ]
@@ -128,10 +128,9 @@ def _verdict(gate: Mapping[str, Any]) -> str:
 def _loss(loss: Any) -> list[str]:
     if not loss or loss["verdict"] == "no difference":
         return []
-    factor, word = math.exp(abs(loss["mean"])), "more" if loss["mean"] > 0 else "less"
     return [
-        f"To the tuned model each token of a right answer is {factor:.2f} times {word} likely than to the base model "
-        f"(geometric mean over {loss['pairs']} questions that were not trained on)."
+        f"To the tuned model each token of a right answer is {math.exp(loss['mean']):.2f} times as likely as to the base "
+        f"model (geometric mean over {loss['pairs']} questions that were not trained on)."
     ]
 
 
