@@ -44,7 +44,7 @@ lint: venv ## style, types and shell of everything
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy training/src
 	$(BIN)/mypy cluster/lab
-	$(BIN)/mypy --explicit-package-bases images/trainer/build.py
+	cd images/trainer && MYPYPATH=../../cluster/lab ../../$(BIN)/mypy --config-file ../../pyproject.toml -c "$$(cat build.py)"
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
 	shellcheck -x cluster/demo cluster/demo-alone cluster/demo-down cluster/venv cluster/lab/*.sh .ci/run

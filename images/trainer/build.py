@@ -87,6 +87,19 @@ def _forget_older(ref: str) -> None:
     images.buildah("rmi", "--prune", quiet=True)
 
 
+def _packages() -> str:
+    """The slow layers, in buildah's store and in the node store; their tag names the lock file and how it is installed."""
+    first = (HERE / "Containerfile").read_text().split("FROM packages AS final")[0]
+    key = hashlib.sha256((first + (HERE / "requirements.lock").read_text() + rootfs.identity(BASE_PACKAGES)).encode())
+    ref = f"localhost/trainlab-packages:{key.hexdigest()[:12]}"
+    if images.has_image(ref) is None:
+        _build("packages", ref)
+        with say.step("packages to the node store"):
+            images.export(ref, LAYOUT)
+            images.import_oci(LAYOUT, ref)
+    return ref
+
+
 def main() -> int:
     """Build what is missing; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -95,12 +108,12 @@ def main() -> int:
     ref = f"{NAME}:{_digest(_sources())}"
     changed = False
     if images.has_image(ref) is None:
-        _build("packages", "localhost/trainlab-packages:latest")
+        _packages()
         if not asked.packages:
             _build("final", ref)
+            _forget_older(ref)
             with say.step("image to the node store"):
-                _forget_older(ref)
-                images.buildah("push", "--quiet", "--disable-compression", ref, f"oci:{LAYOUT}:{ref}", quiet=True)
+                images.export(ref, LAYOUT)
         changed = True
     if not asked.packages:
         changed = images.import_oci(LAYOUT, ref) or changed
