@@ -32,18 +32,19 @@ class Hierarchy:
 @functools.cache
 def hierarchies() -> tuple[Hierarchy, ...]:
     """The host's hierarchies below /sys/fs/cgroup: all of version 1, or the one of version 2. Empty when none."""
-    v1, v2 = [], []
+    v1: dict[Path, Hierarchy] = {}  # a later mount hides an earlier one at the same place
+    v2: dict[Path, Hierarchy] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         at, (kind, _, options) = Path(left.split()[4]), right.split()[:3]
         if not at.is_relative_to("/sys/fs/cgroup"):
             continue
         if kind == "cgroup2" and at == Path("/sys/fs/cgroup"):
-            v2.append(Hierarchy(at, 2))
+            v2[at] = Hierarchy(at, 2)
         if kind == "cgroup":
             names = [o for o in options.split(",") if o not in NOT_CONTROLLERS and not o.startswith("release_agent")]
-            v1.append(Hierarchy(at, 1, ",".join(names)))
-    return tuple(v2 or v1)
+            v1[at] = Hierarchy(at, 1, ",".join(names))
+    return tuple((v2 or v1).values())
 
 
 def controllers() -> set[str]:

@@ -6,12 +6,9 @@ cluster=$1 node=$2
 number=${node#n}
 root=$cluster/nodes/$node/root
 
-failed() {
-  echo "$node: line $1 of node.sh failed" >&2
-  touch "$share/$node.failed"
-}
 share=$cluster/share
-trap 'failed $LINENO' ERR
+# a node never ends by itself: `up` finds the mark and gives up at once
+trap 'echo "$node: line $LINENO of node.sh failed" >&2; touch "$share/$node.failed"' EXIT
 
 mount_root() {
   mount --bind "$root" "$root"

@@ -32,7 +32,7 @@ def _load(name: str) -> ModuleType:
 
 machine = _load("machine")
 pytestmark = pytest.mark.e2e
-UP_SECONDS = {1: 60, 2: 90}  # bounds with room for a busy machine; about 20 and 30 alone on two cores
+UP_SECONDS = {1: 120, 2: 180}  # hang guards for a busy machine; alone on two cores it takes about 20 and 30
 POD = """
 apiVersion: v1
 kind: Pod
@@ -87,7 +87,7 @@ def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, objec
     assert machine.lab("down").endswith("changed=true\n")
     taken = time.monotonic() - begin
     record_property("seconds_down_two_nodes", taken)
-    assert taken < 15
+    assert taken < 30
     assert machine.changes(before, machine.snapshot()) == {}
     assert machine.lab("down").endswith("changed=false\n")
 
