@@ -8,7 +8,10 @@ app.kubernetes.io/component: train
 {{- define "trainjob.trainPod" -}}
 {{- $ctx := .ctx -}}
 {{- $asked := $ctx.phase.resources -}}
+{{- /* The PyTorchJob says it per replica; its operator warns where both do. */ -}}
+{{- if eq .container "node" }}
 restartPolicy: Never
+{{- end }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 # Also bounds pods that outlive a failed job: its finished pods stay, for their logs.
