@@ -10,6 +10,8 @@ The last line is JSON: {"image": reference, "digest": "sha256:...", "changed": t
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import subprocess
@@ -100,22 +102,41 @@ def _packages() -> str:
     return ref
 
 
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait for another build of this image: both would write the same folders."""
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with (paths.CACHE / "trainer.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say.info("another build of the trainer image runs; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> int:
     """Build what is missing; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--packages", action="store_true", help="only the slow layers, not the image")
     asked = parser.parse_args()
+    with _alone():
+        return build(only_packages=asked.packages)
+
+
+def build(only_packages: bool) -> int:
+    """Build what is missing, bring it to the nodes and print the line that the role reads."""
     ref = f"{NAME}:{_digest(_sources())}"
     changed = False
     if images.has_image(ref) is None:
         _packages()
-        if not asked.packages:
+        if not only_packages:
             _build("final", ref)
             _forget_older(ref)
             with say.step("image to the node store"):
                 images.export(ref, LAYOUT)
         changed = True
-    if not asked.packages:
+    if not only_packages:
         changed = images.import_oci(LAYOUT, ref) or changed
         print(json.dumps({"image": ref, "digest": images.has_image(ref), "changed": changed}))
     return 0
