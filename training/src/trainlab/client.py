@@ -21,7 +21,7 @@ class Answer:
     tokens: int
 
 
-def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, timeout: float = 120) -> Answer:
+def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, timeout: float = 300) -> Answer:
     """Return the greedy answer of `model` at the server `url`.
 
     Raises Unreachable when nobody answers (or with 404 for the whole page, 429, 5xx), UserError for other refusals.
