@@ -27,7 +27,7 @@ venv: ## the Python environment, linked as .venv
 gen: venv ## write what is derived from training/src/trainlab/config.py
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
 
-golden: venv binaries ## write the charts' golden renderings anew
+golden: gen binaries ## write the charts' golden renderings anew
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
 
 lock: venv ## write the lock files anew

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import yaml
-from defaults import phase_defaults
 from trainlab import schema
 from trainlab.config import Site
 
@@ -15,11 +14,6 @@ def test_schema_keys_and_table_are_up_to_date(tmp_path: Path) -> None:
     for fresh in schema.write(tmp_path):
         kept = (CHART / fresh.name).read_text(encoding="utf-8")
         assert kept == fresh.read_text(encoding="utf-8"), f"charts/trainjob/{fresh.name} is old: run `make gen`"
-
-
-def test_defaults_of_the_phase_are_up_to_date() -> None:
-    kept = (CHART / "defaults.json").read_text(encoding="utf-8")
-    assert kept == phase_defaults(), "charts/trainjob/defaults.json is old: run `make golden`"
 
 
 def test_chart_values_are_the_defaults_of_the_site() -> None:

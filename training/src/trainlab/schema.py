@@ -1,4 +1,4 @@
-"""What Helm and people read, derived from config.py: values.schema.json, keys.json and VALUES.md.
+"""What Helm and people read, derived from config.py: values.schema.json, keys.json, defaults.json and VALUES.md.
 
 `make gen` runs `trainlab schema --write charts/trainjob`; a contract test proves that the files are up to date.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainlab import files
-from trainlab.config import Values
+from trainlab.config import Phase, Values
 from trainlab.sentences import block_of
 
 HEAD = """# Values
@@ -30,6 +30,18 @@ def allowed_keys() -> dict[str, Any]:
     return _keys(Values)
 
 
+def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the defaults of a block as nested maps, without what is required or null; templates cannot read a schema."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        block = block_of(field)
+        if block:
+            found[field.alias or name] = defaults_of(block)
+        elif not field.is_required() and field.default is not None:
+            found[field.alias or name] = field.default
+    return found
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a values file: types and bounds.
 
@@ -37,6 +49,7 @@ def json_schema() -> dict[str, Any]:
     sentence; and Helm itself adds keys such as `global`.
     """
     schema = _open(Values.model_json_schema(by_alias=True))
+    del schema["required"]  # the chart says how to give a phase; Helm would only say that one is missing
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -51,6 +64,7 @@ def write(folder: Path) -> list[Path]:
     content = {
         "values.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "keys.json": json.dumps(allowed_keys(), indent=2, sort_keys=True) + "\n",
+        "defaults.json": json.dumps({"phase": defaults_of(Phase)}, indent=2) + "\n",
         "VALUES.md": table(),
     }
     changed: list[Path] = []
