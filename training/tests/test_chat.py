@@ -19,7 +19,7 @@ def test_prompt_is_masked_and_eos_is_part_of_the_answer(tiny_model: Path, phase_
     assert tokenizer.decode(answer) == "yes<|im_end|>" and answer[-1] == tokenizer.eos_token_id
     prompt = row["input_ids"][: -len(answer)]
     assert prompt == chat.prompt_ids(tokenizer, phase, ROW["question"])
-    assert tokenizer.decode(prompt).endswith("is it safe?<|im_end|>\n<|im_start|>assistant\n")
+    assert str(tokenizer.decode(prompt)).endswith("is it safe?<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_a_longer_row_is_refused_by_its_id(tiny_model: Path, phase_dict: dict[str, Any]) -> None:

@@ -124,7 +124,7 @@ def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
     trainer = sft.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
     batch = next(iter(trainer.get_train_dataloader()))
     for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
-        text = job.tokenizer.decode(ids[labels != -100])
+        text = str(job.tokenizer.decode(ids[labels != -100]))
         assert text.startswith("boil ") and text.endswith("<|im_end|>")
         assert (labels[ids == job.tokenizer.pad_token_id] == -100).all()
 

@@ -99,7 +99,8 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
         )
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         tokenizer.pad_token = _pad_token(tokenizer)
-        if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        embedding: Any = model.get_input_embeddings()
+        if len(tokenizer) > embedding.num_embeddings:
             model.resize_token_embeddings(len(tokenizer))
     tokenizer.padding_side = "left"  # generation; the training collator pads on the right itself
     if phase.model.chat_template_date:
@@ -108,7 +109,8 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
     config = model.generation_config
     config.do_sample, config.pad_token_id, config.eos_token_id = False, tokenizer.pad_token_id, tokenizer.eos_token_id
     config.temperature = config.top_p = config.top_k = None
-    return model.to(device()).eval()
+    moved: Any = model  # transformers types `to` as a function of the device alone
+    return moved.to(device()).eval()
 
 
 def fixed_date(template: str, date: str) -> str:

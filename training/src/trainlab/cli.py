@@ -15,7 +15,7 @@ from trainlab.errors import UserError
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed on the way (disk full, a rank died), 2 wrong input or environment."""
     given = list(sys.argv[1:] if argv is None else argv)
-    args = _parser().parse_args(given)
+    args = _parser(given[:1]).parse_args(given)
     args.argv = given  # torchrun starts every rank with the same command line
     # Bars of several ranks only scramble a log; progress.py speaks instead.
     for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     raise SystemExit(code)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; the options of `plan` are its own module's, imported only for it."""
     parser = argparse.ArgumentParser(prog="trainlab", description="Model-training phases: check, train, judge, serve.")
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -55,6 +56,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA/NAME]")
     run.add_argument("--run", metavar="NAME", help="name of the run [TRAINLAB_RUN, phase name and hash]")
     run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
+
+    plan = _command(commands, "plan", _plan, "say what a phase needs and what cannot work, before it runs", values=True)
+    if list(first) == ["plan"]:
+        from trainlab.plan.command import add_arguments
+
+        add_arguments(plan)
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
@@ -81,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     promote.add_argument("--namespace", required=True, metavar="NS")
     promote.add_argument("--owner", required=True, metavar="KIND/NAME", help="owner of the InferenceService")
     promote.add_argument("--timeout", type=float, default=120, metavar="MIN", help="minutes (default %(default)s)")
+
+    verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
+    verify.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
+    verify.add_argument("--url", required=True, help="address of the server")
+    verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes (default %(default)s)")
 
     ask = _command(commands, "ask", _ask, "ask the served models a question")
     ask.add_argument("question")
@@ -182,6 +194,29 @@ def _promote(args: argparse.Namespace) -> int:
     from trainlab.promote import promote
 
     return promote(args.run_dir, args.manifest, args.namespace, args.owner, args.timeout)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from trainlab.plan.command import command
+
+    return command(
+        args.file,
+        args.overlay,
+        args.gpu,
+        args.nodes,
+        args.network,
+        args.json,
+        rows=args.rows,
+        tokens_per_row=args.tokens_per_row,
+        model_config=args.model_config,
+        claims=args.claims,
+    )
+
+
+def _verify_run(args: argparse.Namespace) -> int:
+    from trainlab.verify_run import command
+
+    return command(args.run_dir, args.url, args.timeout)
 
 
 def _ask(args: argparse.Namespace) -> int:

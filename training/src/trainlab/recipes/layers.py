@@ -1,5 +1,7 @@
 """Which weights are trained: the last decoder layers and the head, with the head untied or tied; used by sft."""
 
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel
 
@@ -18,7 +20,8 @@ def unfreeze(model: PreTrainedModel, phase: Phase) -> dict[str, float | int]:
         raise UserError(
             f"phase.unfreeze.layers is {settings.layers}: the model has {len(layers)} layers; set it to that at most"
         )
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    head: Any = model.get_output_embeddings()
+    embedding: Any = model.get_input_embeddings()
     tied = head.weight is embedding.weight
     if settings.tied_head and not tied:
         raise UserError("phase.unfreeze.tied_head is true: head and embedding of this model are not tied; set false")

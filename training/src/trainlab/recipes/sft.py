@@ -118,7 +118,7 @@ def tokens(job: Job, rows: list[TrainRow]) -> Dataset:
 def fill_trunk(job: Job, trainer: CheckedTrainer) -> TrunkCache:
     """Return the outputs of the frozen layers for all training and validation rows."""
     cache = TrunkCache(job.model, job.phase.unfreeze.layers, job.tokenizer.pad_token_id)
-    sets = [trainer.train_dataset, trainer.eval_dataset]
+    sets: list[Any] = [trainer.train_dataset, trainer.eval_dataset]
     rows = [ids for part in sets if part is not None for ids in part["input_ids"]]
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
         cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)

@@ -1,0 +1,113 @@
+"""Whole runs in processes of their own: two pods as an operator starts them, and what is refused before any rank."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from tiny import make_phase, write_data
+from trainlab import chat, data, dist, recipes, run
+from trainlab.config import Phase
+from trainlab.progress import Progress
+
+SOURCES = Path(__file__).resolve().parents[1] / "src"
+TRAIN = {"epochs": 2, "batch_size": 2, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
+
+
+class Workplace:
+    """A folder with model, data set and phase.json, and the command line over them."""
+
+    def __init__(self, root: Path, phase: Phase) -> None:
+        self.root, self.phase = root, phase
+        (root / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
+        write_data(root / "data")
+
+    def start(self, *more: str, **env: str) -> "subprocess.Popen[str]":
+        """Start `trainlab run`; env holds further variables."""
+        folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data"), "--out", str(self.root)]
+        command = [sys.executable, "-m", "trainlab.cli", "run", str(self.root / "phase.json"), *folders, *more]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
+        full = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **env}
+        return subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Workplace:
+    shutil.copytree(tiny_model, tmp_path / "models" / "tiny")
+    return Workplace(tmp_path, make_phase(phase_dict, train=TRAIN, resources={"nodes": 2}))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Workplace) -> None:
+    env = {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "auto",  # what the operator sets; auto would start a rank per core
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_PORT": str(free_port()),
+        "TRAINLAB_RUN": "pods",
+        "EPOCHS": "2",
+    }
+    pods = [place.start(**env, PET_NODE_RANK=str(i)) for i in range(2)]
+    outputs = [pod.communicate(timeout=300)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
+    assert "trainlab: gate: " in outputs[0] and "gate" not in outputs[1]
+
+    run_dir = place.root / "pods"
+    expected = {
+        *("phase.json", "manifest.json", "training_history.json", "training_summary.json", "gate.json", "report.json"),
+        *("report.html", "eval_before.json", "eval_after.json", "best_model", "checkpoints", "demo_outputs"),
+        "tensorboard",
+    }
+    assert {p.name for p in run_dir.iterdir()} == expected
+    summary = json.loads((run_dir / "training_summary.json").read_text())
+    assert (summary["world_size"], summary["effective_batch"], summary["steps"]) == (2, 4, 10)
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    assert manifest["ended"] and manifest["environment_overrides"]["EPOCHS"] == "2" and manifest["world_size"] == 2
+    assert len(json.loads((run_dir / "eval_after.json").read_text())["items"]) == 4
+
+    one = Phase.model_validate({**place.phase.model_dump(), "train": {**TRAIN, "gradient_accumulation": 2}})
+    model, tokenizer = chat.load_base(place.root / "models" / "tiny", one)
+    rows = data.load_train(one.data, place.root / "data")
+    recipes.train(recipes.Job(one, place.root / "one", model, tokenizer, rows, Progress(False)))
+    first = load_file(run_dir / "best_model" / "model.safetensors")
+    second = load_file(place.root / "one" / "best_model" / "model.safetensors")
+    assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-4
+
+    again = place.start("--run", "pods")
+    output = again.communicate(timeout=60)[0]
+    assert again.returncode == 0 and "is complete: nothing to do" in output
+
+
+def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) -> None:
+    path = place.root / "data" / "train" / "fire.jsonl"
+    path.write_text(path.read_text() + '{"id": ')
+    pod = place.start("--run", "bad", "--processes", "2")
+    output = pod.communicate(timeout=60)[0]
+    assert pod.returncode == 2 and output.count("fire.jsonl:7: not JSON") == 1 and "Traceback" not in output
+    assert not (place.root / "bad").exists()
+
+
+def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(place: Workplace) -> None:
+    phase = Phase.model_validate({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
+    broken = Workplace(place.root, phase)
+    pod = broken.start("--run", "layers", "--processes", "1")
+    output = pod.communicate(timeout=120)[0]
+    assert pod.returncode == 2 and "Traceback" not in output
+    assert "error: rank 0: phase.unfreeze.layers is 5: the model has 2 layers" in output
+
+
+def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert dist.threads(4, None) == 2 and dist.threads(16, None) == 1
+    assert dist.threads(1, run.cores("300m")) == 1 and dist.threads(2, run.cores("6")) == 3
