@@ -143,7 +143,8 @@ def test_bad_arguments_are_explained() -> None:
 
 
 def _killed_up(seconds: float, *, everything: bool) -> None:
-    """Start `up` on one node and kill it after so many seconds."""
+    """Start `up` on one node from nothing and kill it after so many seconds."""
+    machine.lab("down")
     process = subprocess.Popen(machine.lab_command("up", "--nodes", "1"), stdout=subprocess.DEVNULL)
     time.sleep(seconds)
     process.kill()
