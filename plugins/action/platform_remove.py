@@ -155,9 +155,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     del pending[path]
                     self._lines.say(f"{title(one)}: gone")
                 elif time.monotonic() > end:
-                    held = ", ".join(
-                        now["metadata"].get("finalizers") or now.get("spec", {}).get("finalizers") or ["nothing known"]
-                    )
+                    held = _held(now)
                     raise AnsibleActionFail(
                         f"{title(one)} is still there {self._timeout:.0f} s after it was deleted, held by {held}; see that "
                         "its operator runs, then run the teardown again: it goes on from here"
@@ -166,6 +164,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     self._lines.changed(title(one), "waits for its finalizers")
             if pending:
                 time.sleep(self._poll)
+
+
+def _held(thing: Json) -> str:
+    """Say what keeps an object that was deleted: its finalizers and, for a namespace, what the controller reports."""
+    finalizers = thing["metadata"].get("finalizers") or (thing.get("spec") or {}).get("finalizers") or ["nothing known"]
+    found = (thing.get("status") or {}).get("conditions") or []
+    bad = [f"{one.get('type')}: {one.get('message')}" for one in found if one.get("status") == "True"]
+    return "; ".join([", ".join(finalizers), *bad])
 
 
 def _component(package: str, namespace: str) -> str:

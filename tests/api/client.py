@@ -53,6 +53,10 @@ class Client:
                 return None
             raise
 
+    def ready(self) -> bool:
+        """Tell whether the server says that all of it has started."""
+        return self._session.get(f"{self.server}/readyz", timeout=SECONDS).status_code == 200
+
     def resources(self, api_version: str, fresh: bool = False) -> dict[str, Json]:
         """Return what the server serves of a group, by kind."""
         if fresh or api_version not in self._resources:

@@ -83,7 +83,7 @@ class Operands:
                 self._client.apply(crd)
 
     def _rhoai(self, csv: Json) -> None:
-        version = "v2" if self._client.path(f"{DSC}/v2", "DataScienceCluster") else "v1"
+        version = "v1" if ".2.25." in csv["metadata"]["name"] else "v2"
         clusters = self._client.items(f"{DSC}/{version}", "DataScienceCluster")
         initializations = self._client.items(f"{DSCI}/{version}", "DSCInitialization")
         if not initializations and not (csv["metadata"].get("annotations") or {}).get("test/initialized"):

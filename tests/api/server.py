@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -31,7 +32,7 @@ import crds  # noqa: E402
 from client import Client  # noqa: E402
 
 FOLDER = Path(tempfile.gettempdir()) / "trainlab-api"
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 CONTROLLERS = "namespace-controller,garbage-collector-controller"
 
 
@@ -87,7 +88,7 @@ class Server:
                 "--endpoint-reconciler-type=none",
             ],
         )
-        self._await(lambda: self._answers(), "kube-apiserver")
+        self._await(self._answers, "kube-apiserver")
         self._run(
             "kube-controller-manager",
             [
@@ -103,6 +104,8 @@ class Server:
         )
         self._run("operators", [sys.executable, str(HERE / "operators.py"), str(self.folder)])
         self._await((self.folder / "ready").exists, "operators")
+        for name, pid in json.loads(self._pids.read_text(encoding="ascii")).items():
+            self._await(lambda pid=pid: _alive(pid), name, seconds=0.1)
 
     def _configure(self, port: int) -> None:
         users = {"admin": "system:masters", "nobody": "trainlab-nobody"}
@@ -133,19 +136,19 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            return (self.folder / "pki" / "apiserver.crt").exists() and Client(self.kubeconfig).get("/apis") is not None
+            return (self.folder / "pki" / "apiserver.crt").exists() and Client(self.kubeconfig).ready()
         except OSError:
             return False
 
-    def _await(self, ready: object, name: str) -> None:
-        end = time.monotonic() + START_SECONDS
+    def _await(self, ready: Callable[[], bool], name: str, seconds: float = START_SECONDS) -> None:
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if ready():  # type: ignore[operator]
+            if ready():
                 return
             time.sleep(0.3)
         tail = "\n".join((self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         self.stop()
-        raise RuntimeError(f"{name} did not start in {START_SECONDS:.0f} s:\n{tail}")
+        raise RuntimeError(f"{name} did not start in {seconds:.0f} s:\n{tail}")
 
     def fault(self, faults: dict[str, str]) -> None:
         """Tell the operators what to do wrong from now on; {} repairs everything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import catalog
@@ -10,8 +11,7 @@ import pytest
 from conftest import Cluster
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_release": "3.4"}
-SECOND_RUN_SECONDS = 25
-REQUESTS_PER_OBJECT = 3.1
+SECOND_RUN_CPU_SECONDS = 12
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 
@@ -42,7 +42,7 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
 
     second = cluster.playbook("platform", "-v", **ALL)
     assert (second.code, second.changed) == (0, 0), second.text
-    assert second.seconds < SECOND_RUN_SECONDS
+    assert second.cpu_seconds < SECOND_RUN_CPU_SECONDS
     planned = cluster.playbook("platform", "--check", **ALL)
     assert (planned.code, planned.changed) == (0, 0), planned.text
 
@@ -105,13 +105,29 @@ def test_failed_operator_ends_at_once_and_can_be_repaired(cluster: Cluster) -> N
 
 
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("channel", ALL | {"platform_channels": {"gpu": "v99"}}, ["platform_channels.gpu", "'v99'", "v25.10 (gpu-operator-", "v26.7"]),
-    ("release of channel", ALL | {"platform_channels": {"rhoai": "stable-3.3"}}, ["platform_release", "3.3.6", "stable-3.3"]),
+    (
+        "channel",
+        ALL | {"platform_channels": {"gpu": "v99"}},
+        ["platform_channels.gpu", "'v99'", "v25.10 (gpu-operator-", "v26.7"],
+    ),
+    (
+        "release of channel",
+        ALL | {"platform_channels": {"rhoai": "stable-3.3"}},
+        ["platform_release", "3.3.6", "stable-3.3"],
+    ),
     ("unknown release", ALL | {"platform_release": "3.1"}, ["platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
     ("operator", ALL | {"platform_operators": ["gpus"]}, ["platform_operators", "'gpus'", "cert_manager, gpu"]),
-    ("catalog", ALL | {"platform_sources": {"nfd": "mirror"}}, ["platform_sources.nfd", "'mirror'", "packagemanifests"]),
+    (
+        "catalog",
+        ALL | {"platform_sources": {"nfd": "mirror"}},
+        ["platform_sources.nfd", "'mirror'", "packagemanifests"],
+    ),
     ("version", ALL | {"platform_versions": {"rhoai": "rhods-operator.3.4.9"}}, ["platform_versions.rhoai", "3.4.2"]),
-    ("cluster", ALL | {"platform_cluster_id": "elsewhere"}, ["platform_cluster_id", "elsewhere", "trainlab_kubeconfig"]),
+    (
+        "cluster",
+        ALL | {"platform_cluster_id": "elsewhere"},
+        ["platform_cluster_id", "elsewhere", "trainlab_kubeconfig"],
+    ),
 ]
 
 
@@ -130,7 +146,6 @@ def test_wrong_input_applies_nothing(cluster: Cluster) -> None:
 
 def _gone(cluster: Cluster, namespace: str) -> bool:
     """Wait until the namespace controller has removed it."""
-    import time
 
     end = time.monotonic() + 30
     while time.monotonic() < end:
