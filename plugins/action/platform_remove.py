@@ -89,13 +89,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         groups = set(entry.get("api_groups", [])) - set(record.split(","))
         if groups:
             crds += [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups]
-        for one in entry.get("leftovers", []):
-            made = self._api.look(one["apiVersion"], one["kind"], one["name"])
-            if made is not None:
-                self._delete([self._typed(made, one["apiVersion"], one["kind"])])
+        self._leftovers(entry)
+        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}  # an operator may make it again
         own = {one["metadata"]["name"] for one in self._spaces(entry)}
         data = [
-            thing for crd in crds for thing in self._instances(crd) if thing["metadata"].get("namespace") not in own
+            thing
+            for crd in crds
+            for thing in self._instances(crd)
+            if thing["metadata"].get("namespace") not in own and (thing["kind"], thing["metadata"]["name"]) not in made
         ]
         if data and not remove_data and not self._task.check_mode:
             raise AnsibleActionFail(
@@ -112,8 +113,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         ]
         self._delete([subscription] if subscription else [])  # before its versions, or OLM would bring them back
         self._delete(versions)
+        self._leftovers(entry)
         self._delete(crds)
         self._delete([one for one in self._list(GROUPS, "OperatorGroup", namespace) if ours(one)])
+
+    def _leftovers(self, entry: Json) -> None:
+        for one in entry.get("leftovers", []):
+            made = self._api.look(one["apiVersion"], one["kind"], one["name"])
+            if made is not None:
+                self._delete([self._typed(made, one["apiVersion"], one["kind"])])
 
     def _spaces(self, entry: Json) -> list[Json]:
         """The operator's namespace where it is ours, and those that the operator made."""

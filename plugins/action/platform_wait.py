@@ -27,7 +27,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
 OLM, CSV = "operators.coreos.com/v1alpha1", "ClusterServiceVersion"
-EXAMPLES = "alm-examples"
+ALM_EXAMPLES = "alm-examples"
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -117,7 +117,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         csv = self._api.look(OLM, CSV, installed, namespace)
         verdict = judge_csv(csv)
         if csv is not None and verdict.state == READY:
-            self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(EXAMPLES, "[]"))
+            self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]"))
         return Verdict(verdict.state, f"{installed} {verdict.text}")
 
     def _plan(self, one: Json, name: str) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 Json = dict[str, Any]
 SECONDS = 20
+TRIES = 20
 
 
 class Client:
@@ -30,15 +32,19 @@ class Client:
     def send(
         self, method: str, path: str, body: Json | None = None, kind: str = "application/json", **query: Any
     ) -> Json:
-        """Send a request and return the answer's object."""
-        answer = self._session.request(
-            method,
-            f"{self.server}{path}",
-            data=None if body is None else json.dumps(body),
-            headers={"Content-Type": kind},
-            params=query,
-            timeout=SECONDS,
-        )
+        """Send a request and return the answer's object; a server that asks to come again later (429) is asked again."""
+        for left in range(TRIES, 0, -1):
+            answer = self._session.request(
+                method,
+                f"{self.server}{path}",
+                data=None if body is None else json.dumps(body),
+                headers={"Content-Type": kind},
+                params=query,
+                timeout=SECONDS,
+            )
+            if answer.status_code != 429 or left == 1:
+                break
+            time.sleep(float(answer.headers.get("Retry-After", 1)))
         if answer.status_code >= 400:
             raise requests.HTTPError(f"{method} {path}: {answer.status_code} {answer.text[:600]}", response=answer)
         found: Json = answer.json()

@@ -2,104 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-REPO = HERE.parents[1]
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from client import Client  # noqa: E402
-from server import Server  # noqa: E402
-
-Json = dict[str, Any]
-PLAYBOOK_SECONDS = 300
-TIMEOUTS = dict.fromkeys(("operators", "resources", "rhoai", "removal"), 120)
-UNSTABLE = {"Event", "Lease"}
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished ansible-playbook: `text` is all that it printed, `cpu_seconds` the processor time that it took."""
-
-    code: int
-    text: str
-    cpu_seconds: float
-
-    @property
-    def changed(self) -> int:
-        """Number of changed tasks, from the recap."""
-        found = re.search(r"changed=(\d+)", self.text)
-        assert found, self.text
-        return int(found[1])
-
-    @property
-    def error(self) -> str:
-        """The message of the failed task on one line; the run has to have failed, without a traceback."""
-        assert self.code != 0, self.text
-        assert "Traceback" not in self.text
-        return " ".join(self.text.split("error:", 1)[1].split())
-
-
-class Cluster:
-    """The API server and what the tests do with it."""
-
-    def __init__(self, server: Server, folder: Path) -> None:
-        """`folder` takes the inventories."""
-        self.server, self._folder = server, folder
-        self.client = Client(server.kubeconfig)
-
-    def playbook(self, name: str, *options: str, kubeconfig: Path | None = None, **variables: Any) -> Run:
-        """Run a playbook with these variables in the inventory."""
-        host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        given = {
-            "trainlab_kubeconfig": str(kubeconfig or self.server.kubeconfig),
-            "platform_poll": 0.5,
-            "platform_timeouts": TIMEOUTS,
-        } | variables
-        inventory = self._folder / "inventory.json"
-        inventory.write_text(json.dumps({"all": {"hosts": {"cluster": host}, "vars": given}}), encoding="utf-8")
-        command = [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            "-i",
-            str(inventory),
-            f"playbooks/{name}.yml",
-        ]
-        before = os.times()
-        done = subprocess.run(
-            [*command, *options],
-            cwd=REPO,
-            env=os.environ
-            | {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")},
-            capture_output=True,
-            text=True,
-            timeout=PLAYBOOK_SECONDS,
-            check=False,
-        )
-        after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        return Run(done.returncode, done.stdout + done.stderr, used)
-
-    def objects(self) -> set[str]:
-        """Name everything that the API server holds."""
-        groups = (self.client.get("/apis") or {})["groups"]
-        versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-        return {
-            f"{version} {kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
-            for version in versions
-            for kind, resource in self.client.resources(version, fresh=True).items()
-            if "list" in resource["verbs"] and kind not in UNSTABLE
-            for one in self.client.items(version, kind)
-        }
+from harness import Cluster
+from server import Server
 
 
 @pytest.fixture(scope="session")

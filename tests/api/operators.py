@@ -43,13 +43,15 @@ def main(folder: Path) -> None:
     actors = (Olm(client, faults, STEP_SECONDS), Operands(client, faults))
     (folder / "ready").touch()
     while True:
+        told = (folder / "faults.json").read_text(encoding="ascii")
         faults.clear()
-        faults.update(json.loads((folder / "faults.json").read_text(encoding="ascii")))
+        faults.update(json.loads(told))
         for actor in actors:
             try:
                 actor.step()
             except (requests.RequestException, LookupError) as error:
                 print(f"{type(actor).__name__}: {error}", flush=True)
+        (folder / "faults.done").write_text(told, encoding="ascii")
         time.sleep(POLL_SECONDS)
 
 

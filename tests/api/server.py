@@ -151,10 +151,13 @@ class Server:
         raise RuntimeError(f"{name} did not start in {seconds:.0f} s:\n{tail}")
 
     def fault(self, faults: dict[str, str]) -> None:
-        """Tell the operators what to do wrong from now on; {} repairs everything."""
-        part = self.folder / "faults.part"
-        part.write_text(json.dumps(faults), encoding="ascii")
+        """Tell the operators what to do wrong from now on; {} repairs everything. Returns when they have acted on it."""
+        part, done, told = self.folder / "faults.part", self.folder / "faults.done", json.dumps(faults)
+        part.write_text(told, encoding="ascii")
         part.replace(self.folder / "faults.json")
+        if (self.folder / "ready").exists():
+            done.unlink(missing_ok=True)
+            self._await(lambda: done.exists() and done.read_text(encoding="ascii") == told, "operators")
 
     def stop(self) -> None:
         """End the processes and remove the folder."""

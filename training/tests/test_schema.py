@@ -33,7 +33,7 @@ def test_schema_knows_bounds_and_leaves_unknown_keys_to_the_one_sentence() -> No
 
 
 def test_write_changes_nothing_the_second_time(tmp_path: Path) -> None:
-    assert {p.name for p in schema.write(tmp_path)} == {"values.schema.json", "keys.json", "VALUES.md"}
+    assert {p.name for p in schema.write(tmp_path)} == {"values.schema.json", "keys.json", "defaults.json", "VALUES.md"}
     assert schema.write(tmp_path) == []
     table = (tmp_path / "VALUES.md").read_text()
     assert "| `phase.train.batch_size` | integer >= 1, <= 4096 | `8` |" in table and "`site.storage.runs.size`" in table

@@ -94,7 +94,8 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     if not operator and count != phase.world_size:
         print(f"trainlab: {count} processes instead of {phase.world_size}: the effective batch changes", flush=True)
     where = [] if operator else ["--standalone", "--nnodes=1"]
-    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli", *args.argv])
+    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli"])
+    options.training_script_args = args.argv  # not parsed: argparse would take our --run for one of torchrun's own
     try:
         torchrun.run(options)
     except ChildFailedError as error:
