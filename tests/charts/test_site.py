@@ -132,7 +132,7 @@ def test_servers_by_runtime() -> None:
     container = one(full, "ServingRuntime")["spec"]["containers"][0]
     run = one(full, "ServingRuntime")["metadata"]["name"]
     assert container["image"].startswith("docker.io/vllm/")
-    assert f"--model=/runs/{run}/best_model" in container["args"]
+    assert "--model=/mnt/models/best_model" in container["args"]
     assert "--served-model-name=tuned" in container["args"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     service = one(full, "InferenceService")

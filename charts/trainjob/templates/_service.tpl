@@ -26,4 +26,6 @@ spec:
     model:
       modelFormat: {name: trainlab, version: "1"}
       runtime: {{ .run }}
+      # Mounted at /mnt/models. Without it KServe takes the predictor for a multi-model one and adds its agent.
+      storageUri: pvc://{{ .runs }}/{{ .run }}
 {{- end -}}
