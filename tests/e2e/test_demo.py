@@ -83,7 +83,8 @@ def host() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def demo(host: dict[str, Any]) -> Iterator[str]:
     """The output of `make demo`; the cluster stays for the tests of this file."""
-    shutil.rmtree(REPO / "artifacts" / "runs", ignore_errors=True)
+    for old in (REPO / "artifacts").glob("survival-*"):
+        shutil.rmtree(old)
     yield sh("cluster/demo", seconds=3000)
     subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
 
@@ -94,10 +95,7 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
     page = (run / "report.html").read_text()
-    assert (
-        "<svg" in page
-        and "http" not in re.sub(r"http://www.w3.org|https?://[^\"< ]*creativecommons[^\"< ]*", "", page)[:200]
-    )
+    assert "<svg" in page and not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", page)
     for needed in ("verdict", "better", "curl", "report"):
         assert needed in demo, f"{needed} is not in the output"
 
@@ -206,4 +204,4 @@ def test_teardown_removes_what_site_made(demo: str) -> None:
 
 def test_demo_down_leaves_the_host_as_it_was(demo: str, host: dict[str, Any]) -> None:
     sh("cluster/demo-down")
-    assert machine.snapshot() == host
+    assert not machine.changes(host, machine.snapshot())
