@@ -93,7 +93,7 @@ def test_operators_rules_that_no_schema_says(case: Case) -> None:
         assert replicas["Master"]["replicas"] == 1
         assert "Worker" not in replicas or replicas["Worker"]["replicas"] >= 1
         assert isinstance(job["nprocPerNode"], str)
-        assert job["runPolicy"]["cleanPodPolicy"] == "Running"
+        assert job["runPolicy"]["cleanPodPolicy"] == "None"
         for replica in replicas.values():
             assert [item["name"] for item in replica["template"]["spec"]["containers"]] == ["pytorch"]
     else:

@@ -18,6 +18,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 REPO = machine.REPO
 HOME = machine.HOME
+KEEP = os.environ.get("E2E_KEEP") == "1"
 NAMESPACE = "trainlab-demo"
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
@@ -75,8 +76,9 @@ def changed(output: str) -> int:
 
 @pytest.fixture(scope="module")
 def host() -> dict[str, Any]:
-    """The host before anything of ours runs."""
-    subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+    """The host before anything of ours runs; E2E_KEEP=1 keeps a cluster that is there, to repeat single tests."""
+    if not KEEP:
+        subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
     return machine.snapshot()
 
 
@@ -86,7 +88,8 @@ def demo(host: dict[str, Any]) -> Iterator[str]:
     for old in (REPO / "artifacts").glob("survival-*"):
         shutil.rmtree(old)
     yield sh("cluster/demo", seconds=3000)
-    subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+    if not KEEP:
+        subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_demo_trains_gates_serves_and_compares(demo: str) -> None:

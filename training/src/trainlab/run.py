@@ -15,6 +15,8 @@ from trainlab.config import Phase, Values
 from trainlab.errors import UserError
 from trainlab.loading import load_values, run_name
 
+COMPLETE = "trainlab: {} is complete: nothing to do"
+
 # Read when a process starts, so set here, before torchrun starts the ranks; a value of the user's own wins.
 RANK_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads give the core back: ranks share cores
@@ -39,8 +41,9 @@ def launch(values: Values, args: argparse.Namespace) -> int:
 
         rank_main(phase, run_dir, model_dir, data_dir)
     preflight(phase, run_dir, model_dir, data_dir)
-    if finished(run_dir):
-        print(f"trainlab: {run_dir} is complete: nothing to do", flush=True)
+    # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
+    if finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
+        print(COMPLETE.format(run_dir), flush=True)
         return 0
     return _torchrun(phase, args)
 

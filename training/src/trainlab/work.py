@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 import transformers
 
-from trainlab import chat, data, dist, evaluate, files, gate, manifest, recipes, report
+from trainlab import chat, data, dist, evaluate, files, gate, manifest, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
@@ -54,6 +54,10 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began = time.monotonic()
     progress = Progress(dist.is_main())
+    if dist.gather(run.finished(run_dir))[0]:
+        if dist.is_main():
+            print(run.COMPLETE.format(run_dir), flush=True)
+        return
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     record = manifest.begin(phase, run_dir.name, model_dir, data_dir)
