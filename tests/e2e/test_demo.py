@@ -15,7 +15,7 @@ from typing import Any
 import machine
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
 HOME = machine.HOME
 KEEP = os.environ.get("E2E_KEEP") == "1"
