@@ -23,7 +23,7 @@ NAMESPACE = "trainlab-demo"
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
-    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8,phase.questions={}"),
+    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8,phase.questions=null"),
     *("--set", "phase.resources.nodes=2"),
 )
 SITE = (
@@ -166,31 +166,22 @@ def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) ->
     kubectl("-n", NAMESPACE, "delete", "pvc", "broken-models", "broken-runs")
 
 
-def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str) -> None:
-    image = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]["spec"]["containers"][0]["image"]
-    kubectl("create", "namespace", "plain")
-    helm(
-        "-n",
-        "plain",
-        "install",
-        "plain",
-        "charts/trainjob",
-        *VALUES,
-        *TINY,
-        *SITE,
-        "--set",
-        f"site.images.trainer={image}",
-    )
-    kubectl("-n", "plain", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=600s")
-    kubectl("-n", "plain", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
-    helm("-n", "plain", "uninstall", "plain", "--wait")
-    kubectl("-n", "plain", "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-    kinds = (
-        "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
-    )
-    left = kubectl("-n", "plain", "get", kinds, "-o", "name").split()
+@pytest.mark.parametrize(
+    ("api", "kind", "done"), [("pytorchjob", "pytorchjobs", "Succeeded"), ("trainjob", "trainjobs", "Complete")]
+)
+def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind: str, done: str) -> None:
+    pod = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]
+    image = ("--set", f"site.images.trainer={pod['spec']['containers'][0]['image']},site.trainingApi={api}")
+    kubectl("create", "namespace", api)
+    helm("-n", api, "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
+    kubectl("-n", api, "wait", kind, "--all", f"--for=condition={done}", "--timeout=900s")
+    kubectl("-n", api, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
+    helm("-n", api, "uninstall", "plain", "--wait")
+    kubectl("-n", api, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
+    ours = f"{kind},jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    left = kubectl("-n", api, "get", ours, "-o", "name").split()
     assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
-    kubectl("delete", "namespace", "plain", "--wait=false")
+    kubectl("delete", "namespace", api, "--wait=false")
 
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:

@@ -150,7 +150,7 @@ class Phase(Strict):
     evaluate: Evaluate = Evaluate()
     gate: Gate = Gate()
     serve: Serve = Serve()
-    questions: tuple[str, ...] = Field(
+    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
         (), description="Questions asked before and after training for demo_outputs/ and the report."
     )
 
