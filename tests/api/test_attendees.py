@@ -26,7 +26,6 @@ import upstream
 KUEUE = "kueue.x-k8s.io/v1beta1"
 QUEUES = ("clusterqueues", "localqueues", "resourceflavors", "workloads")
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-ENDS_IN = ("resourceVersion", "generation", "uid")
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         client.apply(live.node(4))
         path = "/api/v1/nodes/n1"
         client.send("PATCH", f"{path}/status", live.node(4), "application/merge-patch+json")
-        for name in ("nvidia-pool",):
-            client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {}})
+        client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "nvidia-pool"}, "spec": {}})
         yield one
     finally:
         one.stop()
@@ -127,6 +125,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     assert (planned.code, planned.changed) == (0, 0), planned.text
 
     rights(ada)
+    admission(cluster, ada)
     life_of_a_release(cluster, ada, dest / "site.yaml")
     _until(lambda: cluster.objects() == made)
 
@@ -186,6 +185,33 @@ def rights(ada: Path) -> None:
     }
     with pytest.raises(requests.HTTPError, match="attempting to grant RBAC permissions not currently held"):
         client.send("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/trainlab-ada/roles", more)
+
+
+def admission(cluster: Cluster, ada: Path) -> None:
+    """A pod with more GPUs than the quota, or with more rights than `restricted`, is refused; a decent one is not."""
+    _until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-ada") or {})["status"])
+    container: dict[str, Any] = {
+        "name": "c",
+        "image": "none",
+        "resources": {"limits": {"nvidia.com/gpu": "4"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    decent = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    client, path = user(ada), "/api/v1/namespaces/trainlab-ada/pods"
+
+    def pod(security: dict[str, Any], gpus: str) -> dict[str, Any]:
+        wanted = container | {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+        spec = {"securityContext": security, "containers": [wanted], "automountServiceAccountToken": False}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+    with pytest.raises(requests.HTTPError, match=r"exceeded quota: trainlab.*requests\.nvidia\.com/gpu"):
+        client.send("POST", path, pod(decent, "5"))
+    with pytest.raises(requests.HTTPError, match="violates PodSecurity"):
+        client.send("POST", path, pod({"runAsUser": 0}, "4"))
+    made = client.send("POST", path, pod(decent, "4"))
+    assert made["spec"]["containers"][0]["resources"]["limits"]["memory"] == "1Gi", "the LimitRange's default"
+    assert "cpu" not in made["spec"]["containers"][0]["resources"]["limits"]
+    client.send("DELETE", f"{path}/p", gracePeriodSeconds=0)
 
 
 def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
