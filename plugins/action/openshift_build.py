@@ -81,7 +81,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return {"changed": changed, "image": there, "tag": tag, "build": ""}
         if self._task.check_mode:
             return {"changed": True, "image": "", "tag": tag, "build": f"would build {self._name}:{tag}"}
-        self._registry(args["timeout"])
+        self._registry()
         running = [each for each in self._builds() if builds.makes(each, self._name, tag)]
         name = running[-1]["metadata"]["name"] if running else self._start(archive)
         self._watch(name, args["timeout"])
@@ -114,10 +114,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             changed = changed or before is None or bare(before) != bare(after)
         return changed
 
-    def _registry(self, timeout: float) -> None:
+    def _registry(self) -> None:
         """The registry gives an ImageStream its repository at once, when there is one."""
         for _ in rounds(
-            min(timeout, REGISTRY_SECONDS),
+            REGISTRY_SECONDS,
             f"the registry's repository for ImageStream {self._space}/{self._name}",
             "the cluster's image registry is Removed or has no storage (usual on bare metal): `oc patch "
             'configs.imageregistry.operator.openshift.io cluster --type merge -p \'{"spec": {"managementState": '

@@ -135,7 +135,7 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
 def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder) -> None:
     """A registry that is Removed is found before a build is started."""
     builder.fault = "no-registry"
-    error = cluster.playbook("image", **given(builder, image_timeout=3)).error
+    error = cluster.playbook("image", **given(builder)).error
     assert "image registry is Removed or has no storage" in error
     assert builder.started == 0
     for one in builds.definitions():
