@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,9 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from attendee import helm, may, until, user
 from client import Client
-from crds import REPO, build
+from crds import REPO
 from harness import Cluster
 from server import Server
 
@@ -25,7 +24,6 @@ import upstream
 
 KUEUE = "kueue.x-k8s.io/v1beta1"
 QUEUES = ("clusterqueues", "localqueues", "resourceflavors", "workloads")
-REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             crd = yaml.load(text, Loader=yaml.CSafeLoader)
             crd["spec"].pop("conversion", None)
             client.apply(json.loads(json.dumps(crd, default=str)))
-        _until(lambda: client.path(KUEUE, "LocalQueue") is not None)
+        until(lambda: client.path(KUEUE, "LocalQueue") is not None)
         client.apply(live.node(4))
         path = "/api/v1/nodes/n1"
         client.send("PATCH", f"{path}/status", live.node(4), "application/merge-patch+json")
@@ -49,44 +47,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield one
     finally:
         one.stop()
-
-
-def _until(ready: Any, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.3)
-
-
-def may(kubeconfig: Path, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-    """Ask the API server whether the user of a kubeconfig may do this."""
-    name, _, part = resource.partition("/")
-    wanted = {"verb": verb, "group": group, "resource": name, "subresource": part, "namespace": namespace}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    answer = user(kubeconfig).send("POST", REVIEW, review | {"spec": {"resourceAttributes": wanted}})
-    return bool(answer["status"]["allowed"])
-
-
-def user(kubeconfig: Path) -> Client:
-    """A client as the user of a kubeconfig that carries its certificate."""
-    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    assert "certificate-authority-data" in config["clusters"][0]["cluster"]
-    import base64
-
-    authority = kubeconfig.parent.parent / "ca.crt"
-    authority.write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))
-    config["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
-    copy = kubeconfig.parent.parent / "as-user"
-    copy.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return Client(copy)
-
-
-def helm(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Helm 3 as the user of a kubeconfig, in the namespace that it names."""
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(kubeconfig.parent.parent), "KUBECONFIG": str(kubeconfig)}
-    return subprocess.run(
-        [str(build.binary("helm")), *arguments], cwd=REPO, env=env, capture_output=True, text=True, check=False
-    )
 
 
 INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
@@ -127,7 +87,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     rights(ada)
     admission(cluster, ada)
     life_of_a_release(cluster, ada, dest / "site.yaml")
-    _until(lambda: cluster.objects() == made)
+    until(lambda: cluster.objects() == made)
 
     one_gone = cluster.playbook("attendees", **wanted | {"attendees_names": ["ada"], "attendees_state": "absent"})
     assert one_gone.code == 0, one_gone.text
@@ -189,7 +149,7 @@ def rights(ada: Path) -> None:
 
 def admission(cluster: Cluster, ada: Path) -> None:
     """A pod with more GPUs than the quota, or with more rights than `restricted`, is refused; a decent one is not."""
-    _until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-ada") or {})["status"])
+    until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-ada") or {})["status"])
     container: dict[str, Any] = {
         "name": "c",
         "image": "none",
@@ -303,7 +263,7 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
         cluster.client.delete(thing)
     _free_claims(cluster)
     cluster.client.delete(space)
-    _until(lambda: cluster.objects() == before)
+    until(lambda: cluster.objects() == before)
 
 
 def _free_claims(cluster: Cluster) -> None:
