@@ -80,14 +80,35 @@ def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTraine
     return prepare(model, tokenizer, phase), tokenizer
 
 
-def load_tuned(run_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the tuned model (eval mode, on `device()`) and its tokenizer from RUN_DIR/best_model."""
+def load_tuned(
+    run_dir: Path, phase: Phase, model_dir: Path | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the tuned model (eval mode, on `device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
+    (`lora.rank`), RUN_DIR/lora_adapter around the base model in `model_dir`.
+
+    Raises UserError when the run left no such result.
+    """
+    if phase.lora.rank:
+        return _load_adapter(run_dir / "lora_adapter", phase, model_dir)
     folder = run_dir / "best_model"
     if not (folder / "config.json").exists():
         raise UserError(f"{folder}: no tuned model; was the run finished?")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
+
+
+def _load_adapter(
+    folder: Path, phase: Phase, model_dir: Path | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    if model_dir is None or not (folder / "adapter_config.json").exists():
+        raise UserError(f"{folder}: no adapter; was the run finished?")
+    from peft import PeftModel
+
+    model, tokenizer = load_base(model_dir, phase)
+    # In the dtype of the file and of vLLM; PEFT's own default is float32.
+    tuned: Any = PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
+    return tuned.eval(), tokenizer
 
 
 def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
