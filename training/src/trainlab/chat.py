@@ -128,10 +128,21 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
         tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
     model.config.pad_token_id = tokenizer.pad_token_id
     config = model.generation_config
-    config.do_sample, config.pad_token_id, config.eos_token_id = False, tokenizer.pad_token_id, tokenizer.eos_token_id
+    config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
+    config.eos_token_id = stop_ids(model, tokenizer)
     config.temperature = config.top_p = config.top_k = None
     moved: Any = model  # transformers types `to` as a function of the device alone
     return moved.to(device()).eval()
+
+
+def stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end an answer: EOS, and what the model's own generation settings name.
+
+    Some models end a turn with another token than the tokenizer's EOS (Phi-3: <|end|>); a base that ran on would look bad.
+    """
+    found = model.generation_config.eos_token_id
+    own = found if isinstance(found, list) else [] if found is None else [found]
+    return [tokenizer.eos_token_id, *(token for token in own if token != tokenizer.eos_token_id)]
 
 
 def fixed_date(template: str, date: str) -> str:

@@ -157,6 +157,7 @@ def _generate(
     found: list[tuple[str, int]] = [("", 0)] * len(prompts)
     done, limit = 0, phase.evaluate.max_new_tokens
     generate: Any = model.generate
+    stops = chat.stop_ids(model, tokenizer)
     for batch in _batches([len(ids) for ids in prompts], phase.evaluate.batch_size):
         ids, mask = _padded([prompts[i] for i in batch], tokenizer.pad_token_id, model.device)
         pulse = _Pulse(say, f"answering questions {done + 1} to {done + len(batch)} of {len(prompts)}", limit)
@@ -167,12 +168,12 @@ def _generate(
                 max_new_tokens=limit,
                 do_sample=False,
                 pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
+                eos_token_id=stops,
                 stopping_criteria=StoppingCriteriaList([pulse]),
             )
         for i, tokens in zip(batch, out[:, ids.shape[1] :].tolist(), strict=True):
-            if tokenizer.eos_token_id in tokens:  # all after it is padding
-                tokens = tokens[: tokens.index(tokenizer.eos_token_id) + 1]
+            end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
+            tokens = tokens[: end + 1]  # all after it is padding
             found[i] = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip(), len(tokens))
         done += len(batch)
         say(f"answered {done} of {len(prompts)} questions")
