@@ -23,6 +23,7 @@ RULES = {
     "phase.unfreeze.tied_head": "phase: {unfreeze: {tied_head: true, lm_head: false}}",
     "phase.train.trunk_cache": "phase: {train: {trunk_cache: true}, unfreeze: {tied_head: true}}",
     "phase.lora.rank": "phase: {lora: {rank: 8}, train: {trunk_cache: true}}",
+    "phase.train.packing": "phase: {train: {packing: true, trunk_cache: true}}",
     "phase.lora.target_modules": "phase: {lora: {target_modules: [lm_head]}}",
     "phase.serve.gpus": "phase: {serve: {gpus: 0}}",
     "phase.evaluate.generate_rows": "phase: {evaluate: {generate_rows: 9}, data: {heldout_rows: 8}}",

@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from tiny import make_phase, write_data
-from trainlab import chat, data, evaluate, files, gate, recipes, run
+from trainlab import chat, checkpoints, data, evaluate, files, gate, recipes, run
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import adapters, sft
@@ -186,3 +186,40 @@ def test_a_run_with_an_adapter_is_finished(tmp_path: Path) -> None:
     assert not run.finished(tmp_path)
     files.write_json(tmp_path / "manifest.json", {"ended": "now"})
     assert run.finished(tmp_path)
+
+
+def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> None:
+    plain, packed = make_job("plain"), make_job("packed", train={"packing": True, "batch_size": 1})
+    losses, batches = [], []
+    for job in (plain, packed):
+        trainer = sft.build(job, job.rows, [], job.run_dir / "checkpoints")
+        parts = list(trainer.get_train_dataloader())
+        logits = [job.model(**{k: v for k, v in part.items() if k != "labels"}).logits[:, :-1] for part in parts]
+        labels = torch.cat([part["labels"][:, 1:].reshape(-1) for part in parts])
+        flat = torch.cat([one.reshape(-1, one.shape[-1]) for one in logits])
+        losses.append(torch.nn.functional.cross_entropy(flat, labels, reduction="sum", ignore_index=-100))
+        batches.append((parts, int((labels != -100).sum())))
+    assert torch.allclose(losses[0], losses[1], rtol=1e-4), "the same rows have the same losses"
+    assert batches[0][1] == batches[1][1] > 0
+    (packs, _) = batches[1]
+    assert len(packs) < len(plain.rows) / 2 and all(pack["input_ids"].shape[1] <= 512 for pack in packs)
+    ids, positions = packs[0]["input_ids"], packs[0]["position_ids"]
+    (starts,) = torch.where(positions[0] == 0)
+    changed = ids.clone()
+    changed[0, : starts[1]] = changed[0, : starts[1]].flip(0)
+    before, after = (packed.model(input_ids=one, position_ids=positions).logits for one in (ids, changed))
+    assert torch.allclose(before[0, starts[1] :], after[0, starts[1] :], atol=1e-5)
+    assert not torch.allclose(before[0, : starts[1]], after[0, : starts[1]], atol=1e-2)
+
+
+def test_a_packed_run_trains_and_resumes(make_job: Make, tmp_path: Path) -> None:
+    settings = {"packing": True, "batch_size": 1, "epochs": 6, "keep_checkpoints": 2}
+    whole = recipes.train(make_job("whole", train=settings))
+    assert whole["last_loss"] < whole["first_loss"] and whole["validation_loss"] > 0
+    job = make_job("broken", train=settings)
+    recipes.train(job)
+    shutil.rmtree(checkpoints.listed(job.run_dir / "checkpoints")[-1])
+    again = recipes.train(make_job("broken", train=settings))
+    assert 0 < again["resumed_from_step"] < again["steps"] == whole["steps"]
+    one, two = adapter(tmp_path / "whole"), adapter(tmp_path / "broken")
+    assert max(float((one[k] - two[k]).abs().max()) for k in one) < 1e-6

@@ -96,6 +96,11 @@ class Train(Strict):
     )
     checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
     keep_checkpoints: int = Field(2, ge=1, le=10, description="Newest checkpoints kept on the volume.")
+    packing: bool = Field(
+        False,
+        description="Fill each training sequence up to model.max_length with whole rows that do not see each other, so "
+        "that nothing is padding; batch_size then counts such sequences.",
+    )
     trunk_cache: bool = Field(
         False,
         description="Run the frozen layers once over all rows and keep their outputs in memory (rows x tokens x hidden "
@@ -198,6 +203,10 @@ class Phase(Strict):
             raise ValueError(
                 f"lora.rank: {self.lora.rank} with train.trunk_cache true; adapters lie in every layer, so there is no "
                 "frozen trunk: set trunk_cache to false"
+            )
+        if self.train.trunk_cache and self.train.packing:
+            raise ValueError(
+                "train.packing: true with train.trunk_cache true; the cache knows single rows: set one false"
             )
         if {"lm_head", "embed_tokens"} & set(self.lora.target_modules):
             raise ValueError(

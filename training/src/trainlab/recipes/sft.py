@@ -93,9 +93,13 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
         # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
         activation_checkpointing=tied,
         activation_checkpointing_kwargs={"use_reentrant": False} if tied else None,
-        max_length=None,  # chat.encode refuses longer rows by name; cutting would lose the EOS
+        # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
+        max_length=phase.model.max_length if train.packing else None,
         completion_only_loss=True,
-        packing=False,
+        # Best fit, whole rows only; no padding mask, so positions that restart keep the rows of a pack apart (transformers'
+        # masking_utils, with every attention implementation).
+        packing=train.packing,
+        eval_packing=False,
         logging_steps=1,
         logging_first_step=True,
         eval_strategy="steps" if validate else "no",
@@ -178,6 +182,7 @@ def summarise(
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
     best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    seen = rows * phase.train.epochs * (1 - first / steps) if phase.train.packing else (steps - first) * batch
     tokens_seen = next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0)
     return {
         "recipe": phase.recipe,
@@ -191,7 +196,7 @@ def summarise(
         "resumed_from_step": first,
         "tokens": tokens_seen,
         "seconds": round(seconds, 1),
-        "samples_per_second": round((steps - first) * batch / seconds, 2) if seconds else None,
+        "samples_per_second": round(seen / seconds, 2) if seconds else None,
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
         "mean_loss": metrics.get("train_loss"),

@@ -42,6 +42,7 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     ]
     if not summary:
         return rows
+    unit = "packs of rows" if train.get("packing") else "rows"
     counts = summary.get("parameters") or {}
     if counts:
         rows.insert(
@@ -50,7 +51,7 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         )
     rows += [
         ("Rows", f"{summary['rows']} for training, {summary['validation_rows']} for choosing the best checkpoint"),
-        ("Steps", f"{summary['steps']} of {summary['effective_batch']} rows each, {summary['epochs']:g} epochs"),
+        ("Steps", f"{summary['steps']} of {summary['effective_batch']} {unit} each, {summary['epochs']:g} epochs"),
         ("Arithmetic", str(summary.get("dtype", "unknown"))),
     ]
     if summary.get("samples_per_second"):
