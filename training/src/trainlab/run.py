@@ -66,9 +66,12 @@ def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> N
 
 def finished(run_dir: Path) -> bool:
     """True when the run directory holds everything up to the report."""
-    names = ("best_model/config.json", "eval_after.json", "gate.json", "report.json", "manifest.json")
-    return all((run_dir / name).exists() for name in names) and bool(
-        files.read_json(run_dir / "manifest.json")["ended"]
+    results = ("best_model/config.json", "lora_adapter/adapter_config.json")
+    names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
+    return (
+        any((run_dir / name).exists() for name in results)
+        and all((run_dir / name).exists() for name in names)
+        and bool(files.read_json(run_dir / "manifest.json")["ended"])
     )
 
 
@@ -128,9 +131,10 @@ def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
 
     phase = phase_of(run_dir)
     heldout = data.load_heldout(phase.data, data.folder(phase.data, models, given))
-    model, tokenizer = chat.load_base(fetch.model_dir(phase.model.source, models), phase)
+    base = fetch.model_dir(phase.model.source, models)
+    model, tokenizer = chat.load_base(base, phase)
     files.write_json(run_dir / "eval_before.json", evaluate.score(model, tokenizer, phase, heldout))
-    model, tokenizer = chat.load_tuned(run_dir, phase)
+    model, tokenizer = chat.load_tuned(run_dir, phase, base)
     files.write_json(run_dir / "eval_after.json", evaluate.score(model, tokenizer, phase, heldout))
     gate_again(run_dir)
     print(report.write(run_dir))

@@ -77,8 +77,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     gc.collect()
     torch.cuda.empty_cache()
 
-    with progress.step("loading best_model/"):  # what is scored is what is served
-        model, tokenizer = chat.load_tuned(run_dir, phase)
+    with progress.step("loading the tuned model"):  # what is scored is what is served
+        model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
     after = scored(run_dir, "after", model, tokenizer, phase, heldout, progress)
     if dist.is_main():
         decision = gate.decide(before, after, phase)
