@@ -5,6 +5,8 @@ export TRAINLAB_HOME ?= $(if $(filter 0,$(shell id -u)),/var/lib/trainlab,$(HOME
 export PYTHONPATH := $(CURDIR)/training/src
 BIN = .venv/bin
 JOBS ?= 2
+# Prerequisites side by side: the programs are built while Python's packages come.
+MAKEFLAGS += --jobs=2
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +39,7 @@ PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-heade
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 binaries: ## the Go programs: Helm 3 and 4 for the chart tests, Kubernetes and its operators
-	@python3 cluster/lab build
+	@python3 cluster/lab build --also helm4
 
 lint: venv ## style, types and shell of everything
 	$(BIN)/ruff check .

@@ -29,7 +29,9 @@ def _parser() -> argparse.ArgumentParser:
         "--nodes",
         **nodes,  # type: ignore[arg-type]
     )
-    add("build", "build every program from its Go module")
+    add("build", "build every program from its Go module").add_argument(
+        "--also", nargs="+", default=[], choices=["helm4", "kwok"], help="programs that the cluster itself does without"
+    )
     add("images", "make the root folder and the images").add_argument(
         "--force", action="store_true", help="make the images again"
     )
@@ -58,7 +60,7 @@ def _change(arguments: argparse.Namespace) -> bool:
         import build
 
         with cluster.parts_lock():
-            built = build.build_all()
+            built = build.build_all(also=arguments.also)
             cluster.link_programs()
         return built
     if arguments.command == "images":

@@ -78,7 +78,7 @@ def _components() -> dict[str, Component]:
             ),
             # Helm 3 for kubernetes.core.helm, which calls `helm list --all`: Helm 4 has no such flag.
             Component("helm", "helm.sh/helm/v3/cmd/helm", on_host=True),
-            Component("helm4", "helm.sh/helm/v4/cmd/helm", on_host=True),
+            Component("helm4", "helm.sh/helm/v4/cmd/helm", on_host=True, default=False),
             Component(
                 "local-path-provisioner",
                 "github.com/rancher/local-path-provisioner",
