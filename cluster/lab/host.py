@@ -115,7 +115,11 @@ def clear() -> bool:
     had = cgroups.exists() or link_exists() or paths.CLUSTER.exists()
     _kill()
     if link_exists():
-        ip("link", "del", layout.LINK)
+        try:
+            ip("link", "del", layout.LINK)
+        except say.LabError:
+            if link_exists():  # else it went by itself: the kernel removes it with the namespace of its other end
+                raise
     cgroups.remove()
     _remove_folder()
     return had
