@@ -23,7 +23,7 @@ NAMESPACE = "trainlab-demo"
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
-    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8,phase.questions=null"),
+    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
     *("--set", "phase.resources.nodes=2"),
 )
 SITE = (
