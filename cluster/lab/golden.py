@@ -211,7 +211,9 @@ def link_into(node_root: Path) -> None:
     source, target = folder() / "root", node_root / "var/lib/containerd"
     with lock(shared=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(["cp", "-al", str(source), str(target)], capture_output=True, text=True, check=False)
+        # It takes seconds, and must not go on beside the next `down` when this process is killed.
+        command = ["setpriv", "--pdeathsig", "KILL", "cp", "-al", str(source), str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise say.LabError(f"linking the images into {target}: {done.stderr.strip()[-500:]}")
         for database in [*source.glob("*.db"), *source.glob("*/*.db")]:
