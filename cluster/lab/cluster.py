@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -10,8 +9,8 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import cgroups
 import golden
 import host
 import layout
+import locks
 import modules
 import paths
 import rootfs
@@ -72,17 +72,9 @@ def healthy(count: int) -> bool:
     return ready_nodes() == dict.fromkeys(wanted, True)
 
 
-@contextmanager
-def parts_lock() -> Iterator[None]:
+def parts_lock() -> AbstractContextManager[None]:
     """Let one command at a time make programs and images; another one waits for it."""
-    paths.CACHE.mkdir(parents=True, exist_ok=True)
-    with (paths.CACHE / "parts.lock").open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say.info("another command makes programs or images: waiting for it")
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+    return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images: waiting for it")
 
 
 def make_parts(force: bool = False) -> bool:

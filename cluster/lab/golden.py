@@ -7,7 +7,6 @@ hard-linked from an OCI layout into containerd's content store and only announce
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import locks
 import oci
 import paths
 import rootfs
@@ -67,17 +67,9 @@ def refs() -> dict[str, dict[str, str]]:
     return found
 
 
-@contextlib.contextmanager
-def lock(shared: bool = False) -> Iterator[None]:
+def lock(shared: bool = False) -> contextlib.AbstractContextManager[None]:
     """Hold the golden root: alone to write, shared to link from it."""
-    paths.CACHE.mkdir(parents=True, exist_ok=True)
-    with (paths.CACHE / "golden.lock").open("w") as held:
-        try:
-            fcntl.flock(held, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say.info("another command uses the image store: waiting for it")
-            fcntl.flock(held, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        yield
+    return locks.waiting(paths.CACHE / "golden.lock", "another command uses the image store: waiting for it", shared)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,6 @@ The last line is JSON: {"image": reference, "digest": "sha256:...", "changed": t
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import hashlib
 import json
 import subprocess
@@ -23,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
+import locks  # noqa: E402
 import paths  # noqa: E402
 import rootfs  # noqa: E402
 import say  # noqa: E402
@@ -102,25 +101,13 @@ def _packages() -> str:
     return ref
 
 
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Wait for another build of this image: both would write the same folders."""
-    paths.CACHE.mkdir(parents=True, exist_ok=True)
-    with (paths.CACHE / "trainer.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say.info("another build of the trainer image runs; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def main() -> int:
     """Build what is missing; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--packages", action="store_true", help="only the slow layers, not the image")
     asked = parser.parse_args()
-    with _alone():
+    # both would write the same folders
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs; waiting for it"):
         return build(only_packages=asked.packages)
 
 

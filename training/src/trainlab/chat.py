@@ -75,9 +75,7 @@ def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTraine
     """
     if not (model_dir / "config.json").exists():
         raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=compute_dtype(phase))
-    return prepare(model, tokenizer, phase), tokenizer
+    return _load(model_dir, phase)
 
 
 def load_tuned(
@@ -93,6 +91,10 @@ def load_tuned(
     folder = run_dir / "best_model"
     if not (folder / "config.json").exists():
         raise UserError(f"{folder}: no tuned model; was the run finished?")
+    return _load(folder, phase)
+
+
+def _load(folder: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer

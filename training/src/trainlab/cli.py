@@ -197,20 +197,9 @@ def _promote(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from trainlab.plan.command import command
+    from trainlab.plan.command import from_args
 
-    return command(
-        args.file,
-        args.overlay,
-        args.gpu,
-        args.nodes,
-        args.network,
-        args.json,
-        rows=args.rows,
-        tokens_per_row=args.tokens_per_row,
-        model_config=args.model_config,
-        claims=args.claims,
-    )
+    return from_args(args)
 
 
 def _verify_run(args: argparse.Namespace) -> int:
