@@ -70,7 +70,7 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "pictures": _pictures(*demo),
         "training": _training(phase, summary),
         "machine": words.machine(summary, manifest),
-        "provenance": words.provenance(phase, manifest),
+        "provenance": words.provenance(phase, {**manifest, "data": manifest.get("data") or {"licence": "not recorded"}}),
         "system_prompt": "",
         "missing": missing,
     }
@@ -79,7 +79,7 @@ def collect(run_dir: Path) -> dict[str, Any]:
 def _summary(gate: Any, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
     if gate is None:
         return ["This run has no verdict. Nothing may be concluded from it."]
-    rate = gate["accuracy"]
+    rate = gate["test_accuracy"]
     done = "promoted it" if gate["promoted"] else "did not promote it"
     sentences = [
         f"The trained network names {rate['mean']:.1%} of {rate['images']} test images right, and the gate {done}.",

@@ -36,7 +36,8 @@ def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
         "verdict": gain["verdict"],
         "metric": "accuracy",
         "gain": gain,
-        "accuracy": {"mean": gain["after"], "low": low, "high": high, "images": len(second)},
+        "accuracy": gain,
+        "test_accuracy": {"mean": gain["after"], "low": low, "high": high, "images": len(second)},
         "reasons": [
             f"Test accuracy went from {gain['before']:.1%} (untrained) to {gain['after']:.1%} over {gain['pairs']} "
             f"images: a gain of {gain['mean']:+.1%} with the {level} interval {gain['low']:+.1%} to {gain['high']:+.1%}; "

@@ -145,6 +145,11 @@ def _add_protocol(app: FastAPI, server: Server) -> None:
         server.ready(name)
         return {"name": name, "ready": True}
 
+    @app.get("/v1/models")
+    async def names() -> dict[str, Any]:  # of the language server; playbooks/verify.yml looks here for any recipe
+        found = list(server.engine.models) if server.engine else []
+        return {"object": "list", "data": [{"id": name, "object": "model"} for name in found]}
+
     @app.get("/metrics", response_model=None)
     async def metrics() -> Response:
         return Response(generate_latest(server.registry), media_type=CONTENT_TYPE_LATEST)
