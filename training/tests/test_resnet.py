@@ -13,7 +13,6 @@ import httpx
 import pytest
 import torch
 import uvicorn
-from images import make_images, make_phase
 from safetensors.torch import load_file
 from trainlab import files, recipes, report, run, verify_run
 from trainlab.client import NotServed
@@ -24,6 +23,8 @@ from trainlab.recipes import resnet
 from trainlab.vision import images as data
 from trainlab.vision import network, probe
 from trainlab.vision import server as servers
+
+from images import make_images, make_phase
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 TWO_RANKS = """
@@ -107,12 +108,12 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr[-3000:]
     train(make_phase(train={"batch_size": 4, "gradient_accumulation": 2}), tmp_path / "one")
     # Each rank normalises by its own half, as each forward pass of one rank does: weights are equal. The running
-    # statistics are averaged in one case and one after the other in the other: alike, not equal.
+    # statistics take both halves at once in one case and one after the other in the other: alike, not equal.
     states = [torch.load(tmp_path / n / "checkpoints" / "checkpoint-24" / "state.pt") for n in ("one", "two")]
     one, two = (state["model"] for state in states)
     for name in one:
         if "num_batches" not in name:
-            bound = 0.2 if "running" in name else 1e-4
+            bound = 0.05 * float(one[name].abs().max()) if "running" in name else 1e-4
             assert float((one[name] - two[name]).abs().max()) < bound, name
     losses = [[e["loss"] for e in state["history"] if "loss" in e] for state in states]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)

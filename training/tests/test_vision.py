@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from images import make_images, make_phase
 from trainlab import cli
 from trainlab.config import Phase, Values
 from trainlab.errors import UserError
@@ -17,6 +16,8 @@ from trainlab.recipes import resnet
 from trainlab.vision import gate, network, optim, sources
 from trainlab.vision import images as data
 from trainlab.vision.augment import augment, draws, normalise
+
+from images import make_images, make_phase
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL, LOCAL = ROOT / "values" / "resnet.yaml", ROOT / "values" / "local" / "resnet.yaml"
@@ -106,7 +107,10 @@ def test_the_gate_flips_at_the_threshold_and_needs_a_gain() -> None:
         ("recipe: sft", "phase.vision: recipe sft does not read this block; remove it"),
         ("unfreeze: {layers: 3}", "phase.unfreeze: recipe resnet does not read it; remove it"),
         ("model: {source: 'pvc:x'}", "phase.model.source: pvc:x with recipe resnet, which builds its network"),
-        ("data: {source: 'builtin:survival'}", "phase.data.source: builtin:survival with recipe resnet; set builtin:digits"),
+        (
+            "data: {source: 'builtin:survival'}",
+            "phase.data.source: builtin:survival with recipe resnet; set builtin:digits",
+        ),
         ("gate: {metric: fact_recall}", "phase.gate.metric: fact_recall with recipe resnet; set accuracy"),
         ("vision: {flip: true}", "phase.vision.flip: true with data.source builtin:digits; a mirrored digit"),
         ("serve: {runtime: vllm, gpus: 1}", "phase.serve.runtime: vllm serves language models"),
@@ -147,7 +151,9 @@ def test_check_and_plan_take_both_scales(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_every_key_of_the_block_is_read_somewhere() -> None:
-    text = "".join(path.read_text() for path in (ROOT / "training/src/trainlab").rglob("*.py") if path.name != "block.py")
+    text = "".join(
+        path.read_text() for path in (ROOT / "training/src/trainlab").rglob("*.py") if path.name != "block.py"
+    )
     for name in Phase.model_fields["vision"].default.model_dump():
         assert f"vision.{name}" in text, name
     assert set(yaml.safe_load(FULL.read_text())["phase"]["vision"]) <= set(make_phase().vision.model_dump())

