@@ -1,5 +1,6 @@
 """Training of the image recipe: resumed = uninterrupted, two ranks = one, broken checkpoints, a full run with its server."""
 
+import functools
 import json
 import os
 import subprocess
@@ -117,6 +118,14 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
             assert float((one[name] - two[name]).abs().max()) < bound, name
     losses = [[e["loss"] for e in state["history"] if "loss" in e] for state in states]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_compiled_saves_plain_names(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # no C compiler needed
+    train(make_phase(vision={"compile": True}), tmp_path)
+    first, second = weights(whole), weights(tmp_path)
+    assert first.keys() == second.keys()
+    assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-3
 
 
 def test_more_images_a_step_than_there_are_is_refused(tmp_path: Path) -> None:

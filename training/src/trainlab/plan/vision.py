@@ -36,6 +36,7 @@ def command(phase: Phase, rows: int | None, as_json: bool) -> int:
     images -= round(images * phase.train.validation_fraction)
     per_epoch = images // phase.effective_batch
     steps = max(1, round(phase.train.epochs * per_epoch))
+    total = 6 * work * steps * phase.effective_batch
     numbers = {
         "phase": phase.name,
         "parameters": parameters,
@@ -43,7 +44,7 @@ def command(phase: Phase, rows: int | None, as_json: bool) -> int:
         "images_per_step": phase.effective_batch,
         "steps": steps,
         "flop_per_image": 6 * work,  # 2 per multiply-add, forward once and backward twice
-        "flop": 6 * work * steps * phase.effective_batch,
+        "flop": total,
         "all_reduced_bytes_per_step": 4 * parameters if phase.world_size > 1 else 0,
         "not_judged": NOT_JUDGED,
     }
@@ -53,7 +54,7 @@ def command(phase: Phase, rows: int | None, as_json: bool) -> int:
     print(
         f"plan of phase {phase.name}: ResNet-18 with {parameters:,} parameters, all trained\n"
         f"  {images:,} training images, {phase.effective_batch} a step, {steps} steps\n"
-        f"  {6 * work / 1e9:.2f} GFLOP an image, {numbers['flop'] / 1e12:,.1f} TFLOP in all\n"
+        f"  {6 * work / 1e9:.2f} GFLOP an image, {total / 1e12:,.1f} TFLOP in all\n"
         f"note: {NOT_JUDGED}"
     )
     return 0

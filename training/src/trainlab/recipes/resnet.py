@@ -6,6 +6,8 @@ accuracy becomes best_model/.
 """
 
 import contextlib
+import os
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +74,7 @@ class Loop:
     def __init__(self, job: ImageJob) -> None:
         self.job, self.phase, self.state = job, job.phase, State()
         phase, settings = job.phase, job.phase.train
-        self.folder = job.run_dir / "checkpoints"
+        self.folder, self.shared = job.run_dir / "checkpoints", dist.world_size() > 1
         self.batch = settings.batch_size * settings.gradient_accumulation * dist.world_size()
         self.per_epoch = len(job.images.train) // self.batch
         if not self.per_epoch:
@@ -91,11 +93,13 @@ class Loop:
         self.optimizer = optimizer(self.network, phase)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: rate(step, self.total, settings))
         self.model: Any = self.network
-        if td.is_initialized():
+        if self.shared:
             ids = [self.device.index] if self.device.type == "cuda" else None
             # Each rank normalises by its own images; _average joins the running statistics before they are used.
-            self.model = nn.parallel.DistributedDataParallel(self.network, device_ids=ids, broadcast_buffers=False)
+            self.model = nn.parallel.DistributedDataParallel(self.network, device_ids=ids, forward_sync_buffers=False)
         if phase.vision.compile:
+            # By default below a folder named after the user, whom a UID without a passwd entry does not have.
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "torchinductor"))
             self.model = torch.compile(self.model)  # self.network stays plain: no `_orig_mod.` in saved names
         self.data = job.images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
         self.board: Any = None
@@ -140,7 +144,7 @@ class Loop:
             pixels = augment(self.data.images[chosen], vision.crop_padding, shifts[rows], flags[rows])
             inputs = normalise(pixels, self.job.images.mean, self.job.images.std)
             last = part == train.gradient_accumulation - 1
-            wait = contextlib.nullcontext() if last or not td.is_initialized() else self.model.no_sync()
+            wait = contextlib.nullcontext() if last or not self.shared else self.model.no_sync()
             with wait:
                 with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
                     logits = self.model(inputs)
@@ -157,7 +161,7 @@ class Loop:
     def _log(self, sums: torch.Tensor, count: int) -> str:
         """Note the means since the last note; return them as text."""
         total = sums.clone()
-        if td.is_initialized():
+        if self.shared:
             td.all_reduce(total)
         loss, accuracy = (total / count / dist.world_size()).tolist()
         entry = {"step": self.state.step, "epoch": self.state.step / self.per_epoch, "loss": loss, "accuracy": accuracy}
@@ -181,7 +185,7 @@ class Loop:
 
     def _average(self) -> None:
         """Give all ranks the mean of their running statistics."""
-        if td.is_initialized():
+        if self.shared:
             for buffer in self.network.buffers():
                 if buffer.is_floating_point():
                     td.all_reduce(buffer)
