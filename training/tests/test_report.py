@@ -182,5 +182,5 @@ def test_ticks_cover_in_round_numbers(low: float, high: float) -> None:
 
 
 def test_curves_of_odd_histories() -> None:
-    assert charts.curves([], []) == "" and charts.loss_curves([(1, float("nan"))], []) == ""
+    assert charts.curves([], []) == "" and charts.curves([(1, float("nan"))], []) == ""
     assert "NaN" not in charts.curves([(1, 2.0)], [(1, 2.0)]) and re.search(r"<svg", charts.curves([(5, 1.0)], []))

@@ -176,7 +176,7 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        text = f"{where}: {first['msg']}" if where else f"the body is not a JSON object: {first['msg']}"
+        text = f"{where}: {first['msg']}" if where else "the body is no JSON object; send one with Content-Type: application/json"
         return answer(request, Refused(400, text))
 
     @app.exception_handler(HTTPException)
