@@ -58,7 +58,10 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
             "phase: {model: {source: gpt}}",
             "phase.model.source is 'gpt': has the wrong form; write it as pypi:NAME==VERSION",
         ),
-        ("phase: {gate: {metric: luck}}", "phase.gate.metric is 'luck': must be one of 'answer_loss', 'fact_recall' or"),
+        (
+            "phase: {gate: {metric: luck}}",
+            "phase.gate.metric is 'luck': must be one of 'answer_loss', 'fact_recall' or",
+        ),
         ("phase: {recipe: null}", "over.yaml: phase.recipe: missing"),
         (
             "phase: {resources: {processes_per_node: 2}}",

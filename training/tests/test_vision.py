@@ -1,12 +1,15 @@
 """Pieces of the image recipe: network, augmentation, data, gate, values, plan."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from torchvision.datasets import CIFAR10
 from trainlab import cli
 from trainlab.config import Phase, Values
 from trainlab.errors import UserError
@@ -164,6 +167,30 @@ def test_a_folder_without_images_says_what_to_do(tmp_path: Path) -> None:
         sources.fetch("pvc:mine", tmp_path)
     with pytest.raises(UserError, match=r"no whole CIFAR-10 .*trainlab fetch"):
         sources.cifar10(tmp_path)
+
+
+def test_cifar10_is_read_as_torchvision_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of the true format, few images; only the MD5 sums of the real ones are taken out."""
+    folder = tmp_path / "pics" / sources.FOLDER
+    folder.mkdir(parents=True)
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    rng = np.random.default_rng(0)
+    pixels = {name: rng.integers(0, 256, (4, 3072), dtype=np.uint8) for name in names}
+    for name in names:
+        (folder / name).write_bytes(pickle.dumps({"data": pixels[name], "labels": [0, 1, 2, 9]}))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class{i}" for i in range(10)]}))
+    monkeypatch.setattr(CIFAR10, "train_list", [[name, None] for name in names[:5]])
+    monkeypatch.setattr(CIFAR10, "test_list", [[names[5], None]])
+    monkeypatch.setattr(CIFAR10, "meta", {**CIFAR10.meta, "md5": None})
+    assert sources.fetch("pvc:pics", tmp_path) == tmp_path / "pics"
+    phase = make_phase(
+        data={"source": "pvc:pics"}, vision={"image_size": 32, "flip": True}, train={"validation_fraction": 0.25}
+    )
+    found = data.load(phase, tmp_path / "pics")
+    assert (len(found.train), len(found.validation), len(found.test)) == (15, 5, 4)
+    assert found.channels == 3 and found.classes[9] == "class9" and found.test.labels.tolist() == [0, 1, 2, 9]
+    assert np.array_equal(found.test.images.numpy().reshape(4, -1), pixels["test_batch"])  # red plane first, row by row
+    assert len(data.digest(phase, tmp_path / "pics")) == 64
 
 
 def test_evenly_drawn_rows_and_sizes() -> None:

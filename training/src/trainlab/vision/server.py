@@ -57,10 +57,10 @@ class Server:
         self.phase, self.active = phase, 0
         self.engine: Engine | None = None
         self.registry = CollectorRegistry()
-        names, own = ["model", "status"], {"registry": self.registry}
-        self.requests = Counter("trainlab_requests", "Requests by model and HTTP status.", names, **own)
-        self.images = Counter("trainlab_images", "Images named, by model.", ["model"], **own)
-        self.seconds = Histogram("trainlab_request_seconds", "Time of an answer.", ["model"], **own)
+        own, names = self.registry, ["model", "status"]
+        self.requests = Counter("trainlab_requests", "Requests by model and HTTP status.", names, registry=own)
+        self.images = Counter("trainlab_images", "Images named, by model.", ["model"], registry=own)
+        self.seconds = Histogram("trainlab_request_seconds", "Time of an answer.", ["model"], registry=own)
 
     def ready(self, name: str | None = None) -> Engine:
         """Return the engine; raises Refused while it is loaded and for a model that does not exist."""
@@ -176,7 +176,11 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        text = f"{where}: {first['msg']}" if where else "the body is no JSON object; send one with Content-Type: application/json"
+        text = (
+            f"{where}: {first['msg']}"
+            if where
+            else "the body is no JSON object; send one with Content-Type: application/json"
+        )
         return answer(request, Refused(400, text))
 
     @app.exception_handler(HTTPException)
