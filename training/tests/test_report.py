@@ -98,6 +98,7 @@ class Check(html.parser.HTMLParser):
 def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     path = report.write(make_run(tmp_path, phase_dict))
     text = path.read_text(encoding="utf-8")
+    assert "10 questions</span>" in text and "built-in" not in text
     page = Check(text)
     assert path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,"]
     assert "url(" not in text and "@import" not in text

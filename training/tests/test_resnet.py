@@ -160,6 +160,7 @@ def test_the_run_is_promoted_and_reported_with_its_images(finished: Path) -> Non
     assert page.count('src="data:image/png;base64,') == 6 and "PROMOTED" in page and "untrained: " in page
     assert "Accuracy while training" in page and "system prompt" not in page
     assert "http" not in page.replace("http-equiv", "")
+    assert "40 images</span>" in page and "built-in" not in page
     content = json.loads((finished / "report.json").read_text())
     assert sum(row["questions"] for row in content["topics"]) == 40
     assert run.gate_again(finished)["promoted"]

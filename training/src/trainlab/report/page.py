@@ -12,7 +12,7 @@ from trainlab.report import charts
 
 WORDING = {
     "names": {"base": "base", "tuned": "tuned"},
-    "items": "questions",
+    "unit": "questions",
     "scores": "Scores on questions that were not trained on",
     "same": "Same prompts, same template, greedy decoding for both models.",
     "share": "share of the facts said, more is better",

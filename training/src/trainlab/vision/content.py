@@ -22,7 +22,7 @@ PARTS = {  # file -> what the report lacks without it
 }
 WORDING = {
     "names": {"base": "untrained", "tuned": "trained"},
-    "items": "images",
+    "unit": "images",
     "scores": "Scores on images that were not trained on",
     "same": "Same images for both networks; neither chose anything by them.",
     "share": "share of the images named right, more is better",
