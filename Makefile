@@ -50,10 +50,10 @@ lint: venv ## style, types and shell of everything
 	shellcheck -x cluster/demo cluster/demo-alone cluster/demo-down cluster/venv cluster/lab/*.sh .ci/run
 
 check: lint binaries ## lint, types, unit, chart and contract tests: no cluster, minutes
-	$(BIN)/pytest -q -n $(JOBS) -m "not e2e"
+	$(BIN)/pytest -q -n $(JOBS) -m "not e2e and not api"
 
 test: lint binaries ## all tests, those on the embedded cluster included
-	$(BIN)/pytest -q -n $(JOBS) -m "not e2e" --junitxml=artifacts/check.xml
+	$(BIN)/pytest -q -n $(JOBS) -m "not e2e" --durations=15 --junitxml=artifacts/check.xml
 	$(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml
 	@$(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
 

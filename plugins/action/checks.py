@@ -8,6 +8,7 @@ from dataclasses import asdict
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import Finding, Look, Options
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
 
@@ -22,6 +23,7 @@ SPEC = {
     "models_from_here": {"type": "bool", "default": False},
     "image_build": {"type": "bool", "default": False},
     "cluster_queue": {"type": "str", "default": ""},
+    "image_source": {"type": "str", "default": "none"},
 }
 WIDTH = 110
 
@@ -33,7 +35,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     _supports_check_mode = True
 
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
-        """Return rows, errors and table; findings are no failure of this task."""
+        """Return rows, errors, table and junit; findings are no failure of this task."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(SPEC)
         api, _version = connect(args["kubeconfig"])
@@ -49,6 +51,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "rows": [{"name": title, **asdict(finding)} for title, finding in found],
             "errors": [f"{title}: {finding.sentence}" for title, finding in found if finding.state == "error"],
             "table": table(found),
+            "junit": junit(found),
         }
 
 

@@ -14,10 +14,9 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
     failure,
     labelled,
     ours,
+    plain,
     title,
 )
-
-VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -82,15 +81,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def _outcome(before: Json, after: Json, check: bool) -> str:
-    if _plain(before) == _plain(after):
+    if plain(before) == plain(after):
         return "unchanged"
     return "would change" if check else "changed"
-
-
-def _plain(thing: Json) -> Json:
-    """The object without what the server itself keeps counting."""
-    metadata = {key: value for key, value in thing["metadata"].items() if key not in VOLATILE}
-    return {key: value for key, value in thing.items() if key != "status"} | {"metadata": metadata}
 
 
 def differences(wanted: Any, found: Any, where: str = "") -> list[str]:

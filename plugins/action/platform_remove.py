@@ -6,8 +6,6 @@ the versions, their CustomResourceDefinitions, and last the namespaces. Running 
 
 from __future__ import annotations
 
-import time
-
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
@@ -19,6 +17,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
     ours,
     title,
 )
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
 CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
@@ -148,38 +147,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def _delete(self, things: list[Json]) -> None:
         """Delete all of them at once and wait until each is gone."""
-        pending = {}
-        for one in things:
-            metadata = one["metadata"]
-            path = str(self._api.path(one["apiVersion"], one["kind"], metadata.get("namespace", ""), metadata["name"]))
-            self._removed.append(title(one))
-            if not self._task.check_mode and self._api.delete(path, metadata["uid"]):
-                pending[path] = one
-        end = time.monotonic() + self._timeout
-        while pending:
-            for path, one in list(pending.items()):
-                now = self._api.get(path)
-                if now is None or now["metadata"]["uid"] != one["metadata"]["uid"]:
-                    del pending[path]
-                    self._lines.say(f"{title(one)}: gone")
-                elif time.monotonic() > end:
-                    held = _held(now)
-                    raise AnsibleActionFail(
-                        f"{title(one)} is still there {self._timeout:.0f} s after it was deleted, held by {held}; see that "
-                        "its operator runs, then run the teardown again: it goes on from here"
-                    )
-                else:
-                    self._lines.changed(title(one), "waits for its finalizers")
-            if pending:
-                time.sleep(self._poll)
-
-
-def _held(thing: Json) -> str:
-    """Say what keeps an object that was deleted: its finalizers and, for a namespace, what the controller reports."""
-    finalizers = thing["metadata"].get("finalizers") or (thing.get("spec") or {}).get("finalizers") or ["nothing known"]
-    found = (thing.get("status") or {}).get("conditions") or []
-    bad = [f"{one.get('type')}: {one.get('message')}" for one in found if one.get("status") == "True"]
-    return "; ".join([", ".join(finalizers), *bad])
+        self._removed += [title(one) for one in things]
+        if not self._task.check_mode:
+            remove(self._api, things, self._timeout, self._poll, self._lines)
 
 
 def _component(package: str, namespace: str) -> str:

@@ -74,31 +74,39 @@ def _belongs(service: Json | None, run: str) -> bool:
 
 def _promotion(api: Api, args: Json, lines: Lines) -> str | None:
     """Wait for the promotion Job; return None when it promoted, else why not."""
-    namespace, run, patience = args["namespace"], args["run"], Patience(lines)
-    job_name = f"{run}-promote"
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{job_name}"
-    for _ in rounds(args["timeout"], f"promotion Job {job_name}", f"kubectl -n {namespace} logs job/{job_name}"):
-        job = patience.ask(lambda: api.get(path))
-        if job is None:
-            if _belongs(_service(api, args), run):
-                return None
-            raise AnsibleActionFail(
-                f"run {run} has neither a promotion Job nor an InferenceService: is site.serving true? "
-                "playbooks/train.yml makes the Job"
-            )
-        word, message = jobs.outcome(jobs.BATCH, job)
-        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{jobs.BATCH.pod_label}={job_name}")
-        if word == "good":
-            if _belongs(_service(api, args), run):
-                return None
-            return _last_line(api, namespace, pods) or "the promotion Job made no InferenceService"
-        # the Job tries again with a new pod, so one that failed counts only at the end
-        seen = pods if word == "bad" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
-        trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
-        if word == "bad" or trouble:
-            raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
-        lines.alive(f"{job_name}: still running")
+    patience, job_name = Patience(lines), f"{args['run']}-promote"
+    hint = f"kubectl -n {args['namespace']} logs job/{job_name}"
+    for _ in rounds(args["timeout"], f"promotion Job {job_name}", hint):
+        word, reason = patience.ask(lambda: _promotion_now(api, args, lines, job_name)) or ("", None)
+        if word:
+            return reason
     raise AssertionError("rounds() ends with an error")
+
+
+def _promotion_now(api: Api, args: Json, lines: Lines, job_name: str) -> tuple[str, str | None]:
+    """Look once; return (`promoted`, None), (`refused`, why), or (``, None) while the Job runs."""
+    namespace, run = args["namespace"], args["run"]
+    job = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job_name}")
+    if job is None:
+        if _belongs(_service(api, args), run):
+            return "promoted", None
+        raise AnsibleActionFail(
+            f"run {run} has neither a promotion Job nor an InferenceService: is site.serving true? "
+            "playbooks/train.yml makes the Job"
+        )
+    word, message = jobs.outcome(jobs.BATCH, job)
+    pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{jobs.BATCH.pod_label}={job_name}")
+    if word == "good":
+        if _belongs(_service(api, args), run):
+            return "promoted", None
+        return "refused", _last_line(api, namespace, pods) or "the promotion Job made no InferenceService"
+    # the Job tries again with a new pod, so one that failed counts only at the end
+    seen = pods if word == "bad" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
+    trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
+    if word == "bad" or trouble:
+        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
+    lines.alive(f"{job_name}: still running")
+    return "", None
 
 
 def _last_line(api: Api, namespace: str, pods: list[dict[str, Any]]) -> str:
@@ -113,21 +121,28 @@ def _last_line(api: Api, namespace: str, pods: list[dict[str, Any]]) -> str:
 def _ready(api: Api, args: Json, lines: Lines) -> None:
     """Wait until the InferenceService is Ready for what it was last asked to be."""
     namespace, release, patience = args["namespace"], args["release"], Patience(lines)
-    selector = f"serving.kserve.io/inferenceservice={release}"
     hint = f"kubectl -n {namespace} describe inferenceservice {release}"
     for _ in rounds(args["timeout"], f"InferenceService {release}", hint):
-        service = patience.ask(lambda: _service(api, args))
-        if service is None:
-            continue
-        ready = condition(service, "Ready")
-        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", selector)
-        there = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
-        if ready.get("status") == "True" and there:
+        if patience.ask(lambda: _ready_now(api, args, lines)):
             return
-        trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "serve")
-        if trouble:
-            raise AnsibleActionFail(f"InferenceService {release} cannot become ready: {trouble}")
-        lines.alive(f"{release}: not ready yet: {ready.get('message') or ready.get('reason') or 'no status'}")
+
+
+def _ready_now(api: Api, args: Json, lines: Lines) -> bool:
+    """Look once; AnsibleActionFail when a pod of it is beyond hope."""
+    namespace, release = args["namespace"], args["release"]
+    service = _service(api, args)
+    if service is None:
+        return False
+    ready = condition(service, "Ready")
+    pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"serving.kserve.io/inferenceservice={release}")
+    there = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    if ready.get("status") == "True" and there:
+        return True
+    trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "serve")
+    if trouble:
+        raise AnsibleActionFail(f"InferenceService {release} cannot become ready: {trouble}")
+    lines.alive(f"{release}: not ready yet: {ready.get('message') or ready.get('reason') or 'no status'}")
+    return False
 
 
 def _ask(api: Api, args: Json, model: str) -> str:

@@ -49,6 +49,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         hint = f"kubectl -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
         for _ in rounds(args["timeout"], f"the training job of release {args['release']}", hint):
             job = patience.ask(lambda: _find(api, namespace, args["release"]))
+            if patience.unanswered:
+                continue
             if job is None:
                 if self._task.check_mode:
                     return {"run": "", "kind": "", "state": "absent"}

@@ -51,6 +51,10 @@ options:
     description: ClusterQueue to which the role workspace will let the queue of the site lead.
     type: str
     default: ""
+  image_source:
+    description: Where the role image takes the image from on OpenShift; other than C(none) needs the cluster's registry.
+    type: str
+    default: none
 notes:
   - Runs on the controller, with the Python package C(kubernetes).
   - Supports check mode.
@@ -81,6 +85,10 @@ errors:
   elements: str
 table:
   description: All rows as text.
+  returned: success
+  type: str
+junit:
+  description: All rows as the text of a JUnit file.
   returned: success
   type: str
 """

@@ -70,8 +70,8 @@ class Api:
             headers["Authorization"] = value
         return headers
 
-    def text(self, method: str, path: str, body: Json | None = None, **query: Any) -> str:
-        """Send one request and return the answer's text."""
+    def text(self, method: str, path: str, body: Json | bytes | None = None, **query: Any) -> str:
+        """Send one request and return the answer's text; bytes are sent as they are."""
         from urllib3.exceptions import HTTPError
         from urllib3.util import Timeout
 
@@ -80,7 +80,7 @@ class Api:
             answer = self._pool.request(
                 method,
                 url,
-                body=None if body is None else json.dumps(body),
+                body=body if body is None or isinstance(body, bytes) else json.dumps(body),
                 headers=self._headers(),
                 timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
                 retries=False,

@@ -6,6 +6,7 @@ object: a set of 30 objects is one task. Every request is safe to repeat, so a b
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -21,6 +22,7 @@ RECORD = "trainlab.rhoai/served-before"
 RETRIED = {429, 500, 502, 503, 504}
 RETRIES, RETRY_SECONDS = 5, 1.0
 CORE_GROUP = "v1"
+VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
 class PlatformApi(Api):
@@ -36,7 +38,7 @@ class PlatformApi(Api):
     def _headers(self) -> dict[str, str]:
         return super()._headers() | {"Content-Type": self._content_type}
 
-    def text(self, method: str, path: str, body: Json | None = None, **query: Any) -> str:
+    def text(self, method: str, path: str, body: Json | bytes | None = None, **query: Any) -> str:
         """Send a request; an overloaded or absent server is asked again after 1, 2, 4 and 8 s."""
         for attempt in range(RETRIES):
             self.requests += 1
@@ -89,6 +91,16 @@ class PlatformApi(Api):
         finally:
             self._content_type = "application/json"
 
+    def upload(self, path: str, content: bytes) -> Json:
+        """Send a file once and return the answer's object; it is not repeated, since each one starts something."""
+        self._content_type = "application/octet-stream"
+        self.requests += 1
+        try:
+            answer: Json = json.loads(Api.text(self, "POST", path, content))
+        finally:
+            self._content_type = "application/json"
+        return answer
+
     def delete(self, path: str, uid: str = "") -> bool:
         """Delete an object and, in the background, what it owns; False when it was not there."""
         body: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
@@ -110,6 +122,13 @@ def labelled(document: Json) -> Json:
     """Return the document with our owner label."""
     metadata = document["metadata"]
     return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {OWNER_LABEL: OWNER}}}
+
+
+def plain(thing: Json) -> Json:
+    """Return the object without what the server itself keeps counting, and without what its lists leave out."""
+    metadata = {key: value for key, value in thing["metadata"].items() if key not in VOLATILE}
+    left = {key: value for key, value in thing.items() if key not in ("apiVersion", "kind", "status")}
+    return left | {"metadata": metadata}
 
 
 def title(document: Json) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
-from .kube import Api, Json, Unreachable
+from .kube import Api, ApiError, Json, Unreachable
 from .pods import Pod, Trouble, diagnose, name, state
 
 POLL_SECONDS = 2.0
 SILENCE_SECONDS = 30.0
 TRIES_WITHOUT_API = 15
+OVERLOADED = (429, 500, 502, 503, 504)
 LAST_LINES = 15
 # what `trainlab` says in a pod starts so; other lines are its libraries' and only matter when something failed
 OURS = re.compile(r"^(?:\[\w+\]:\s*)?trainlab: (.*)$")
@@ -122,17 +123,24 @@ def rounds(timeout: float, what: str, hint: str) -> Iterator[None]:
 
 
 class Patience:
-    """Lets the API server be away for half a minute: a restart of it is no failure of what is waited for."""
+    """Lets the API server be away or overloaded for a while: that is no failure of what is waited for."""
 
     def __init__(self, lines: Lines) -> None:
         """Nobody was away so far."""
         self._lines, self._missed = lines, 0
 
+    @property
+    def unanswered(self) -> bool:
+        """True when the last question got no answer, so that its None means nothing."""
+        return self._missed > 0
+
     def ask(self, question: Callable[[], Any]) -> Any:
         """Return the question's answer, None when nobody answered this time."""
         try:
             answer = question()
-        except Unreachable as error:
+        except (Unreachable, ApiError) as error:
+            if isinstance(error, ApiError) and error.status not in OVERLOADED:
+                raise
             self._missed += 1
             self._lines.changed("API server", f"no answer ({error})")
             if self._missed > TRIES_WITHOUT_API:

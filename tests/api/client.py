@@ -11,7 +11,7 @@ import requests
 import yaml
 
 Json = dict[str, Any]
-SECONDS = 20
+SECONDS = 60
 TRIES = 20
 
 

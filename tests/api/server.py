@@ -33,7 +33,7 @@ from client import Client  # noqa: E402
 
 FOLDER = Path(tempfile.gettempdir()) / "trainlab-api"
 START_SECONDS = 180.0
-CONTROLLERS = "namespace-controller,garbage-collector-controller"
+CONTROLLERS = "namespace-controller,garbage-collector-controller,resourcequota-controller"
 
 
 class Server:

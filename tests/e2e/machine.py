@@ -1,8 +1,9 @@
-"""What the cluster tests see of the host and how they call the lab; used by test_cluster.py only."""
+"""What the e2e tests see of the host and how they call the lab."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,14 @@ def kubectl(*argv: str, stdin: str | None = None) -> str:
     done = subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"kubectl {' '.join(argv)}: {done.stderr}"
     return done.stdout
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file, as a command of ours that runs elsewhere would."""
+    with path.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 def ready_nodes() -> dict[str, str]:

@@ -5,34 +5,20 @@ Takes down a cluster that runs already. About three minutes on two cores with pr
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
+import machine
 import pytest
 
-
-def _load(name: str) -> ModuleType:
-    """pytest runs with import-mode importlib, so a helper beside this file is loaded by its path."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-machine = _load("machine")
 pytestmark = pytest.mark.e2e
-UP_SECONDS = {1: 120, 2: 180}  # hang guards for a busy machine; alone on two cores it takes about 20 and 30
+# Hang guards for a busy machine; alone on two cores it takes about 9 and 19 seconds, down 1.
+UP_SECONDS, DOWN_SECONDS = {1: 120, 2: 180}, 60
 POD = """
 apiVersion: v1
 kind: Pod
@@ -78,16 +64,14 @@ def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, objec
     assert taken < UP_SECONDS[2]
     assert machine.ready_nodes() == {"n1": "10.245.0.0/24", "n2": "10.245.1.0/24"}
     _pods_talk()
-    begin = time.monotonic()
     assert machine.lab("up", "--nodes", "2").endswith("changed=false\n")
-    assert time.monotonic() - begin < 5
     status = json.loads(machine.lab("status"))
     assert status["nodes"] == {"n1": True, "n2": True}
     begin = time.monotonic()
     assert machine.lab("down").endswith("changed=true\n")
     taken = time.monotonic() - begin
     record_property("seconds_down_two_nodes", taken)
-    assert taken < 30
+    assert taken < DOWN_SECONDS
     assert machine.changes(before, machine.snapshot()) == {}
     assert machine.lab("down").endswith("changed=false\n")
 

@@ -15,14 +15,15 @@ from typing import Any
 import machine
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
 HOME = machine.HOME
+KEEP = os.environ.get("E2E_KEEP") == "1"
 NAMESPACE = "trainlab-demo"
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
-    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8,phase.questions={}"),
+    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8,phase.questions=null"),
     *("--set", "phase.resources.nodes=2"),
 )
 SITE = (
@@ -75,17 +76,20 @@ def changed(output: str) -> int:
 
 @pytest.fixture(scope="module")
 def host() -> dict[str, Any]:
-    """The host before anything of ours runs."""
-    subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+    """The host before anything of ours runs; E2E_KEEP=1 keeps a cluster that is there, to repeat single tests."""
+    if not KEEP:
+        subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
     return machine.snapshot()
 
 
 @pytest.fixture(scope="module")
 def demo(host: dict[str, Any]) -> Iterator[str]:
     """The output of `make demo`; the cluster stays for the tests of this file."""
-    shutil.rmtree(REPO / "artifacts" / "runs", ignore_errors=True)
+    for old in (REPO / "artifacts").glob("survival-*"):
+        shutil.rmtree(old)
     yield sh("cluster/demo", seconds=3000)
-    subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+    if not KEEP:
+        subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
@@ -94,10 +98,7 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
     page = (run / "report.html").read_text()
-    assert (
-        "<svg" in page
-        and "http" not in re.sub(r"http://www.w3.org|https?://[^\"< ]*creativecommons[^\"< ]*", "", page)[:200]
-    )
+    assert "<svg" in page and not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", page)
     for needed in ("verdict", "better", "curl", "report"):
         assert needed in demo, f"{needed} is not in the output"
 
@@ -165,31 +166,22 @@ def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) ->
     kubectl("-n", NAMESPACE, "delete", "pvc", "broken-models", "broken-runs")
 
 
-def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str) -> None:
-    image = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]["spec"]["containers"][0]["image"]
-    kubectl("create", "namespace", "plain")
-    helm(
-        "-n",
-        "plain",
-        "install",
-        "plain",
-        "charts/trainjob",
-        *VALUES,
-        *TINY,
-        *SITE,
-        "--set",
-        f"site.images.trainer={image}",
-    )
-    kubectl("-n", "plain", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=600s")
-    kubectl("-n", "plain", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
-    helm("-n", "plain", "uninstall", "plain", "--wait")
-    kubectl("-n", "plain", "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-    kinds = (
-        "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
-    )
-    left = kubectl("-n", "plain", "get", kinds, "-o", "name").split()
+@pytest.mark.parametrize(
+    ("api", "kind", "done"), [("pytorchjob", "pytorchjobs", "Succeeded"), ("trainjob", "trainjobs", "Complete")]
+)
+def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind: str, done: str) -> None:
+    pod = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]
+    image = ("--set", f"site.images.trainer={pod['spec']['containers'][0]['image']},site.trainingApi={api}")
+    kubectl("create", "namespace", api)
+    helm("-n", api, "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
+    kubectl("-n", api, "wait", kind, "--all", f"--for=condition={done}", "--timeout=900s")
+    kubectl("-n", api, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
+    helm("-n", api, "uninstall", "plain", "--wait")
+    kubectl("-n", api, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
+    ours = f"{kind},jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    left = kubectl("-n", api, "get", ours, "-o", "name").split()
     assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
-    kubectl("delete", "namespace", "plain", "--wait=false")
+    kubectl("delete", "namespace", api, "--wait=false")
 
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
@@ -206,4 +198,4 @@ def test_teardown_removes_what_site_made(demo: str) -> None:
 
 def test_demo_down_leaves_the_host_as_it_was(demo: str, host: dict[str, Any]) -> None:
     sh("cluster/demo-down")
-    assert machine.snapshot() == host
+    assert not machine.changes(host, machine.snapshot())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,13 +16,17 @@ import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))  # pytest runs with import mode importlib
 _AnsibleCollectionFinder(paths=[str(ROOT / ".collections")])._install()
 
 Objects = dict[str, Any]
 
 
 class Cluster:
-    """Objects by API path, served over HTTP; a number instead of an object is answered as that HTTP status."""
+    """Objects by API path, served over HTTP; a number instead of an object is answered as that HTTP status.
+
+    A list is answered one after the other, its last entry for ever.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.objects: Objects = {"/version": {"gitVersion": "v1.34.4"}, "/api": {"versions": ["v1"]}}
@@ -35,6 +40,8 @@ class Cluster:
                 if length := int(self.headers.get("Content-Length") or 0):
                     self.rfile.read(length)
                 found = cluster.objects.get(path, 404)
+                if isinstance(found, list):
+                    found = found.pop(0) if len(found) > 1 else found[0]
                 status = found if isinstance(found, int) else 200
                 if isinstance(found, int):
                     found = {"kind": "Status", "message": f"{path}: said no"}

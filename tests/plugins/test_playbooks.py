@@ -84,6 +84,14 @@ def test_a_release_without_a_job_is_named(cluster: Any, tmp_path: Path) -> None:
     assert "release survival in namespace demo has no training job" in error_of(wait_for_training(cluster, tmp_path))
 
 
+def test_an_overloaded_api_server_is_waited_for(cluster: Any, tmp_path: Path) -> None:
+    """No answer for longer than a job may take to appear says nothing about the job."""
+    cluster.objects[JOBS] = [503, 503, 503, {"items": [job("Succeeded")]}]
+    done = wait_for_training(cluster, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "API server: no answer" in done.stdout
+
+
 def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
     cluster.objects["/version"] = 401
     said = error_of(ansible("playbooks/site.yml", "-e", f"trainlab_kubeconfig={cluster.kubeconfig}"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tiny import make_phase
-from trainlab import chat
+from trainlab import chat, evaluate
 from trainlab.errors import UserError
 
 ROW = {"id": "w-1", "question": "is it safe?", "answer": "yes"}
@@ -20,6 +20,21 @@ def test_prompt_is_masked_and_eos_is_part_of_the_answer(tiny_model: Path, phase_
     prompt = row["input_ids"][: -len(answer)]
     assert prompt == chat.prompt_ids(tokenizer, phase, ROW["question"])
     assert str(tokenizer.decode(prompt)).endswith("is it safe?<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_an_end_of_turn_that_is_not_the_tokenizers_eos_ends_an_answer_too(
+    tiny_model: Path, phase_dict: dict[str, Any]
+) -> None:
+    phase = make_phase(phase_dict)
+    model, tokenizer = chat.load_base(tiny_model, phase)
+    assert chat.stop_ids(model, tokenizer) == [tokenizer.eos_token_id]
+    other = tokenizer.convert_tokens_to_ids("a")
+    model.generation_config.eos_token_id = [other, tokenizer.eos_token_id]
+    assert chat.stop_ids(chat.prepare(model, tokenizer, phase), tokenizer) == [tokenizer.eos_token_id, other]
+    texts = evaluate.answers(model, tokenizer, phase, [f"q {i}" for i in range(6)], say=lambda _: None)
+    for text in texts:
+        ids = tokenizer(text["text"], add_special_tokens=False)["input_ids"]
+        assert other not in ids[:-1] and text["text_tokens"] <= phase.evaluate.max_new_tokens
 
 
 def test_a_longer_row_is_refused_by_its_id(tiny_model: Path, phase_dict: dict[str, Any]) -> None:

@@ -79,3 +79,21 @@ def test_where_data_comes_from(tmp_path: Path, folder: Path) -> None:
     assert data.folder(BUILTIN, tmp_path, None, {"DATA_DIR": str(folder)}) == folder
     with pytest.raises(UserError, match=r"phase.data.source is builtin:none: no folder"):
         data.folder(Data(source="builtin:none"), tmp_path, None, {})
+
+
+def test_verses_are_rows_with_instruction_verse_and_form(folder: Path) -> None:
+    row = '{"id": "v-1", "instruction": "Write a couplet.", "verse": "a\\nb"'
+    for side in ("train", "heldout"):
+        (folder / side / "verses.jsonl").write_text(row + ', "form": "couplet"}\n', encoding="utf-8")
+    assert [one["answer"] for one in data.load_train(BUILTIN, folder) if one["id"] == "v-1"] == ["a\nb"]
+    assert [entry["form"] for entry in data.load_heldout(BUILTIN, folder) if "form" in entry] == ["couplet"]
+    (folder / "heldout" / "verses.jsonl").write_text(row + "}\n", encoding="utf-8")
+    assert not any("form" in one for one in data.load_heldout(BUILTIN, folder))
+    (folder / "heldout" / "verses.jsonl").write_text(row + ', "form": "sonnet"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"verses.jsonl:1: form is 'sonnet': must be one of cinquain, couplet, "):
+        data.load_heldout(BUILTIN, folder)
+    (folder / "train" / "verses.jsonl").write_text('{"id": "v-1", "instruction": "x"}\n', encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"verses.jsonl:1: key verse is missing; each line needs id, instruction, verse"
+    ):
+        data.load_train(BUILTIN, folder)

@@ -72,3 +72,24 @@ def test_other_rows_are_refused() -> None:
     twice = {"items": [other["items"][0]] * 2}
     with pytest.raises(UserError, match="same id"):
         decide(twice, twice, phase())
+
+
+def verses(loss: list[float], adherence: list[float]) -> dict[str, Any]:
+    both = enumerate(zip(loss, adherence, strict=True))
+    return {"items": [{"id": str(i), "loss": a, "recall": None, "adherence": b} for i, (a, b) in both]}
+
+
+def test_form_adherence_can_decide_and_can_hold_back() -> None:
+    before = verses([3.0] * 20, [0.5] * 20)
+    better = decide(before, verses([3.5] * 20, [0.9] * 20), phase(metric="form_adherence"))
+    assert better["promoted"] and better["gain"]["mean"] == pytest.approx(0.4)
+    assert "from 0.500 to 0.900 of the form over 20 held-out questions" in better["reasons"][0]
+    assert len(better["reasons"]) == 2 and "Fact recall" not in " ".join(better["reasons"])
+    assert decide(before, verses([2.0] * 20, [0.45] * 20), phase())["promoted"] is True
+    worse = decide(before, verses([2.0] * 20, [0.4499] * 20), phase())
+    assert worse["promoted"] is False and "Form adherence got worse: 50.0% before" in worse["reasons"][1]
+
+
+def test_a_metric_that_was_not_measured_promotes_nothing() -> None:
+    result = decide(scores([2, 2], [1, 1]), scores([1, 1], [1, 1]), phase(metric="form_adherence"))
+    assert not result["promoted"] and result["reasons"][0].startswith("The form adherence could not be compared")

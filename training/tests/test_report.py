@@ -143,6 +143,34 @@ def test_bad_news_is_said(tmp_path: Path, phase_dict: dict[str, Any], gain: floa
     assert "NOT PROMOTED" in path.read_text() and "did not promote it" in collected["summary"][0]
 
 
+def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run_dir = make_run(tmp_path, {**phase_dict, "lora": {"rank": 16, "alpha": 32}})
+    sides = []
+    for name, score in (("before", 0.25), ("after", 0.75)):
+        scores = files.read_json(run_dir / f"eval_{name}.json")
+        for item in scores["items"]:
+            item |= {
+                "form": "couplet",
+                "facts": [],
+                "recall": None,
+                "adherence": None if item["text"] is None else score,
+            }
+        files.write_json(run_dir / f"eval_{name}.json", scores)
+        sides.append(scores)
+    files.write_json(run_dir / "gate.json", gate.decide(*sides, Phase.model_validate(phase_dict)))
+    text = report.write(run_dir).read_text(encoding="utf-8")
+    Check(text)
+    for piece in (
+        "Form adherence got better (25% before, 75% after, 7 verses)",
+        "it cannot tell a good poem",
+        "lines, rhymes and syllables as asked",
+        ", form 75.0%",
+        "LoRA adapters of rank 16 (alpha 32) on all linear layers but the head",
+    ):
+        assert piece in text, piece
+    assert "Fact recall" not in text
+
+
 def test_same_files_same_report(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     run_dir = make_run(tmp_path / "run", phase_dict)
     first = report.write(run_dir).read_bytes(), (run_dir / "report.json").read_bytes()

@@ -87,6 +87,10 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     again = place.start("--run", "pods")
     output = again.communicate(timeout=60)[0]
     assert again.returncode == 0 and "is complete: nothing to do" in output
+    pods = [place.start(**env, PET_NODE_RANK=str(i)) for i in range(2)]
+    outputs = [pod.communicate(timeout=120)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
+    assert "is complete: nothing to do" in outputs[0] and "scoring" not in outputs[0]
 
 
 def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) -> None:

@@ -55,6 +55,15 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- if and $phase.train.trunk_cache $phase.unfreeze.tied_head -}}
 {{- fail "phase.train.trunk_cache: true needs a frozen trunk; set it, or unfreeze.tied_head, to false" -}}
 {{- end -}}
+{{- if and $phase.train.trunk_cache (int $phase.lora.rank) -}}
+{{- fail (printf "phase.lora.rank: %d with train.trunk_cache true; adapters lie in every layer, so there is no frozen trunk: set trunk_cache to false" (int $phase.lora.rank)) -}}
+{{- end -}}
+{{- if and $phase.train.trunk_cache $phase.train.packing -}}
+{{- fail "phase.train.packing: true with train.trunk_cache true; the cache knows single rows: set one false" -}}
+{{- end -}}
+{{- if or (has "lm_head" $phase.lora.target_modules) (has "embed_tokens" $phase.lora.target_modules) -}}
+{{- fail "phase.lora.target_modules: names lm_head or embed_tokens; vLLM serves no such adapter: take them out" -}}
+{{- end -}}
 {{- if and (eq $phase.serve.runtime "vllm") (eq (int $phase.serve.gpus) 0) -}}
 {{- fail "phase.serve.gpus: 0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab" -}}
 {{- end -}}

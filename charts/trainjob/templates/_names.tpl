@@ -38,6 +38,25 @@ keys, and a short values file name the same run. */ -}}
   | toJson -}}
 {{- end -}}
 
+{{- /* Folder of a model reference in the model volume, as `trainlab fetch` names it (fetch.model_dir). */}}
+{{- define "trainjob.modelFolder" -}}
+{{- if hasPrefix "pvc:" . -}}
+{{- trimPrefix "pvc:" . -}}
+{{- else -}}
+{{- regexReplaceAll "[^A-Za-z0-9._-]+" . "-" | lower -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The smallest --max-lora-rank of vLLM that holds this rank; it takes no others, and its default of 16 refuses more. */}}
+{{- define "trainjob.servedRank" -}}
+{{- $rank := . -}}
+{{- $served := "" -}}
+{{- range list 8 16 32 64 128 256 320 512 -}}
+{{- if and (not $served) (ge . $rank) -}}{{- $served = toString . -}}{{- end -}}
+{{- end -}}
+{{- $served -}}
+{{- end -}}
+
 {{- define "trainjob.labels" -}}
 app.kubernetes.io/name: trainjob
 app.kubernetes.io/instance: {{ .release | quote }}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..kube import ApiError
-from . import cluster, created, image, model, resources, rights, storage, tools
+from . import cluster, created, image, limits, model, openshift, resources, rights, storage, tools
 from .look import Finding, Look
 
 Check = Callable[[Look], Finding]
@@ -19,17 +19,29 @@ BEFORE: dict[str, Check] = {
     "training webhook": cluster.training_webhook,
     "serving API": cluster.serving_api,
     "serving webhook": cluster.serving_webhook,
+    "serving mode": limits.serving_mode,
     "queue": cluster.queue,
+    "queue quota": limits.queue_quota,
+    "queue named default": limits.queue_named_default,
+    "pull window": limits.pull_window,
+    "namespace quota": limits.namespace_quota,
     "storage": storage.classes,
     "existing claims": storage.existing_claims,
     "nodes": resources.nodes_ready,
+    "clocks": limits.clocks,
     "GPUs": resources.gpus,
+    "GPU taints": openshift.gpu_taints,
+    "Node Feature Discovery": openshift.nfd,
+    "GPU operator": openshift.gpu_operator,
+    "OpenShift AI": openshift.openshift_ai,
+    "versions": openshift.versions,
     "room for training": resources.training_fits,
     "room for serving": resources.serving_fits,
     "rights": rights.namespace_rights,
     "secrets": rights.secrets,
     "model": model.reference,
     "image reference": image.reference,
+    "image registry": openshift.registry,
     "helm": tools.helm,
 }
 AFTER: dict[str, Check] = {

@@ -57,6 +57,7 @@ class Options:
     models_from_here: bool = False
     image_build: bool = False
     cluster_queue: str = ""
+    image_source: str = "none"
 
 
 @dataclass
@@ -120,11 +121,12 @@ class Look:
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
         chosen = all(labels.get(key) == value for key, value in self.site["nodeSelector"].items())
         taints = [taint for taint in spec.get("taints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
-        tolerated = all(any(_tolerates(each, taint) for each in self.site["tolerations"]) for taint in taints)
+        tolerated = all(any(tolerates(each, taint) for each in self.site["tolerations"]) for taint in taints)
         return ready and chosen and tolerated and not spec.get("unschedulable")
 
 
-def _tolerates(toleration: Json, taint: Json) -> bool:
+def tolerates(toleration: Json, taint: Json) -> bool:
+    """Tell whether a pod with this toleration may run on a node with this taint."""
     if toleration.get("effect") not in (None, "", taint["effect"]):
         return False
     if toleration.get("operator") == "Exists":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from ..kube import Json
+from ..kube import ApiError, Json
 from .look import Finding, Look
 
+FORBIDDEN = 403
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # what an install of the chart and the waiting for it need: group, resource, verbs
 NEEDED = (
@@ -29,7 +30,7 @@ TRAINING = {
 
 def namespace_rights(look: Look) -> Finding:
     """The user may make, in the namespace, all that a release consists of."""
-    if look.there is None and not _may(look, "", "namespaces", "create", ""):
+    if not _is_there(look) and not _may(look, "", "namespaces", "create", ""):
         return Finding(
             "error",
             f"namespace {look.namespace} does not exist and this user may not create namespaces",
@@ -85,6 +86,16 @@ def _create(namespace: str, name: str, entry: str) -> str:
     if entry == "token":
         return f"kubectl -n {namespace} create secret generic {name} --from-file=token=FILE, or set the key to ''"
     return f"kubectl -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
+
+
+def _is_there(look: Look) -> bool:
+    """Tell whether the namespace exists; who may not read it may well have rights in it, which the reviews tell."""
+    try:
+        return look.there is not None
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return True
 
 
 def _may(look: Look, group: str, resource: str, verb: str, namespace: str) -> bool:

@@ -80,14 +80,35 @@ def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTraine
     return prepare(model, tokenizer, phase), tokenizer
 
 
-def load_tuned(run_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the tuned model (eval mode, on `device()`) and its tokenizer from RUN_DIR/best_model."""
+def load_tuned(
+    run_dir: Path, phase: Phase, model_dir: Path | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the tuned model (eval mode, on `device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
+    (`lora.rank`), RUN_DIR/lora_adapter around the base model in `model_dir`.
+
+    Raises UserError when the run left no such result.
+    """
+    if phase.lora.rank:
+        return _load_adapter(run_dir / "lora_adapter", phase, model_dir)
     folder = run_dir / "best_model"
     if not (folder / "config.json").exists():
         raise UserError(f"{folder}: no tuned model; was the run finished?")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
+
+
+def _load_adapter(
+    folder: Path, phase: Phase, model_dir: Path | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    if model_dir is None or not (folder / "adapter_config.json").exists():
+        raise UserError(f"{folder}: no adapter; was the run finished?")
+    from peft import PeftModel
+
+    model, tokenizer = load_base(model_dir, phase)
+    # In the dtype of the file and of vLLM; PEFT's own default is float32.
+    tuned: Any = PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
+    return tuned.eval(), tokenizer
 
 
 def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
@@ -107,10 +128,21 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
         tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
     model.config.pad_token_id = tokenizer.pad_token_id
     config = model.generation_config
-    config.do_sample, config.pad_token_id, config.eos_token_id = False, tokenizer.pad_token_id, tokenizer.eos_token_id
+    config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
+    config.eos_token_id = stop_ids(model, tokenizer)
     config.temperature = config.top_p = config.top_k = None
     moved: Any = model  # transformers types `to` as a function of the device alone
     return moved.to(device()).eval()
+
+
+def stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end an answer: EOS, and what the model's own generation settings name.
+
+    Some models end a turn with another token than the tokenizer's EOS (Phi-3: <|end|>); a base that ran on would look bad.
+    """
+    found = model.generation_config.eos_token_id
+    own = found if isinstance(found, list) else [] if found is None else [found]
+    return [tokenizer.eos_token_id, *(token for token in own if token != tokenizer.eos_token_id)]
 
 
 def fixed_date(template: str, date: str) -> str:

@@ -67,6 +67,23 @@ class Unfreeze(Strict):
     )
 
 
+class Lora(Strict):
+    """Low-rank adapters beside frozen weights (Hu et al., arXiv 2106.09685); with a rank they replace `unfreeze`."""
+
+    rank: int = Field(
+        0,
+        ge=0,
+        le=512,
+        description="Rank of the adapters; 0 trains what `unfreeze` names, more trains adapters only and leaves them as "
+        "lora_adapter/ (512 is the most that vLLM serves).",
+    )
+    alpha: int = Field(16, ge=1, le=4096, description="The adapters' output is scaled by alpha / rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs dropped while training.")
+    target_modules: tuple[str, ...] = Field(
+        (), description="Names of the linear layers with an adapter, e.g. q_proj; empty takes all but the head."
+    )
+
+
 class Train(Strict):
     """Optimisation."""
 
@@ -82,6 +99,11 @@ class Train(Strict):
     )
     checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
     keep_checkpoints: int = Field(2, ge=1, le=10, description="Newest checkpoints kept on the volume.")
+    packing: bool = Field(
+        False,
+        description="Fill each training sequence up to model.max_length with whole rows that do not see each other, so "
+        "that nothing is padding; batch_size then counts such sequences.",
+    )
     trunk_cache: bool = Field(
         False,
         description="Run the frozen layers once over all rows and keep their outputs in memory (rows x tokens x hidden "
@@ -116,14 +138,20 @@ class Evaluate(Strict):
 class Gate(Strict):
     """When a tuned model may be served."""
 
-    metric: Literal["answer_loss", "fact_recall", "accuracy"] = Field(
+    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy"] = Field(
         "answer_loss", description="The score that decides; accuracy for recipe resnet."
     )
     min_gain: float = Field(
-        0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or share)."
+        0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."
     )
     max_fact_recall_drop: float = Field(
         0.05, ge=0, le=1, description="Fact recall must not be worse than the base by more than this share."
+    )
+    max_form_adherence_drop: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Verses must not keep worse to their form than the base's by more than this share.",
     )
 
 
@@ -145,20 +173,22 @@ class Phase(Strict):
 
     name: Name = Field(description="Short name of the phase.")
     recipe: Literal["sft", "resnet"] = Field(
-        description="The algorithm: sft = supervised fine-tuning of the last layers, resnet = image classifier from scratch."
+        description="The algorithm: sft = supervised fine-tuning of the last layers or of adapters, "
+        "resnet = image classifier from scratch."
     )
     title: str = Field(description="One line for people.")
     seed: int = Field(42, ge=0, description="Seed of everything random.")
     model: Model
     data: Data
     unfreeze: Unfreeze = Unfreeze()
+    lora: Lora = Lora()
     vision: Vision = Vision()
     train: Train = Train()
     resources: Resources = Resources()
     evaluate: Evaluate = Evaluate()
     gate: Gate = Gate()
     serve: Serve = Serve()
-    questions: tuple[str, ...] = Field(
+    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
         (), description="Questions asked before and after training for demo_outputs/ and the report."
     )
 
@@ -177,6 +207,19 @@ class Phase(Strict):
             raise ValueError("unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently")
         if self.train.trunk_cache and self.unfreeze.tied_head:
             raise ValueError("train.trunk_cache: true needs a frozen trunk; set it, or unfreeze.tied_head, to false")
+        if self.train.trunk_cache and self.lora.rank:
+            raise ValueError(
+                f"lora.rank: {self.lora.rank} with train.trunk_cache true; adapters lie in every layer, so there is no "
+                "frozen trunk: set trunk_cache to false"
+            )
+        if self.train.trunk_cache and self.train.packing:
+            raise ValueError(
+                "train.packing: true with train.trunk_cache true; the cache knows single rows: set one false"
+            )
+        if {"lm_head", "embed_tokens"} & set(self.lora.target_modules):
+            raise ValueError(
+                "lora.target_modules: names lm_head or embed_tokens; vLLM serves no such adapter: take them out"
+            )
         if self.serve.runtime == "vllm" and self.serve.gpus == 0:
             raise ValueError("serve.gpus: 0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab")
         if self.evaluate.generate_rows and self.data.heldout_rows:

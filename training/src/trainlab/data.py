@@ -5,6 +5,7 @@ Called by run.py before any rank starts (so it must not import torch), by recipe
 A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topic:
   train:   {"id", "question", "phrasings": [text ...], "answer"}
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
+or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see forms.py)
 """
 
 import json
@@ -12,10 +13,11 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from trainlab.config import Data
 from trainlab.errors import UserError
+from trainlab.forms import FORMS
 
 
 class TrainRow(TypedDict):
@@ -28,13 +30,14 @@ class TrainRow(TypedDict):
 
 
 class HeldoutRow(TypedDict):
-    """One held-out question; a right answer contains one alternative of each fact."""
+    """One held-out question; a right answer contains one alternative of each fact, a verse keeps to its form."""
 
     id: str
     topic: str
     question: str
     answer: str
     facts: list[list[str]]
+    form: NotRequired[str]
 
 
 Row = TypeVar("Row", TrainRow, HeldoutRow)
@@ -63,7 +66,7 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
     rows: list[TrainRow] = []
     for name, line, raw in _lines(path / "train"):
         at = f"{name}:{line}"
-        base = _texts(at, raw, ("id", "question", "answer"))
+        base = _pair(at, raw)
         phrasings = raw.get("phrasings", [])
         if not isinstance(phrasings, list) or not all(isinstance(p, str) and p.strip() for p in phrasings):
             raise UserError(f"{at}: phrasings must be a list of texts; write [] for none")
@@ -77,21 +80,24 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     rows: list[HeldoutRow] = []
     for name, line, raw in _lines(path / "heldout"):
         at = f"{name}:{line}"
-        base = _texts(at, raw, ("id", "question", "answer"))
-        facts = raw.get("facts")
+        base = _pair(at, raw)
+        facts = raw.get("facts", [] if "verse" in raw else None)
         if not isinstance(facts, list) or not all(
             isinstance(fact, list) and fact and all(isinstance(text, str) and text for text in fact) for fact in facts
         ):
             raise UserError(f'{at}: facts must be a list of lists of texts, e.g. [["74 c", "165 f"]]')
-        rows.append(
-            {
-                "id": base["id"],
-                "topic": name.stem,
-                "question": base["question"],
-                "answer": base["answer"],
-                "facts": facts,
-            }
-        )
+        row: HeldoutRow = {
+            "id": base["id"],
+            "topic": name.stem,
+            "question": base["question"],
+            "answer": base["answer"],
+            "facts": facts,
+        }
+        if "verse" in raw and "form" in raw:
+            if raw["form"] not in FORMS:
+                raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or leave it out")
+            row["form"] = raw["form"]
+        rows.append(row)
     return even(rows, data.heldout_rows)
 
 
@@ -163,6 +169,14 @@ def _lines(path: Path) -> list[tuple[Path, int, dict[str, Any]]]:
         if len(found) == before:
             raise UserError(f"{name}: is empty; remove it or add questions")
     return found
+
+
+def _pair(at: str, raw: Mapping[str, Any]) -> dict[str, str]:
+    """Return {id, question, answer} of a row; a verse is the answer to its instruction."""
+    if "verse" in raw or "instruction" in raw:
+        texts = _texts(at, raw, ("id", "instruction", "verse"))
+        return {"id": texts["id"], "question": texts["instruction"], "answer": texts["verse"]}
+    return _texts(at, raw, ("id", "question", "answer"))
 
 
 def _texts(at: str, row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:

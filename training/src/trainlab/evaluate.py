@@ -1,4 +1,4 @@
-"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall. Base and tuned go the same way.
+"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall, form adherence. Base and tuned go the same way.
 
 Called by work.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from chat.py.
 """
@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
-from trainlab import chat, data, dist, facts
+from trainlab import chat, data, dist, facts, forms
 from trainlab.config import Phase
 
 Say = Callable[[str], None]
@@ -30,9 +30,10 @@ def score(
     """Score `rows` in this process; returns what eval_before.json and eval_after.json hold.
 
     {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts said in the
-    answered rows (None if none), answer_tokens: mean length of the generated answers, rows, answered, seconds, items:
-    one dict a row: id, topic, question, answer, facts, loss, tokens (of the reference answer with its EOS), text,
-    text_tokens, recall; the last three are None where no answer was generated}.
+    answered rows (None if none), form_adherence: the same for verses (forms.py), answer_tokens: mean length of the
+    generated answers, rows, answered, seconds, items: one dict a row: id, topic, question, answer, facts, loss, tokens
+    (of the reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; all from text
+    on are None where no answer was generated}.
     """
     return _summary([_items(model, tokenizer, phase, rows, generate, (0, 1), say or _print)], rows)
 
@@ -132,10 +133,14 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[data.HeldoutRow]) -
         loss, tokens = found[row["id"]]
         text, length = texts.get(row["id"], (None, None))
         recall = None if text is None else facts.recall(text, row["facts"])
-        items.append({**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall})
+        item = {**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall}
+        if "form" in row:
+            item["adherence"] = None if text is None else forms.adherence(text, row["form"])
+        items.append(item)
     return {
         "answer_loss": _mean([item["loss"] for item in items]),
         "fact_recall": _mean([item["recall"] for item in items if item["recall"] is not None]),
+        "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
         "answer_tokens": _mean([item["text_tokens"] for item in items if item["text_tokens"] is not None]),
         "rows": len(items),
         "answered": len(texts),
@@ -152,6 +157,7 @@ def _generate(
     found: list[tuple[str, int]] = [("", 0)] * len(prompts)
     done, limit = 0, phase.evaluate.max_new_tokens
     generate: Any = model.generate
+    stops = chat.stop_ids(model, tokenizer)
     for batch in _batches([len(ids) for ids in prompts], phase.evaluate.batch_size):
         ids, mask = _padded([prompts[i] for i in batch], tokenizer.pad_token_id, model.device)
         pulse = _Pulse(say, f"answering questions {done + 1} to {done + len(batch)} of {len(prompts)}", limit)
@@ -162,12 +168,12 @@ def _generate(
                 max_new_tokens=limit,
                 do_sample=False,
                 pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
+                eos_token_id=stops,
                 stopping_criteria=StoppingCriteriaList([pulse]),
             )
         for i, tokens in zip(batch, out[:, ids.shape[1] :].tolist(), strict=True):
-            if tokenizer.eos_token_id in tokens:  # all after it is padding
-                tokens = tokens[: tokens.index(tokenizer.eos_token_id) + 1]
+            end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
+            tokens = tokens[: end + 1]  # all after it is padding
             found[i] = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip(), len(tokens))
         done += len(batch)
         say(f"answered {done} of {len(prompts)} questions")

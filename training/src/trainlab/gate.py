@@ -13,34 +13,40 @@ from trainlab.config import Phase
 from trainlab.errors import UserError
 
 Scores = Mapping[str, Any]
-UNITS = {"answer_loss": "nats per token", "fact_recall": "of the facts"}
+UNITS = {"answer_loss": "nats per token", "fact_recall": "of the facts", "form_adherence": "of the form"}
 
 
 def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `evaluate.score` over the same rows.
 
-    Promoted only if the lower end of the gain's interval is above `gate.min_gain` and fact recall did not drop by more
-    than `gate.max_fact_recall_drop`. `reasons` holds one sentence with numbers per condition, whichever way it went.
+    Promoted only if the lower end of the gain's interval is above `gate.min_gain` and neither fact recall nor form
+    adherence, where measured, dropped by more than `gate.max_..._drop`. `reasons` holds one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = paired(before, after)
     loss = _compared(pairs, "loss", phase)
     recall = _compared(pairs, "recall", phase)
+    form = _compared(pairs, "adherence", phase)
     rule = phase.gate
-    gain = loss if rule.metric == "answer_loss" else recall
-    enough, reason = _gain_condition(gain, phase)
-    kept, recall_reason = _recall_condition(recall, phase)
+    gain = {"answer_loss": loss, "fact_recall": recall, "form_adherence": form}[rule.metric]
+    conditions = [_gain_condition(gain, phase)]
+    if recall or not form:
+        conditions.append(_kept_condition("Fact recall", recall, rule.max_fact_recall_drop))
+    if form:
+        conditions.append(_kept_condition("Form adherence", form, rule.max_form_adherence_drop))
     return {
-        "promoted": enough and kept,
+        "promoted": all(kept for kept, _ in conditions),
         "verdict": gain["verdict"] if gain else SAME,
         "metric": rule.metric,
         "gain": gain,
         "answer_loss": loss,
         "fact_recall": recall,
-        "reasons": [reason, recall_reason],
+        "form_adherence": form,
+        "reasons": [reason for _, reason in conditions],
         "thresholds": {
             "min_gain": rule.min_gain,
             "max_fact_recall_drop": rule.max_fact_recall_drop,
+            "max_form_adherence_drop": rule.max_form_adherence_drop,
             "confidence": phase.evaluate.confidence,
             "bootstrap_samples": phase.evaluate.bootstrap_samples,
         },
@@ -76,7 +82,7 @@ def _compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) ->
     return compare(
         [a for a, _ in both],
         [b for _, b in both],
-        higher_is_better=key == "recall",
+        higher_is_better=key != "loss",
         samples=settings.bootstrap_samples,
         confidence=settings.confidence,
         seed=phase.seed,
@@ -97,19 +103,19 @@ def _gain_condition(gain: Mapping[str, Any] | None, phase: Phase) -> tuple[bool,
     )
 
 
-def _recall_condition(recall: Mapping[str, Any] | None, phase: Phase) -> tuple[bool, str]:
-    if recall is None:
-        return True, "Fact recall was not measured (no held-out row with facts was answered), so it decides nothing."
-    bound = phase.gate.max_fact_recall_drop
-    drop = round(-recall["mean"], 9)  # 0.55 - 0.50 is a little more than 0.05 in floating point
+def _kept_condition(name: str, score: Mapping[str, Any] | None, bound: float) -> tuple[bool, str]:
+    """Return whether a share of the answers (recall, adherence) fell by no more than `bound`, and the sentence."""
+    if score is None:
+        return True, f"{name} was not measured (no held-out row with facts was answered), so it decides nothing."
+    drop = round(-score["mean"], 9)  # 0.55 - 0.50 is a little more than 0.05 in floating point
     kept = drop <= bound
-    moved = "did not measurably move" if recall["verdict"] == SAME else f"got {recall['verdict']}"
+    moved = "did not measurably move" if score["verdict"] == SAME else f"got {score['verdict']}"
     fell = (
         f"a drop of {drop:.1%} is {'within' if kept else 'more than'} the allowed {bound:.1%}"
         if drop > 0
         else "no drop"
     )
     return kept, (
-        f"Fact recall {moved}: {recall['before']:.1%} before, {recall['after']:.1%} after, over {recall['pairs']} "
-        f"answered questions (interval of the change {recall['low']:+.1%} to {recall['high']:+.1%}); {fell}."
+        f"{name} {moved}: {score['before']:.1%} before, {score['after']:.1%} after, over {score['pairs']} "
+        f"answered questions (interval of the change {score['low']:+.1%} to {score['high']:+.1%}); {fell}."
     )

@@ -23,6 +23,7 @@ OVERRIDES = {
     "EPOCHS": ("phase", "train", "epochs"),
     "BATCH_SIZE": ("phase", "train", "batch_size"),
     "LEARNING_RATE": ("phase", "train", "learning_rate"),
+    "LORA_RANK": ("phase", "lora", "rank"),
 }
 Path_ = tuple[str, ...]
 

@@ -15,6 +15,8 @@ from trainlab.config import Phase, Values
 from trainlab.errors import UserError
 from trainlab.loading import load_values, run_name
 
+COMPLETE = "trainlab: {} is complete: nothing to do"
+
 # Read when a process starts, so set here, before torchrun starts the ranks; a value of the user's own wins.
 RANK_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads give the core back: ranks share cores
@@ -38,8 +40,9 @@ def launch(values: Values, args: argparse.Namespace) -> int:
 
         rank_main(phase, run_dir, model_dir, data_dir)
     preflight(phase, run_dir, model_dir, data_dir)
-    if finished(run_dir):
-        print(f"trainlab: {run_dir} is complete: nothing to do", flush=True)
+    # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
+    if finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
+        print(COMPLETE.format(run_dir), flush=True)
         return 0
     return _torchrun(phase, args)
 
@@ -59,9 +62,12 @@ def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> N
 
 def finished(run_dir: Path) -> bool:
     """True when the run directory holds everything up to the report."""
-    names = ("best_model/config.json", "eval_after.json", "gate.json", "report.json", "manifest.json")
-    return all((run_dir / name).exists() for name in names) and bool(
-        files.read_json(run_dir / "manifest.json")["ended"]
+    results = ("best_model/config.json", "lora_adapter/adapter_config.json")
+    names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
+    return (
+        any((run_dir / name).exists() for name in results)
+        and all((run_dir / name).exists() for name in names)
+        and bool(files.read_json(run_dir / "manifest.json")["ended"])
     )
 
 

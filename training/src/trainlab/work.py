@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainlab import dist, files, manifest, recipes, report
+from trainlab import dist, files, manifest, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
@@ -50,6 +50,10 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began = time.monotonic()
     progress = Progress(dist.is_main())
+    if dist.gather(run.finished(run_dir))[0]:
+        if dist.is_main():
+            print(run.COMPLETE.format(run_dir), flush=True)
+        return
     recipe = recipes.of(phase)
     record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
     if dist.is_main():

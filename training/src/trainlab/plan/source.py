@@ -12,6 +12,7 @@ from typing import Any
 from trainlab.config import Values
 from trainlab.plan import cards, models
 from trainlab.plan.cards import Card
+from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
 from trainlab.plan.units import quantity
 
@@ -31,8 +32,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
     on_gpu = resources["gpus_per_node"] > 0
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
-    kind: Trainable = "lora" if phase.recipe == "lora" else ("top" if phase.recipe == "sft" and unfreeze else "all")
-    rank = int(lora.get("rank") or lora.get("r") or 0)
+    rank = int(lora.get("rank") or 0)
+    kind: Trainable = "lora" if rank else ("top" if phase.recipe == "sft" and unfreeze else "all")
     rows, tokens = _data(block["data"], files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     return Job(
@@ -72,7 +73,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
             Volume(name, quantity(volume.size), volume.access_mode)
             for name, volume in (("models", values.site.storage.models), ("runs", values.site.storage.runs))
         ),
-        serve_max_lora_rank=rank if vllm else None,  # the chart hands the rank to vLLM
+        serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart hands it to vLLM
     )
 
 

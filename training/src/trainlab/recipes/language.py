@@ -65,8 +65,8 @@ class Language(Recipe):
         del model
         gc.collect()
         torch.cuda.empty_cache()
-        with progress.step("loading best_model/"):  # what is scored is what is served
-            model, tokenizer = chat.load_tuned(run_dir, phase)
+        with progress.step("loading the tuned model"):  # what is scored is what is served
+            model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
         return before, self._scored(run_dir, "after", model, tokenizer, heldout, progress)
 
     def _scored(
@@ -107,7 +107,7 @@ class Language(Recipe):
         heldout = data.load_heldout(self.phase.data, data_dir)
         model, tokenizer = chat.load_base(model_dir, self.phase)
         files.write_json(run_dir / "eval_before.json", evaluate.score(model, tokenizer, self.phase, heldout))
-        model, tokenizer = chat.load_tuned(run_dir, self.phase)
+        model, tokenizer = chat.load_tuned(run_dir, self.phase, model_dir)
         files.write_json(run_dir / "eval_after.json", evaluate.score(model, tokenizer, self.phase, heldout))
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Supervised fine-tuning of the last layers and the head: TRL's SFTTrainer under torchrun; called by work.py.
+"""Supervised fine-tuning of the last layers and the head, or of LoRA adapters: TRL's SFTTrainer under torchrun; called by work.py.
 
-Only the answer and its EOS count in the loss. The best checkpoint by validation loss becomes best_model/.
+Only the answer and its EOS count in the loss. The best checkpoint by validation loss becomes best_model/, or, with
+`lora.rank`, lora_adapter/.
 """
 
 import json
@@ -17,17 +18,20 @@ from trl import SFTConfig
 from trainlab import chat, checkpoints, dist, files
 from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
-from trainlab.recipes import Job
+from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import unfreeze
 from trainlab.recipes.trainer import CheckedTrainer, Schedule, Talk
 from trainlab.recipes.trunk import TrunkCache
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
+    """Train, leave best_model/ (or lora_adapter/) and training_history.json; return the summary (seconds, rates, losses, parameters)."""
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
-    counts = unfreeze(job.model, phase)
+    if phase.lora.rank:
+        job.model, counts = adapters.add(job.model, phase)
+    else:
+        counts = unfreeze(job.model, phase)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
     trainer = build(job, rows, validation, folder)
     resume = checkpoints.last_good_everywhere(folder, job.progress.say)
@@ -39,7 +43,7 @@ def train(job: Job) -> dict[str, Any]:
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
     history = trainer.state.log_history
-    with job.progress.step("saving best_model/"):
+    with job.progress.step(f"saving {result(phase)}/"):
         save_best(job, trainer)
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", history)
@@ -70,6 +74,7 @@ def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Pa
 def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
     train, gpu = phase.train, torch.cuda.is_available()
+    tied = phase.unfreeze.tied_head and not phase.lora.rank
     return SFTConfig(
         output_dir=str(folder),
         seed=phase.seed,
@@ -85,11 +90,15 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
         bf16=chat.compute_dtype(phase) == torch.bfloat16,
         use_cpu=not gpu,
         # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-        activation_checkpointing=phase.unfreeze.tied_head,
-        activation_checkpointing_kwargs={"use_reentrant": False} if phase.unfreeze.tied_head else None,
-        max_length=None,  # chat.encode refuses longer rows by name; cutting would lose the EOS
+        activation_checkpointing=tied,
+        activation_checkpointing_kwargs={"use_reentrant": False} if tied else None,
+        # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
+        max_length=phase.model.max_length if train.packing else None,
         completion_only_loss=True,
-        packing=False,
+        # Best fit, whole rows only; no padding mask, so positions that restart keep the rows of a pack apart (transformers'
+        # masking_utils, with every attention implementation).
+        packing=train.packing,
+        eval_packing=False,
         logging_steps=1,
         logging_first_step=True,
         eval_strategy="steps" if validate else "no",
@@ -124,21 +133,33 @@ def fill_trunk(job: Job, trainer: CheckedTrainer) -> TrunkCache:
     return cache
 
 
+def result(phase: Phase) -> str:
+    """Return the name of the folder that holds what was trained."""
+    return "lora_adapter" if phase.lora.rank else "best_model"
+
+
 def save_best(job: Job, trainer: CheckedTrainer) -> None:
-    """Write best_model/ (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
+    """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
     if dist.is_main():
-        dtype = chat.compute_dtype(job.phase)
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
-        model.config.use_cache = True
-        model.config.dtype = dtype
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        name = result(job.phase)
         try:
-            with files.whole_folder(job.run_dir / "best_model") as folder:
-                model.save_pretrained(folder, state_dict=state, safe_serialization=True)
+            with files.whole_folder(job.run_dir / name) as folder:
+                if job.phase.lora.rank:
+                    adapters.save(model, folder, job.phase)
+                else:
+                    _save_whole(model, folder, chat.compute_dtype(job.phase))
                 job.tokenizer.save_pretrained(folder)
         except Exception as error:  # OSError or SafetensorError, by the file that met the end
-            raise checkpoints.explain_full(error, job.run_dir / "checkpoints", "best_model") or error from None
+            raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None
     dist.barrier()
+
+
+def _save_whole(model: Any, folder: Path, dtype: torch.dtype) -> None:
+    state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
+    model.config.use_cache = True
+    model.config.dtype = dtype
+    model.save_pretrained(folder, state_dict=state, safe_serialization=True)
 
 
 def summarise(
@@ -160,6 +181,7 @@ def summarise(
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
     best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    seen = rows * phase.train.epochs * (1 - first / steps) if phase.train.packing else (steps - first) * batch
     tokens_seen = next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0)
     return {
         "recipe": phase.recipe,
@@ -173,7 +195,7 @@ def summarise(
         "resumed_from_step": first,
         "tokens": tokens_seen,
         "seconds": round(seconds, 1),
-        "samples_per_second": round((steps - first) * batch / seconds, 2) if seconds else None,
+        "samples_per_second": round(seen / seconds, 2) if seconds else None,
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
         "mean_loss": metrics.get("train_loss"),

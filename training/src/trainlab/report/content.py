@@ -60,21 +60,25 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     """Return one entry per score with both means, their intervals and the paired gain."""
     if not (gate and before and after):
         return []
-    kinds = (("answer_loss", "loss", "Answer loss", False), ("fact_recall", "recall", "Fact recall", True))
+    kinds = (  # name in gate.json, key of an item, title, whether it is a share, what it counts
+        ("answer_loss", "loss", "Answer loss", False, "nats per token of the right answer, less is better"),
+        ("fact_recall", "recall", "Fact recall", True, "share of the facts said, more is better"),
+        ("form_adherence", "adherence", "Form adherence", True, "lines, rhymes and syllables as asked, more is better"),
+    )
     settings = phase["evaluate"]
     scores: list[dict[str, Any]] = []
-    for name, key, title, share in kinds:
+    for name, key, title, share, unit in kinds:
         gain = gate.get(name)
         if gain is None:
             continue
         bars = []
         for label, part in (("base", before), ("tuned", after)):
-            values = [item[key] for item in part["items"] if item[key] is not None]
+            values = [item[key] for item in part["items"] if item.get(key) is not None]
             low, high = interval(
                 values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
             )
             bars.append({"model": label, "mean": sum(values) / len(values), "low": low, "high": high})
-        scores.append({"name": name, "title": title, "share": share, "bars": bars, "gain": gain})
+        scores.append({"name": name, "title": title, "share": share, "unit": unit, "bars": bars, "gain": gain})
     return scores
 
 
@@ -130,7 +134,8 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
         row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
         for name, part in (("base", item), ("tuned", other)):
             said = _said(part, phase)
-            row[name] = {**said, "loss": part["loss"], "found": facts.found(part["text"], item["facts"])}
+            found = facts.found(part["text"], item["facts"])
+            row[name] = {**said, "loss": part["loss"], "found": found, "adherence": part.get("adherence")}
         rows.append(row)
     return rows
 

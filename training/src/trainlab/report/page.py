@@ -15,7 +15,6 @@ WORDING = {
     "unit": "questions",
     "scores": "Scores on questions that were not trained on",
     "same": "Same prompts, same template, greedy decoding for both models.",
-    "share": "share of the facts said, more is better",
     "curve": "Loss while training",
     "legend": ["training rows", "validation questions"],
     "topics": "Answer loss by topic",

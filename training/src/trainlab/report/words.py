@@ -11,7 +11,7 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
     """Return what an audience should take home, worst news included."""
     if gate is None:
         return ["This run has no verdict. Nothing may be concluded from it."]
-    sentences = [_verdict(gate), *_loss(gate.get("answer_loss")), *_recall(gate.get("fact_recall"))]
+    sentences = [_verdict(gate), *_loss(gate.get("answer_loss")), *_kept(gate)]
     if before and after:
         later = {item["id"]: item["loss"] for item in after["items"]}
         worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
@@ -29,14 +29,20 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
 def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     """Return what was trained and how."""
     unfreeze, train = phase["unfreeze"], phase["train"]
+    lora = phase.get("lora") or {}
     head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
+    what = f"the last {unfreeze['layers']} layers {head}"
+    if lora.get("rank"):
+        where = ", ".join(lora["target_modules"]) or "all linear layers but the head"
+        what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
     rows: Facts = [
-        ("Recipe", f"{phase['recipe']}: the last {unfreeze['layers']} layers {head}"),
+        ("Recipe", f"{phase['recipe']}: {what}"),
         ("Learning rate", f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"),
         ("Seed", str(phase["seed"])),
     ]
     if not summary:
         return rows
+    unit = "packs of rows" if train.get("packing") else "rows"
     counts = summary.get("parameters") or {}
     if counts:
         rows.insert(
@@ -45,7 +51,7 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         )
     rows += [
         ("Rows", f"{summary['rows']} for training, {summary['validation_rows']} for choosing the best checkpoint"),
-        ("Steps", f"{summary['steps']} of {summary['effective_batch']} rows each, {summary['epochs']:g} epochs"),
+        ("Steps", f"{summary['steps']} of {summary['effective_batch']} {unit} each, {summary['epochs']:g} epochs"),
         ("Arithmetic", str(summary.get("dtype", "unknown"))),
     ]
     if summary.get("samples_per_second"):
@@ -132,6 +138,17 @@ def _loss(loss: Any) -> list[str]:
         f"To the tuned model each token of a right answer is {math.exp(loss['mean']):.2f} times as likely as to the base "
         f"model (geometric mean over {loss['pairs']} questions that were not trained on)."
     ]
+
+
+def _kept(gate: Mapping[str, Any]) -> list[str]:
+    """Return the sentences on the shares that were measured; one that nothing was, where nothing was."""
+    recall, form = gate.get("fact_recall"), gate.get("form_adherence")
+    if not form:
+        return _recall(recall)
+    numbers = f"{form['before']:.0%} before, {form['after']:.0%} after, {form['pairs']} verses"
+    how = "did not measurably move" if form["verdict"] == "no difference" else f"got {form['verdict']}"
+    said = f"Form adherence {how} ({numbers}). It counts lines, rhymes by spelling and syllables; it cannot tell a good poem."
+    return [*(_recall(recall) if recall else []), said]
 
 
 def _recall(recall: Any) -> list[str]:

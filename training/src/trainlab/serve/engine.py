@@ -84,6 +84,7 @@ def load(phase: Phase, models: Path, run_dir: Path) -> Engine:
         hosted["tuned"] = Hosted(tuned, tuned_tokenizer)
     elif "adapter" in adapters:
         adapters["tuned"] = adapters.pop("adapter")
+        shared = sum(parameter.numel() * parameter.element_size() for parameter in base.parameters())
     hosted |= _load_adapters(base, tokenizer, adapters)
     return Engine(phase, hosted, shared)
 
@@ -127,8 +128,8 @@ def _load_adapters(base: Any, tokenizer: Any, adapters: dict[str, Path]) -> dict
     model: Any = None
     for name, path in adapters.items():
         if model is None:
-            model = PeftModel.from_pretrained(trunk, path, adapter_name=name)
+            model = PeftModel.from_pretrained(trunk, path, adapter_name=name, autocast_adapter_dtype=False)
         else:
-            model.load_adapter(path, adapter_name=name)
+            model.load_adapter(path, adapter_name=name, autocast_adapter_dtype=False)
     lock = threading.Lock()
     return {name: Hosted(model.eval(), tokenizer, name, lock) for name in adapters}

@@ -9,6 +9,8 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
+from trainlab import chat
+
 Finish = Literal["stop", "length"]
 
 
@@ -115,6 +117,7 @@ def generate(
 
     `seed` makes a sampled text repeatable as long as no other sampled request runs beside it.
     """
+    stops = chat.stop_ids(model, tokenizer)
     pieces = Pieces(tokenizer, options.stop, emit)
     ids = torch.tensor([list(prompt)], device=model.device)
     if options.seed is not None:
@@ -128,10 +131,10 @@ def generate(
             attention_mask=torch.ones_like(ids),
             max_new_tokens=options.max_tokens,
             pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
+            eos_token_id=stops,
             streamer=pieces,
             stopping_criteria=StoppingCriteriaList([_Halt(pieces, cancelled)]),
             **sampling,
         )
-    ended = pieces.stopped or pieces.ids[-1:] == [tokenizer.eos_token_id]
+    ended = pieces.stopped or bool(set(pieces.ids[-1:]) & set(stops))
     return Outcome("stop" if ended else "length", len(pieces.ids))

@@ -25,7 +25,6 @@ WORDING = {
     "unit": "images",
     "scores": "Scores on images that were not trained on",
     "same": "Same images for both networks; neither chose anything by them.",
-    "share": "share of the images named right, more is better",
     "curve": "Loss while training",
     "legend": ["training images", "validation images"],
     "topics": "Accuracy by class",
@@ -101,7 +100,10 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         right = [item["correct"] for item in part["items"]]
         low, high = wilson(sum(right), len(right), phase["evaluate"]["confidence"])
         bars.append({"model": label, "mean": sum(right) / len(right), "low": low, "high": high})
-    return [{"name": "accuracy", "title": "Test accuracy", "share": True, "bars": bars, "gain": gate["gain"]}]
+    unit = "share of the images named right, more is better"
+    return [
+        {"name": "accuracy", "title": "Test accuracy", "share": True, "unit": unit, "bars": bars, "gain": gate["gain"]}
+    ]
 
 
 def _classes(before: Any, after: Any, classes: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,0 +1,196 @@
+"""Checks of what would hold a job back though the cluster has room: queues and quotas smaller than the phase, gates, clocks."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from ..kube import Json
+from .look import Finding, Look, quantity
+
+KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+SKEW_SECONDS = 60.0
+KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
+
+
+def queue_named_default(look: Look) -> Finding:
+    """No LocalQueue `default`: Kueue puts every pod, build and server without a label into it."""
+    names = [each["metadata"]["name"] for each in look.api.items(f"{KUEUE}/namespaces/{look.namespace}/localqueues")]
+    if "default" not in names:
+        return Finding.ok("no LocalQueue of that name") if names else Finding.skipped("no LocalQueue")
+    return Finding(
+        "warning",
+        f"namespace {look.namespace} has a LocalQueue named default",
+        "Kueue holds every pod there until it has quota: builds, servers, the promotion Job",
+        f"kubectl -n {look.namespace} delete localqueue default, and set site.queue to a queue of another name",
+    )
+
+
+def queue_quota(look: Look) -> Finding:
+    """The ClusterQueue covers every resource of the job, and has enough of it for the job alone."""
+    name = look.site["queue"]
+    if not name:
+        return Finding.skipped("site.queue is empty")
+    local = look.api.get(f"{KUEUE}/namespaces/{look.namespace}/localqueues/{name}")
+    leads_to = (local or {}).get("spec", {}).get("clusterQueue") or look.options.cluster_queue
+    cluster = look.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
+    if cluster is None:
+        return Finding.skipped("the check of the queue says more")
+    if cluster["spec"].get("cohort") or cluster["spec"].get("cohortName"):
+        return Finding.skipped(f"ClusterQueue {leads_to} may borrow from its cohort")
+    offered: dict[str, Decimal] = {}
+    for group in cluster["spec"].get("resourceGroups") or []:
+        for flavor in group["flavors"]:
+            for each in flavor["resources"]:  # all pods of a job get one flavor, so quotas do not add up
+                offered[each["name"]] = max(offered.get(each["name"], Decimal(0)), quantity(each["nominalQuota"]))
+    for resource, (wanted, key) in _wanted(look).items():
+        if resource not in offered:
+            return Finding(
+                "error",
+                f"ClusterQueue {leads_to} does not cover {resource}, which the pods ask for",
+                "Kueue never admits the job",
+                f"add {resource} to its resourceGroups, or empty site.queue",
+            )
+        if offered[resource] < wanted:
+            return Finding(
+                "error",
+                f"ClusterQueue {leads_to} has {offered[resource]} of {resource}, the job asks for {wanted}",
+                "Kueue never admits the job",
+                f"raise its nominalQuota, or lower {key} or phase.resources.nodes",
+            )
+    return Finding.ok(f"ClusterQueue {leads_to} is big enough")
+
+
+def namespace_quota(look: Look) -> Finding:
+    """What the namespace's quotas have left is enough, and none of them asks for a CPU limit, which pods do not set."""
+    quotas = look.api.items(f"/api/v1/namespaces/{look.namespace}/resourcequotas")
+    if not quotas:
+        return Finding.skipped("no quota")
+    wanted = _wanted(look)
+    for each in quotas:
+        hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
+        name = each["metadata"]["name"]
+        if "limits.cpu" in hard and not _default_cpu(look):
+            return Finding(
+                "error",
+                f"ResourceQuota {name} counts limits.cpu, and no LimitRange sets one",
+                "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
+                f"take limits.cpu out of it, or give namespace {look.namespace} a LimitRange with a default",
+            )
+        for resource, (amount, key) in wanted.items():
+            for entry in {f"requests.{resource}", resource} | ({"limits.memory"} if resource == "memory" else set()):
+                if entry in hard and quantity(hard[entry]) - quantity(used.get(entry)) < amount:
+                    return Finding(
+                        "error",
+                        f"ResourceQuota {name}: {entry} is {hard[entry]}, {used.get(entry, 0)} in use, "
+                        f"the job asks for {amount}",
+                        "pods of the job could not be created",
+                        f"raise it, free what is in use, or lower {key} or phase.resources.nodes",
+                    )
+    return Finding.ok(", ".join(each["metadata"]["name"] for each in quotas))
+
+
+def pull_window(look: Look) -> Finding:
+    """Where Kueue evicts a job whose pods are not ready in time, the image is on the nodes before."""
+    if not look.site["queue"]:
+        return Finding.skipped("site.queue is empty")
+    config = look.api.get("/apis/kueue.openshift.io/v1/kueues/cluster")
+    policy = ((config or {}).get("spec", {}).get("config") or {}).get("gangScheduling", {}).get("policy", "None")
+    if policy != "ByWorkload":
+        return Finding.ok("Kueue sets pods no time to be ready")
+    ref = str(look.site["images"]["trainer"])
+    cold = [
+        node["metadata"]["name"]
+        for node in look.usable_nodes
+        if not any(ref in (each.get("names") or []) for each in node["status"].get("images", []))
+    ]
+    if not cold:
+        return Finding.ok("the image is on every node")
+    return Finding(
+        "warning",
+        f"Kueue gives pods 5 minutes to be ready, and {len(cold)} nodes ({', '.join(cold[:3])}) do not report {ref}",
+        "pulling an image of several GB takes longer: the job is evicted and queued again, without an end",
+        "pull it before: oc debug node/NODE -- chroot /host crictl pull IMAGE; or set gangScheduling.policy of "
+        "`oc edit kueue cluster` to None",
+    )
+
+
+def clocks(look: Look) -> Finding:
+    """Nodes and this machine agree on the time: their leases are renewed every 10 s by the node's own clock."""
+    leases = look.api.items("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+    ready = {node["metadata"]["name"] for node in look.usable_nodes}
+    times = {
+        each["metadata"]["name"]: datetime.fromisoformat(str(each["spec"]["renewTime"]).replace("Z", "+00:00"))
+        for each in leases
+        if each["metadata"]["name"] in ready and each.get("spec", {}).get("renewTime")
+    }
+    if not times:
+        return Finding.skipped("no node has a lease")
+    newest, oldest = max(times, key=lambda name: times[name]), min(times, key=lambda name: times[name])
+    apart = (times[newest] - times[oldest]).total_seconds()
+    if apart > SKEW_SECONDS:
+        return Finding(
+            "warning",
+            f"the clocks of {newest} and {oldest} are {apart:.0f} s apart",
+            "certificates and tokens are refused, and times in logs of several ranks mislead",
+            f"oc debug node/{oldest} -- chroot /host chronyc tracking (and on {newest})",
+        )
+    here = abs((datetime.now(UTC) - times[newest]).total_seconds())
+    if here > SKEW_SECONDS:
+        return Finding(
+            "warning",
+            f"the clock of this machine and that of the cluster are {here:.0f} s apart",
+            "tokens and certificates are refused as expired or not yet valid",
+            "timedatectl set-ntp true on the machine that is wrong",
+        )
+    return Finding.ok(f"{len(times)} nodes within {SKEW_SECONDS:.0f} s")
+
+
+def serving_mode(look: Look) -> Finding:
+    """KServe's settings fit to how the chart serves: plain Deployments behind a Service with an address."""
+    if not look.site["serving"]:
+        return Finding.skipped("site.serving is false")
+    for namespace in KSERVE_NAMESPACES:
+        found = look.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
+        if found is not None:
+            return _mode(look, namespace, found.get("data") or {})
+    return Finding.skipped("no inferenceservice-config")
+
+
+def _mode(look: Look, namespace: str, data: Json) -> Finding:
+    mode = json.loads(data.get("deploy") or "{}").get("defaultDeploymentMode", "Serverless")
+    if mode in ("Serverless", "Knative") and not look.api.serves("serving.knative.dev/v1", "services"):
+        return Finding(
+            "warning",
+            f"KServe's default mode is {mode}, but the cluster has no Knative",
+            "the chart asks for RawDeployment by itself, any other InferenceService would stay without a server",
+            "DataScienceCluster: components.kserve.defaultDeploymentMode RawDeployment (2.25), or "
+            f"kubectl -n {namespace} edit configmap inferenceservice-config",
+        )
+    if json.loads(data.get("service") or "{}").get("serviceClusterIPNone"):
+        return Finding(
+            "warning",
+            "KServe makes headless Services",
+            "clients have to name port 8080 themselves; what asks http://NAME-predictor, as `helm test` does, gets no answer",
+            "DataScienceCluster: components.kserve.rawDeploymentServiceConfig: Headed",
+        )
+    return Finding.ok(f"{mode}, Services with an address")
+
+
+def _wanted(look: Look) -> dict[str, tuple[Decimal, str]]:
+    """What all pods of the job ask for together, by resource, and the key that says so."""
+    asked = look.phase["resources"]
+    nodes = Decimal(asked["nodes"])
+    wanted = {
+        "cpu": (quantity(asked["cpu"]) * nodes, "phase.resources.cpu"),
+        "memory": (quantity(asked["memory"]) * nodes, "phase.resources.memory"),
+    }
+    if asked["gpus_per_node"]:
+        wanted[look.site["gpuResource"]] = (asked["gpus_per_node"] * nodes, "phase.resources.gpus_per_node")
+    return wanted
+
+
+def _default_cpu(look: Look) -> bool:
+    ranges = look.api.items(f"/api/v1/namespaces/{look.namespace}/limitranges")
+    return any("cpu" in (limit.get("default") or {}) for each in ranges for limit in each["spec"]["limits"])

@@ -1,0 +1,225 @@
+"""Checks of what OpenShift's operators have to say: NFD, GPU operator, OpenShift AI, registry, versions that fit together."""
+
+from __future__ import annotations
+
+import json
+
+from ..kube import Json
+from ..pods import condition
+from .look import Finding, Look, quantity, tolerates
+
+CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
+# NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA
+NVIDIA_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present")
+DSC = "datasciencecluster.opendatahub.io"
+REGISTRY = "image-registry.openshift-image-registry.svc"
+# OpenShift AI and the releases of OpenShift that its documentation supports it on; no upper end where none is named
+RELEASES = {
+    "2.25": ((4, 16), (4, 21)),
+    "3.3": ((4, 19), (4, 22)),
+    "3.4": ((4, 19), (4, 22)),
+    "3.5": ((4, 19), None),
+    "3.6": ((4, 19), None),
+}
+OLDER_TRAINER = {"3.3", "3.4", "3.5"}
+"""Releases with Trainer 2.1, which knows no runtimePatches as Kueue 0.17 and later write them (kueue issue 14722)."""
+KUEUE_FOR_OLDER = (1, 3)
+
+
+def nfd(look: Look) -> Finding:
+    """Node Feature Discovery has found the GPUs' nodes, and is as new as the cluster."""
+    if not _wants_gpus(look):
+        return Finding.skipped("the phase asks for no GPU")
+    seen = any(
+        (node["metadata"].get("labels") or {}).get(key) == "true" for node in look.nodes for key in NVIDIA_LABELS
+    )
+    if not seen:
+        if any(_gpus(look, node) for node in look.nodes):
+            return Finding.skipped("nodes offer GPUs without its labels")
+        return Finding(
+            "error",
+            f"no node carries the label {NVIDIA_LABELS[0]}",
+            "Node Feature Discovery is missing, or no node has an NVIDIA GPU: the GPU operator then does nothing",
+            'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\', and add a machine with a GPU',
+        )
+    cluster, operator = _openshift(look), _installed(look, "openshift-nfd", "nfd.")
+    if cluster and operator and _pair(operator) < cluster:
+        return Finding(
+            "warning",
+            f"Node Feature Discovery {operator} is older than OpenShift {cluster[0]}.{cluster[1]}",
+            "its labels of kernel and system may be missing, which the GPU driver is chosen by",
+            "oc -n openshift-nfd get installplans; approve the one that waits, or set its channel to stable",
+        )
+    return Finding.ok("nodes with GPUs are labelled")
+
+
+def gpu_operator(look: Look) -> Finding:
+    """The ClusterPolicy is ready: driver, container toolkit and device plugin work."""
+    if not _wants_gpus(look):
+        return Finding.skipped("the phase asks for no GPU")
+    if not look.api.serves("nvidia.com/v1", "clusterpolicies"):
+        return Finding.skipped("the cluster has no ClusterPolicy: GPUs are offered another way")
+    found = look.api.items("/apis/nvidia.com/v1/clusterpolicies")
+    if not found:
+        return Finding(
+            "error",
+            "the GPU operator is installed, but there is no ClusterPolicy",
+            "nothing installs the driver",
+            'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\'',
+        )
+    state = (found[0].get("status") or {}).get("state", "not reported")
+    name = found[0]["metadata"]["name"]
+    if state == "ready":
+        return Finding.ok(f"ClusterPolicy {name} is ready")
+    return Finding(
+        "error",
+        f"ClusterPolicy {name} is {state}: {condition(found[0], 'Ready').get('message', 'no message')}",
+        "no GPU can be allocated until it is ready (the first driver build takes up to 20 minutes)",
+        "oc -n nvidia-gpu-operator get pods; the driver's pods say more",
+    )
+
+
+def gpu_taints(look: Look) -> Finding:
+    """The taints of GPU nodes are tolerated: by the chart, which tolerates the resource's own, or by the site."""
+    nodes = [node for node in look.nodes if _gpus(look, node)]
+    if not _wants_gpus(look) or not nodes:
+        return Finding.skipped("no GPU is asked for or offered")
+    own = {"key": look.site["gpuResource"], "operator": "Exists", "effect": "NoSchedule"}
+    known = [*look.site["tolerations"], own]
+    blocked = {}
+    for node in nodes:
+        for taint in node.get("spec", {}).get("taints", []):
+            if taint["effect"] in ("NoSchedule", "NoExecute") and not any(tolerates(each, taint) for each in known):
+                blocked.setdefault(node["metadata"]["name"], taint)
+    if not blocked:
+        return Finding.ok(f"{len(nodes)} nodes")
+    name, taint = next(iter(blocked.items()))
+    return Finding(
+        "error" if len(blocked) == len(nodes) else "warning",
+        f"{len(blocked)} of {len(nodes)} GPU nodes have a taint that is not tolerated ({name}: {taint['key']} {taint['effect']})",
+        "pods of this site cannot start there",
+        f"site.tolerations: [{{key: {taint['key']}, operator: Exists, effect: {taint['effect']}}}]",
+    )
+
+
+def openshift_ai(look: Look) -> Finding:
+    """The DataScienceCluster is ready; otherwise which component is not, and what it lacks."""
+    version = next((each for each in ("v2", "v1") if look.api.serves(f"{DSC}/{each}", "datascienceclusters")), "")
+    if not version:
+        return Finding.skipped("the cluster has no OpenShift AI")
+    found = look.api.items(f"/apis/{DSC}/{version}/datascienceclusters")
+    if not found:
+        return Finding(
+            "error",
+            "OpenShift AI is installed, but there is no DataScienceCluster",
+            "no component runs",
+            'playbooks/platform.yml -e \'{"platform_operators": ["rhoai"]}\' -e platform_release=RELEASE',
+        )
+    status = found[0].get("status") or {}
+    if status.get("phase") == "Ready":
+        return Finding.ok(f"DataScienceCluster {found[0]['metadata']['name']} is ready")
+    bad = [
+        f"{each['type']}: {each.get('message') or each.get('reason')}"
+        for each in status.get("conditions") or []
+        if each.get("status") == "False" and each.get("reason") != "Removed" and each["type"] != "Ready"
+    ]
+    lacks = _lacks(look, found[0]["spec"].get("components") or {})
+    fix = f"playbooks/platform.yml -e '{{\"platform_operators\": {json.dumps(lacks)}}}'" if lacks else ""
+    return Finding(
+        "error",
+        f"DataScienceCluster is {status.get('phase', 'without a phase')}: {'; '.join(bad) or 'no condition says why'}"
+        + (f"; missing: {', '.join(lacks)}" if lacks else ""),
+        "a component that is not ready serves no API",
+        fix or "oc describe datasciencecluster; oc -n redhat-ods-applications get pods",
+    )
+
+
+def registry(look: Look) -> Finding:
+    """The cluster's own registry takes and gives images, when the trainer image is to be in it."""
+    if look.options.image_source == "none" and REGISTRY not in str(look.site["images"]["trainer"]):
+        return Finding.skipped("the trainer image is not in the cluster's registry")
+    config = look.api.get("/apis/imageregistry.operator.openshift.io/v1/configs/cluster")
+    if config is None:
+        return Finding.skipped("the cluster has no operator for it")
+    state = config["spec"].get("managementState", "Managed")
+    if state == "Managed":
+        return Finding.ok("Managed")
+    return Finding(
+        "error",
+        f"the image registry is {state}",
+        "builds have nowhere to push to (usual on bare metal, where it has no storage)",
+        "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
+        '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set image_source to none',
+    )
+
+
+def versions(look: Look) -> Finding:
+    """OpenShift, OpenShift AI and Kueue are a combination that is known to work."""
+    cluster, product = _openshift(look), _installed(look, "redhat-ods-operator", "rhods-operator.")
+    if not cluster or not product:
+        return Finding.skipped("no OpenShift, or no OpenShift AI")
+    release = ".".join(product.split(".")[:2])
+    fix = "docs: supported configurations of OpenShift AI; set platform_release to one that fits"
+    if release not in RELEASES:
+        known = ", ".join(RELEASES)
+        return Finding("warning", f"OpenShift AI {product} is none of {known}", "it was not tested with this", fix)
+    low, high = RELEASES[release]
+    if cluster < low or (high and cluster > high):
+        span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}" if high else f"{low[0]}.{low[1]} and later"
+        text = f"OpenShift AI {product} on OpenShift {cluster[0]}.{cluster[1]}; supported: {span}"
+        return Finding("warning", text, "Red Hat does not support this combination", fix)
+    kueue = _installed(look, "openshift-kueue-operator", "kueue-operator.")
+    if kueue and look.site["queue"] and release in OLDER_TRAINER and _pair(kueue) > KUEUE_FOR_OLDER:
+        if look.site["trainingApi"] != "pytorchjob":
+            return Finding(
+                "error" if look.site["trainingApi"] == "trainjob" else "warning",
+                f"Kueue {kueue} with the Trainer of OpenShift AI {release}",
+                "a TrainJob is never admitted: `runtime patch not found` (kueue issue 14722)",
+                "set site.trainingApi to pytorchjob, or platform_channels.kueue to stable-v1.3",
+            )
+    return Finding.ok(
+        f"OpenShift {cluster[0]}.{cluster[1]}, OpenShift AI {product}" + (f", Kueue {kueue}" if kueue else "")
+    )
+
+
+def _lacks(look: Look, components: Json) -> list[str]:
+    """Operators that a component needs and that do not serve their API."""
+    state = {name: (each or {}).get("managementState") for name, each in components.items()}
+    lacks = []
+    if state.get("trainer") == "Managed" and not look.api.serves("jobset.x-k8s.io/v1alpha2", "jobsets"):
+        lacks.append("jobset")
+    if state.get("kueue") == "Unmanaged":
+        if not look.api.serves("cert-manager.io/v1", "certificates"):
+            lacks.append("cert_manager")
+        if not look.api.serves("kueue.openshift.io/v1", "kueues"):
+            lacks.append("kueue")
+    return lacks
+
+
+def _wants_gpus(look: Look) -> bool:
+    return bool(look.phase["resources"]["gpus_per_node"] or (look.site["serving"] and look.phase["serve"]["gpus"]))
+
+
+def _gpus(look: Look, node: Json) -> int:
+    return int(quantity(node["status"].get("allocatable", {}).get(look.site["gpuResource"])))
+
+
+def _openshift(look: Look) -> tuple[int, int] | None:
+    """Major and minor version of OpenShift, None elsewhere."""
+    found = look.api.get("/apis/config.openshift.io/v1/clusterversions/version")
+    text = ((found or {}).get("status") or {}).get("desired", {}).get("version", "")
+    return _pair(text) if text else None
+
+
+def _installed(look: Look, namespace: str, prefix: str) -> str:
+    """Version of an operator that OLM has installed; empty when it has not."""
+    for each in look.api.items(CSVS.format(namespace)):
+        name = each["metadata"]["name"]
+        if name.startswith(prefix) and (each.get("status") or {}).get("phase") == "Succeeded":
+            return str(name.removeprefix(prefix).removeprefix("v"))
+    return ""
+
+
+def _pair(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

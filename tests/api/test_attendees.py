@@ -1,0 +1,297 @@
+"""playbooks/attendees.yml against a real API server that serves the true CRDs of training operator, Trainer, KServe and Kueue."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from attendee import helm, may, until, user
+from client import Client
+from crds import REPO
+from harness import Cluster
+from server import Server
+
+sys.path.insert(0, str(REPO / "tests" / "charts"))
+
+import live
+import upstream
+
+KUEUE = "kueue.x-k8s.io/v1beta1"
+QUEUES = ("clusterqueues", "localqueues", "resourceflavors", "workloads")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server of its own: the one of the other tests is a bare OpenShift."""
+    one = Server(tmp_path_factory.mktemp("attendees") / "server")
+    one.start()
+    try:
+        live.install_crds(one)
+        client = Client(one.kubeconfig)
+        for kind in QUEUES:
+            text = upstream.from_module("kueue", f"config/components/crd/bases/kueue.x-k8s.io_{kind}.yaml")
+            crd = yaml.load(text, Loader=yaml.CSafeLoader)
+            crd["spec"].pop("conversion", None)
+            client.apply(json.loads(json.dumps(crd, default=str)))
+        until(lambda: client.path(KUEUE, "LocalQueue") is not None)
+        client.apply(live.node(4))
+        path = "/api/v1/nodes/n1"
+        client.send("PATCH", f"{path}/status", live.node(4), "application/merge-patch+json")
+        client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "nvidia-pool"}, "spec": {}})
+        yield one
+    finally:
+        one.stop()
+
+
+INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
+
+
+def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """Each may install the chart in the own namespace and nothing elsewhere; runs repeat; nothing stays."""
+    bare, dest = cluster.objects(), tmp_path / "handed" / "out"
+    wanted: dict[str, Any] = {
+        "attendees_names": ["ada", "grace"],
+        "attendees_dest": str(dest),
+        "attendees_cluster_queue": "nvidia-pool",
+        "attendees_timeout": 60,
+    }
+    planned = cluster.playbook("attendees", "--check", **wanted)
+    assert planned.code == 0, planned.text
+    assert planned.changed > 0
+    assert cluster.objects() == bare
+    assert not dest.exists()
+
+    first = cluster.playbook("attendees", **wanted)
+    assert first.code == 0, first.text
+    assert f"2 kubeconfigs in {dest}" in first.text
+    ada = dest / "ada.kubeconfig"
+    assert ada.stat().st_mode & 0o777 == 0o600
+    assert dest.stat().st_mode & 0o777 == 0o700
+    written = ada.read_text(encoding="utf-8")
+    made = cluster.objects()
+    labels = cluster.client.look("v1", "Namespace", "trainlab-ada")["metadata"]["labels"]  # type: ignore[index]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+    second = cluster.playbook("attendees", "-v", **wanted)
+    assert (second.code, second.changed) == (0, 0), second.text
+    assert ada.read_text(encoding="utf-8") == written
+    planned = cluster.playbook("attendees", "--check", **wanted)
+    assert (planned.code, planned.changed) == (0, 0), planned.text
+
+    rights(ada)
+    admission(cluster, ada)
+    life_of_a_release(cluster, ada, dest / "site.yaml")
+    until(lambda: cluster.objects() == made)
+
+    one_gone = cluster.playbook("attendees", **wanted | {"attendees_names": ["ada"], "attendees_state": "absent"})
+    assert one_gone.code == 0, one_gone.text
+    assert [each.name for each in sorted(dest.iterdir())] == ["grace.kubeconfig", "site.yaml"]
+    assert not any("ada" in each for each in cluster.objects())
+    again = cluster.playbook("attendees", **wanted)
+    assert again.code == 0, again.text
+    assert ada.read_text(encoding="utf-8") != written, "the token of a ServiceAccount that is gone is not kept"
+    assert may(ada, "create", "kubeflow.org", "pytorchjobs", "trainlab-ada")
+
+    gone = {"attendees_state": "absent", "attendees_dest": str(dest), "attendees_timeout": 60}
+    undone = cluster.playbook("attendees", **gone)
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == bare
+    assert not dest.exists()
+    again = cluster.playbook("attendees", **gone)
+    assert (again.code, again.changed) == (0, 0), again.text
+
+
+def rights(ada: Path) -> None:
+    """Own namespace: what a release needs. Elsewhere, and beyond: nothing."""
+    for group, resource in (
+        ("kubeflow.org", "pytorchjobs"),
+        ("trainer.kubeflow.org", "trainjobs"),
+        ("serving.kserve.io", "servingruntimes"),
+        ("batch", "jobs"),
+    ):
+        assert may(ada, "create", group, resource, "trainlab-ada"), resource
+        for verb in ("list", "create", "get"):
+            assert not may(ada, verb, group, resource, "trainlab-grace"), f"{verb} {resource}"
+    for verb, group, resource, namespace in (
+        ("list", "", "secrets", "trainlab-grace"),
+        ("list", "", "secrets", ""),
+        ("list", "", "namespaces", ""),
+        ("create", "", "namespaces", ""),
+        ("delete", "", "namespaces", "trainlab-ada"),
+        ("get", "", "nodes", ""),
+        ("patch", "", "resourcequotas", "trainlab-ada"),
+        ("delete", "", "resourcequotas", "trainlab-ada"),
+        ("patch", "networking.k8s.io", "networkpolicies", "trainlab-ada"),
+        ("create", "", "pods/exec", "trainlab-ada"),
+        ("create", "apps", "deployments", "trainlab-ada"),
+        ("create", KUEUE.split("/")[0], "localqueues", "trainlab-ada"),
+    ):
+        assert not may(ada, verb, group, resource, namespace), f"{verb} {resource} {namespace}"
+    client = user(ada)
+    assert client.send("GET", "/apis/kubeflow.org/v1/namespaces/trainlab-ada/pytorchjobs")["items"] == []
+    with pytest.raises(requests.HTTPError, match="403"):
+        client.send("GET", "/apis/kubeflow.org/v1/namespaces/trainlab-grace/pytorchjobs")
+    more = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "more", "namespace": "trainlab-ada"},
+        "rules": [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["delete"]}],
+    }
+    with pytest.raises(requests.HTTPError, match="attempting to grant RBAC permissions not currently held"):
+        client.send("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/trainlab-ada/roles", more)
+
+
+def admission(cluster: Cluster, ada: Path) -> None:
+    """A pod with more GPUs than the quota, or with more rights than `restricted`, is refused; a decent one is not."""
+    until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-ada") or {})["status"])
+    container: dict[str, Any] = {
+        "name": "c",
+        "image": "none",
+        "resources": {"limits": {"nvidia.com/gpu": "4"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    decent = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    client, path = user(ada), "/api/v1/namespaces/trainlab-ada/pods"
+
+    def pod(security: dict[str, Any], gpus: str) -> dict[str, Any]:
+        wanted = container | {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+        spec = {"securityContext": security, "containers": [wanted], "automountServiceAccountToken": False}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+    with pytest.raises(requests.HTTPError, match=r"exceeded quota: trainlab.*requests\.nvidia\.com/gpu"):
+        client.send("POST", path, pod(decent, "5"))
+    with pytest.raises(requests.HTTPError, match="violates PodSecurity"):
+        client.send("POST", path, pod({"runAsUser": 0}, "4"))
+    made = client.send("POST", path, pod(decent, "4"))
+    assert made["spec"]["containers"][0]["resources"]["limits"]["memory"] == "1Gi", "the LimitRange's default"
+    assert "cpu" not in made["spec"]["containers"][0]["resources"]["limits"]
+    client.send("DELETE", f"{path}/p", gracePeriodSeconds=0)
+
+
+def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
+    """Install, upgrade and uninstall with the attendee's kubeconfig, by both training APIs."""
+    done = helm(ada, "install", *INSTALL, "-f", str(site))
+    assert done.returncode == 0, done.stderr
+    (job,) = cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-ada")
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "trainlab"
+    assert not cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-grace")
+    elsewhere = helm(ada, "install", *INSTALL, "-n", "trainlab-grace")
+    assert elsewhere.returncode != 0
+    assert "forbidden" in elsewhere.stderr
+    trainjob = ("--set", "site.trainingApi=trainjob", "--set", "phase.seed=7")
+    done = helm(ada, "upgrade", *INSTALL, "-f", str(site), *trainjob)
+    assert done.returncode == 0, done.stderr
+    assert cluster.client.items("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainlab-ada")
+    done = helm(ada, "uninstall", "survival")
+    assert done.returncode == 0, done.stderr
+    client = user(ada)
+    for volume in ("models", "runs"):  # as the chart's notes say
+        client.send("DELETE", f"/api/v1/namespaces/trainlab-ada/persistentvolumeclaims/survival-{volume}")
+    for claim in cluster.client.items("v1", "PersistentVolumeClaim", "trainlab-ada"):
+        # the controller that takes this finalizer away does not run here
+        cluster.client.merge(claim, {"metadata": {"finalizers": None}})
+
+
+def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
+    """A read-only volume on the storage of one claim, the right to pull, and the undo of both."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "models", "namespace": "shared"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "volumeName": "nfs1",
+            "resources": {"requests": {"storage": "20Gi"}},
+        },
+    }
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "nfs1"},
+        "spec": {
+            "capacity": {"storage": "20Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "mountOptions": ["nfsvers=4.1"],
+            "nfs": {"server": "10.0.0.1", "path": "/models"},
+        },
+    }
+    wanted: dict[str, Any] = {
+        "attendees_count": 2,
+        "attendees_dest": str(tmp_path / "out"),
+        "attendees_models_claim": "shared/models",
+        "attendees_image_namespace": "shared",
+        "attendees_preflight": False,
+        "attendees_quota": {"requests.cpu": 8, "requests.memory": "1024Mi"},
+    }
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}}
+    before = cluster.objects()
+    cluster.client.apply(space)
+    assert "attendees_models_claim is shared/models" in cluster.playbook("attendees", **wanted).error
+    for thing in (volume, claim):
+        cluster.client.apply(thing)
+    run = cluster.playbook("attendees", **wanted)
+    assert run.code == 0, run.text
+    mine = cluster.client.look("v1", "PersistentVolume", "trainlab-models-trainlab-user2")
+    assert mine and mine["spec"]["nfs"] == {"server": "10.0.0.1", "path": "/models", "readOnly": True}
+    assert mine["spec"]["mountOptions"] == ["nfsvers=4.1", "ro"]
+    assert mine["spec"]["claimRef"]["namespace"] == "trainlab-user2"
+    assert cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-pull-trainlab-user1", "shared")
+    assert not may(tmp_path / "out" / "user1.kubeconfig", "list", "", "nodes")
+    site = yaml.safe_load((tmp_path / "out" / "site.yaml").read_text(encoding="utf-8"))
+    assert site == {"site": {"storage": {"models": {"existing": "models"}}}}
+    second = cluster.playbook("attendees", **wanted)
+    assert (second.code, second.changed) == (0, 0), second.text
+    quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")
+    assert quota and quota["spec"]["hard"]["requests.memory"] == "1Gi"
+    assert quota["spec"]["hard"]["requests.nvidia.com/gpu"] == "4"
+    fewer = cluster.playbook("attendees", **wanted | {"attendees_quota": {}})
+    assert (fewer.code, fewer.changed) == (0, 1), fewer.text
+    quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")
+    assert quota and "requests.memory" not in quota["spec"]["hard"], "a limit that was taken out is gone"
+
+    _free_claims(cluster)
+    undone = cluster.playbook("attendees", **wanted | {"attendees_state": "absent", "attendees_timeout": 60})
+    assert undone.code == 0, undone.text
+    for thing in (claim, volume):
+        cluster.client.delete(thing)
+    _free_claims(cluster)
+    cluster.client.delete(space)
+    until(lambda: cluster.objects() == before)
+
+
+def _free_claims(cluster: Cluster) -> None:
+    """Take away the finalizers whose controller does not run here."""
+    for kind in ("PersistentVolumeClaim", "PersistentVolume"):
+        for one in cluster.client.items("v1", kind):
+            cluster.client.merge(one, {"metadata": {"finalizers": None}})
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "set one of them"),
+    ({"attendees_count": 2, "attendees_names": ["ada"]}, "set only one of them"),
+    ({"attendees_names": ["Ada"]}, "trainlab-Ada cannot be the name"),
+    ({"attendees_names": ["a" * 60]}, "up to 63"),
+    ({"attendees_names": ["ada", "ada"]}, "a name twice"),
+    ({"attendees_count": 1, "attendees_cluster_queue": "gpus"}, "no such ClusterQueue (there: nvidia-pool)"),
+    (
+        {"attendees_count": 1, "attendees_cluster_queue": "nvidia-pool", "attendees_queue": "default"},
+        "hold every pod of the namespace",
+    ),
+    ({"attendees_names": ["system"], "attendees_prefix": "kube-"}, "namespace kube-system exist without label"),
+]
+
+
+def test_wrong_input_applies_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """Each error names the variable and the remedy."""
+    bare = cluster.objects()
+    for variables, words in WRONG:
+        error = cluster.playbook("attendees", attendees_dest=str(tmp_path / "out"), **variables).error
+        assert words in error, f"{variables}: {error}"
+    assert cluster.objects() == bare

@@ -1,0 +1,144 @@
+"""playbooks/image.yml on OpenShift: a real API server with a test-only build controller; see builds.py."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import builds
+import pytest
+from harness import Cluster
+from server import Server
+
+VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
+SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server of its own, with the builds of OpenShift."""
+    one = Server(tmp_path_factory.mktemp("image") / "server")
+    one.start()
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+@pytest.fixture
+def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds.Builder]:
+    """The build controller, and a namespace for the image; all of it is gone afterwards."""
+    builds.serve(cluster.client)
+    cluster.client.apply(SPACE)
+    one = builds.Builder(server, tmp_path)
+    yield one
+    one.close()
+    things = [*builds.definitions(), SPACE]
+    for thing in things:
+        cluster.client.delete(thing)
+    end = time.monotonic() + 60
+    while any(cluster.client.look(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in things):
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+def given(builder: builds.Builder, **more: Any) -> dict[str, Any]:
+    """The variables of a run."""
+    return {
+        "kubeconfig": builder.kubeconfig,
+        "trainlab_namespace": "demo",
+        "trainlab_release": "survival",
+        "trainlab_values": VALUES,
+        "image_source": "checkout",
+        "image_base": "registry.example.com/base:1",
+        "image_timeout": 60,
+    } | more
+
+
+def test_checkout_is_sent_built_and_its_digest_written(
+    cluster: Cluster, builder: builds.Builder, tmp_path: Path
+) -> None:
+    """Check mode builds nothing; the digest is handed on; the second run builds nothing; a failure shows the log's end."""
+    site = tmp_path / "image.yaml"
+    wanted = given(builder, image_site_file=str(site), image_pull_namespaces=["other"])
+    planned = cluster.playbook("image", "--check", **wanted)
+    assert planned.code == 0, planned.text
+    assert builder.started == 0
+    assert cluster.client.items(builds.BUILD, "BuildConfig") == []
+
+    first = cluster.playbook("image", **wanted)
+    assert first.code == 0, first.text
+    assert builder.started == 1
+    assert {"images/trainer/Containerfile", "training/src/trainlab/run.py", "training/pyproject.toml"} <= set(
+        builder.sent[0]
+    )
+    assert not any("__pycache__" in each or each.startswith("training/tests") for each in builder.sent[0])
+    text = site.read_text(encoding="utf-8")
+    assert re.search(rf'trainer: "{builds.REGISTRY}/demo/trainlab-trainer@sha256:[0-9a-f]{{64}}"', text), text
+    config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
+    assert config
+    docker = config["spec"]["strategy"]["dockerStrategy"]
+    assert docker["dockerfilePath"] == "images/trainer/Containerfile"
+    assert {"name": "BASE", "value": "registry.example.com/base:1"} in docker["buildArgs"]
+    pull = cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-trainer-pull", "demo")
+    assert pull and [each["name"] for each in pull["subjects"]] == ["system:serviceaccounts:other"]
+
+    second = cluster.playbook("image", **wanted)
+    assert (second.code, second.changed) == (0, 0), second.text
+    assert builder.started == 1
+
+    builder.fault = "build-failed"
+    wanted["image_base"] = "registry.example.com/base:2"
+    failed = cluster.playbook("image", **wanted)
+    error = failed.error
+    assert "build demo/trainlab-trainer-2: Failed (DockerBuildFailed: Dockerfile build strategy has failed.)" in error
+    assert "ERROR: no matching distribution" in error
+    assert "STEP 10 " not in error, "only the end of the log"
+    builder.fault = ""
+    assert cluster.playbook("image", **wanted).code == 0
+    assert builder.started == 3
+    assert site.read_text(encoding="utf-8") != text
+
+
+def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Builder) -> None:
+    """A repeated run goes on with its build; git needs no upload; what cannot work is said before anything is made."""
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"image_base": ""}, "image_base is empty and platform_release"),
+        ({"image_source": "git"}, "image_git_uri is empty"),
+        ({"image_build": True}, "two builds"),
+        ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
+    ]
+    for variables, words in wrong:
+        error = cluster.playbook("image", **given(builder, **variables)).error
+        assert words in error, error
+    assert cluster.client.items(builds.BUILD, "BuildConfig") == []
+
+    builder.fault = "hang"
+    git = given(builder, image_source="git", image_git_uri="https://git.example.com/trainlab.git", image_git_ref="v1")
+    cut = cluster.playbook("image", **git | {"image_timeout": 4})
+    assert "is not done after 4 s" in cut.error
+    builder.fault = ""
+    again = cluster.playbook("image", **git)
+    assert again.code == 0, again.text
+    assert builder.started == 1
+    assert builder.sent == []
+    config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
+    assert config and config["spec"]["source"]["git"] == {"uri": "https://git.example.com/trainlab.git", "ref": "v1"}
+    moved = cluster.playbook("image", **git | {"image_again": True})
+    assert moved.code == 0, moved.text
+    assert builder.started == 2
+
+
+def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder) -> None:
+    """A registry that is Removed is found before a build is started."""
+    builder.fault = "no-registry"
+    error = cluster.playbook("image", **given(builder)).error
+    assert "image registry is Removed or has no storage" in error
+    assert builder.started == 0
+    for one in builds.definitions():
+        cluster.client.delete(one)
+    error = cluster.playbook("image", **given(builder)).error
+    assert "does not serve build.openshift.io/v1" in error

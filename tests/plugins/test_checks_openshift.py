@@ -1,0 +1,272 @@
+"""Each check of OpenShift's operators, of queues, quotas and clocks: once content, and with each fault it knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
+from checking import NS, OPENSHIFT, Case, both, break_, node, want
+
+DSC = "/apis/datasciencecluster.opendatahub.io/v2"
+CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+REGISTRY = "/apis/imageregistry.operator.openshift.io/v1/configs/cluster"
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+KSERVE = "/api/v1/namespaces/redhat-ods-applications/configmaps/inferenceservice-config"
+VERSION = "/apis/config.openshift.io/v1/clusterversions/version"
+QUOTAS = f"{NS}/resourcequotas"
+GANG = "/apis/kueue.openshift.io/v1/kueues/cluster"
+GPU = "nvidia.com/gpu"
+
+
+def served(*names: str) -> dict[str, Any]:
+    return {"resources": [{"name": name} for name in names]}
+
+
+def gpu_node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
+    made = node(name, **{GPU: "1"})
+    made["metadata"]["labels"]["feature.node.kubernetes.io/pci-10de.present"] = "true"
+    made["spec"] = {"taints": list(taints)}
+    return made
+
+
+def csv(name: str, phase: str = "Succeeded") -> dict[str, Any]:
+    return {"items": [{"metadata": {"name": name}, "status": {"phase": phase}}]}
+
+
+def leases(**seconds: float) -> dict[str, Any]:
+    """Leases of nodes that renewed so many seconds ago."""
+    now = datetime.now(UTC)
+    return {
+        "items": [
+            {
+                "metadata": {"name": name},
+                "spec": {"renewTime": (now - timedelta(seconds=ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
+            }
+            for name, ago in seconds.items()
+        ]
+    }
+
+
+def quota(hard: dict[str, str], **used: str) -> dict[str, Any]:
+    return {"items": [{"metadata": {"name": "team"}, "spec": {"hard": hard}, "status": {"used": used}}]}
+
+
+def queue(**nominal: str) -> dict[str, Any]:
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in nominal.items()]
+    return {"spec": {"resourceGroups": [{"flavors": [{"name": "gpu", "resources": resources}]}]}}
+
+
+ENOUGH = {"cpu": "8", "memory": "64Gi", GPU: "4"}
+NODES = "/api/v1/nodes"
+FOUR = [gpu_node(f"n{number}") for number in range(1, 5)]
+COLD = [{**each, "status": each["status"] | {"images": []}} for each in FOUR]
+TAINT = {"key": "dedicated", "effect": "NoSchedule"}
+JOBSET = "/apis/jobset.x-k8s.io/v1alpha2"
+
+
+def not_ready(*conditions: dict[str, str]) -> dict[str, Any]:
+    spec = {"components": {"trainer": {"managementState": "Managed"}, "kueue": {"managementState": "Unmanaged"}}}
+    status = {"phase": "Not Ready", "conditions": list(conditions)}
+    return {"items": [{"metadata": {"name": "default-dsc"}, "spec": spec, "status": status}]}
+
+
+NO_TRAINER = {"type": "TrainerReady", "status": "False", "reason": "Error", "message": "JobSet CRD not found"}
+REMOVED = {
+    "type": "RayReady",
+    "status": "False",
+    "reason": "Removed",
+    "message": "Component ManagementState is Removed",
+}
+
+
+@pytest.fixture
+def case(cluster: Any) -> Case:
+    """OpenShift AI 3.4 on OpenShift 4.20 with four GPU nodes and a queue; the image is built there."""
+    made = Case(cluster)
+    objects = cluster.objects
+    made.phase["resources"]["gpus_per_node"] = 1
+    made.site["queue"] = "team"
+    made.options.image_source = "checkout"
+    objects[NODES] = {"items": FOUR}
+    objects[VERSION] = {"status": {"desired": {"version": "4.20.3"}}}
+    objects[CSVS.format("openshift-nfd")] = csv("nfd.4.20.0-202510211040")
+    objects[CSVS.format("redhat-ods-operator")] = csv("rhods-operator.3.4.3")
+    objects[CSVS.format("openshift-kueue-operator")] = csv("kueue-operator.v1.3.1")
+    objects["/apis/nvidia.com/v1"] = served("clusterpolicies")
+    objects[POLICIES] = {"items": [{"metadata": {"name": "gpu-cluster-policy"}, "status": {"state": "ready"}}]}
+    objects[DSC] = served("datascienceclusters")
+    ready = {"metadata": {"name": "default-dsc"}, "spec": {"components": {}}, "status": {"phase": "Ready"}}
+    objects[f"{DSC}/datascienceclusters"] = {"items": [ready]}
+    objects[JOBSET] = served("jobsets")
+    objects["/apis/cert-manager.io/v1"] = served("certificates")
+    objects["/apis/kueue.openshift.io/v1"] = served("kueues")
+    objects[GANG] = {"spec": {"config": {"gangScheduling": {"policy": "None"}}}}
+    objects[REGISTRY] = {"spec": {"managementState": "Managed"}}
+    objects[KSERVE] = {"data": {"deploy": json.dumps({"defaultDeploymentMode": "RawDeployment"})}}
+    objects["/apis/kueue.x-k8s.io/v1beta1"] = served("localqueues")
+    local = {"metadata": {"name": "team"}, "spec": {"clusterQueue": "pool"}}
+    objects[f"{KUEUE}/namespaces/demo/localqueues"] = {"items": [local]}
+    objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
+    objects[f"{KUEUE}/clusterqueues/pool"] = queue(**ENOUGH)
+    objects[QUOTAS] = quota({"requests.nvidia.com/gpu": "4", "pods": "30"})
+    objects[LEASES] = leases(n1=1, n2=9, n3=5, n4=2)
+    return made
+
+
+def test_each_is_content(case: Case) -> None:
+    found = case.states()
+    assert {title: found[title].sentence for title in OPENSHIFT if found[title].state != "ok"} == {}
+
+
+def test_each_is_skipped_on_a_cluster_that_has_none_of_it(cluster: Any) -> None:
+    found = Case(cluster).states()
+    assert {title for title in OPENSHIFT if found[title].state != "skipped"} == set()
+
+
+NFD, OPERATOR, TAINTS, AI = "Node Feature Discovery", "GPU operator", "GPU taints", "OpenShift AI"
+FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
+    (NFD, break_(NODES, {"items": [node("n1")]}), "error", "pci-10de"),
+    (NFD, break_(CSVS.format("openshift-nfd"), csv("nfd.4.18.0-1")), "warning", "older than OpenShift 4.20"),
+    (OPERATOR, break_(POLICIES, {"items": []}), "error", "no ClusterPolicy"),
+    (
+        OPERATOR,
+        break_(POLICIES, {"items": [{"metadata": {"name": "gpu-cluster-policy"}, "status": {"state": "notReady"}}]}),
+        "error",
+        "is notReady",
+    ),
+    (TAINTS, break_(NODES, {"items": [gpu_node("n1", TAINT)]}), "error", "{key: dedicated, operator: Exists"),
+    (TAINTS, break_(NODES, {"items": [gpu_node("n1", TAINT), gpu_node("n2")]}), "warning", "1 of 2 GPU nodes"),
+    (AI, break_(f"{DSC}/datascienceclusters", {"items": []}), "error", "no DataScienceCluster"),
+    (
+        AI,
+        both(break_(f"{DSC}/datascienceclusters", not_ready(NO_TRAINER, REMOVED)), break_(JOBSET, 404)),
+        "error",
+        "TrainerReady: JobSet CRD not found; missing: jobset; a component that is not ready serves no API; "
+        'playbooks/platform.yml -e \'{"platform_operators": ["jobset"]}\'',
+    ),
+    (
+        AI,
+        both(
+            break_(f"{DSC}/datascienceclusters", not_ready(NO_TRAINER)),
+            break_("/apis/cert-manager.io/v1", 404),
+            break_("/apis/kueue.openshift.io/v1", 404),
+        ),
+        "error",
+        "missing: cert_manager, kueue",
+    ),
+    ("versions", break_(VERSION, {"status": {"desired": {"version": "4.16.1"}}}), "warning", "4.19 to 4.22"),
+    ("versions", break_(CSVS.format("redhat-ods-operator"), csv("rhods-operator.3.0.0")), "warning", "is none of 2.25"),
+    (
+        "versions",
+        both(
+            break_(CSVS.format("openshift-kueue-operator"), csv("kueue-operator.v1.4.0")),
+            want(site__trainingApi="trainjob"),
+        ),
+        "error",
+        "never admitted",
+    ),
+    ("image registry", break_(REGISTRY, {"spec": {"managementState": "Removed"}}), "error", "is Removed"),
+    (
+        "serving mode",
+        break_(KSERVE, {"data": {"deploy": json.dumps({"defaultDeploymentMode": "Serverless"})}}),
+        "warning",
+        "no Knative",
+    ),
+    (
+        "serving mode",
+        break_(
+            KSERVE,
+            {
+                "data": {
+                    "deploy": '{"defaultDeploymentMode": "RawDeployment"}',
+                    "service": '{"serviceClusterIPNone": true}',
+                }
+            },
+        ),
+        "warning",
+        "Headed",
+    ),
+    (
+        "queue quota",
+        break_(f"{KUEUE}/clusterqueues/pool", queue(cpu="8", memory="64Gi")),
+        "error",
+        "does not cover nvidia",
+    ),
+    ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {GPU: "2"})), "error", "the job asks for 4"),
+    (
+        "queue named default",
+        break_(f"{KUEUE}/namespaces/demo/localqueues", {"items": [{"metadata": {"name": "default"}}]}),
+        "warning",
+        "delete localqueue default",
+    ),
+    (
+        "pull window",
+        both(
+            break_(GANG, {"spec": {"config": {"gangScheduling": {"policy": "ByWorkload"}}}}),
+            break_(NODES, {"items": COLD}),
+        ),
+        "warning",
+        "5 minutes",
+    ),
+    ("namespace quota", break_(QUOTAS, quota({"requests.nvidia.com/gpu": "3"})), "error", "the job asks for 4"),
+    (
+        "namespace quota",
+        break_(QUOTAS, quota({"limits.memory": "16Gi"}, **{"limits.memory": "8Gi"})),
+        "error",
+        "8Gi in use",
+    ),
+    ("namespace quota", break_(QUOTAS, quota({"limits.cpu": "64"})), "error", "no LimitRange sets one"),
+    ("clocks", break_(LEASES, leases(n1=1, n2=200, n3=5)), "warning", "the clocks of n1 and n2"),
+    ("clocks", break_(LEASES, leases(n1=-9000, n2=-9002)), "warning", "this machine and that of the cluster"),
+]
+
+
+@pytest.mark.parametrize(
+    ("title", "fault", "state", "words"), FAULTS, ids=[f"{each[0]}-{number}" for number, each in enumerate(FAULTS)]
+)
+def test_a_fault_is_found_with_its_remedy(
+    case: Case, title: str, fault: Callable[[Case], None], state: str, words: str
+) -> None:
+    fault(case)
+    found = case.states()[title]
+    assert found.state == state, found
+    assert words in found.sentence
+    assert found.fix
+
+
+def test_every_check_of_this_file_has_a_fault() -> None:
+    assert {each[0] for each in FAULTS} == OPENSHIFT
+
+
+def test_what_would_be_no_fault(case: Case) -> None:
+    objects = case.cluster.objects
+    objects[f"{KUEUE}/clusterqueues/pool"] = {"spec": {"cohort": "all", **queue(**ENOUGH | {GPU: "1"})["spec"]}}
+    objects[QUOTAS] = quota({"limits.cpu": "64"})
+    objects[f"{NS}/limitranges"] = {"items": [{"spec": {"limits": [{"default": {"cpu": "4"}}]}}]}
+    objects[NODES] = {"items": [gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})]}
+    found = case.states()
+    assert found["queue quota"].state == "skipped"
+    assert found["namespace quota"].state == "ok"
+    assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
+
+
+def test_junit_says_the_same(case: Case) -> None:
+    case.cluster.objects[REGISTRY] = {"spec": {"managementState": "Removed"}}
+    case.cluster.objects[LEASES] = {"items": []}
+    found = run_all(case.look(), "before")
+    suite = ElementTree.fromstring(junit(found))
+    cases = {each.get("name"): each for each in suite}
+    assert suite.get("tests") == str(len(found)) == str(len(cases))
+    failure = cases["image registry"].find("failure")
+    assert failure is not None and "is Removed" in (failure.text or "")
+    assert cases["clocks"].find("skipped") is not None
+    assert list(cases["versions"]) == []
+    assert suite.get("failures") == str(sum(finding.state == "error" for _, finding in found))
