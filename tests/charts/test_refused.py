@@ -19,6 +19,7 @@ UNKNOWN = {
     "stie": "stie: {}",
 }
 RULES = {
+    "phase.vision": "phase: {vision: {flip: true}}",
     "phase.resources.processes_per_node": "phase: {resources: {processes_per_node: 3, gpus_per_node: 2}}",
     "phase.unfreeze.tied_head": "phase: {unfreeze: {tied_head: true, lm_head: false}}",
     "phase.train.trunk_cache": "phase: {train: {trunk_cache: true}, unfreeze: {tied_head: true}}",
@@ -33,6 +34,19 @@ RULES = {
     "site.storage.runs.accessMode": "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
 }
 SENTENCES = UNKNOWN | RULES
+LANGUAGE = ["model: {source: 'builtin:resnet18'}", "data: {source: 'builtin:digits'}", "gate: {metric: accuracy}"]
+VISION = [
+    "recipe: sft",
+    "unfreeze: {layers: 3}",
+    'questions: ["Why?"]',
+    "model: {source: 'pvc:x'}",
+    "data: {source: 'builtin:survival'}",
+    "gate: {metric: fact_recall}",
+    "serve: {runtime: vllm, gpus: 1}",
+    "train: {trunk_cache: true}",
+    "data: {source: 'builtin:digits'}",
+]
+"""What recipe sft and recipe resnet refuse of each other (vision/block.py); the last one: a mirrored digit."""
 
 
 @functools.cache
@@ -56,6 +70,16 @@ def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
     told = cli(FULL, str(file))
     assert told.returncode == 2
     assert sentence in told.stderr
+
+
+@pytest.mark.parametrize("phase", [("survival", one) for one in LANGUAGE] + [("resnet", one) for one in VISION])
+def test_helm_and_the_cli_refuse_what_the_recipe_does_not_take(phase: tuple[str, str], tmp_path: Path) -> None:
+    full, file = str(VALUES / f"{phase[0]}.yaml"), tmp_path / "wrong.yaml"
+    file.write_text(f"phase: {{{phase[1]}}}", encoding="utf-8")
+    done, told = template((full, str(file))), cli(full, str(file))
+    assert done.returncode != 0 and told.returncode == 2
+    sentence = done.stderr.split("): ", 1)[1].splitlines()[0]
+    assert sentence.startswith("phase.") and sentence in told.stderr
 
 
 def test_every_rule_of_the_model_is_among_these() -> None:

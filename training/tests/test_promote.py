@@ -156,7 +156,8 @@ def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.
         run(run_dir, None, monkeypatch)
 
 
-def test_verify_run(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    (run_dir / "phase.json").write_text(json.dumps({"phase": phase_dict}))
     said = {"choices": [{"message": {"content": "Call for help."}}], "usage": {"completion_tokens": 4}}
     write_gate(run_dir, True)
     with Fake((503, {"error": {"message": "loading"}}), (200, said)) as fake:

@@ -98,6 +98,7 @@ class Check(html.parser.HTMLParser):
 def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     path = report.write(make_run(tmp_path, phase_dict))
     text = path.read_text(encoding="utf-8")
+    assert "10 questions</span>" in text and "built-in" not in text
     page = Check(text)
     assert path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,"]
     assert "url(" not in text and "@import" not in text
@@ -210,7 +211,5 @@ def test_ticks_cover_in_round_numbers(low: float, high: float) -> None:
 
 
 def test_curves_of_odd_histories() -> None:
-    assert charts.loss_curves([], []) == "" and charts.loss_curves([(1, float("nan"))], []) == ""
-    assert "NaN" not in charts.loss_curves([(1, 2.0)], [(1, 2.0)]) and re.search(
-        r"<svg", charts.loss_curves([(5, 1.0)], [])
-    )
+    assert charts.curves([], []) == "" and charts.curves([(1, float("nan"))], []) == ""
+    assert "NaN" not in charts.curves([(1, 2.0)], [(1, 2.0)]) and re.search(r"<svg", charts.curves([(5, 1.0)], []))

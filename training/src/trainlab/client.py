@@ -12,6 +12,12 @@ class Unreachable(UserError):
     """The server cannot be reached, or is not ready yet: worth another try."""
 
 
+class NotServed(UserError):
+    """The served model does not answer as it should: the check failed, the input was right."""
+
+    code = 1
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a model said; `tokens` is 0 where the server does not count."""

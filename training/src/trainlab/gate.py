@@ -23,7 +23,7 @@ def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
     adherence, where measured, dropped by more than `gate.max_..._drop`. `reasons` holds one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
-    pairs = _pairs(before, after)
+    pairs = paired(before, after)
     loss = _compared(pairs, "loss", phase)
     recall = _compared(pairs, "recall", phase)
     form = _compared(pairs, "adherence", phase)
@@ -54,8 +54,8 @@ def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
     }
 
 
-def _pairs(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
-    """Return the items of both evaluations paired by id, in the order of the first."""
+def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
+    """Return the items of both evaluations paired by id, in the order of the first; raises UserError for odd ones."""
     first, second = _by_id(before["items"], "before"), _by_id(after["items"], "after")
     if first.keys() != second.keys():
         odd = sorted(first.keys() ^ second.keys())

@@ -3,6 +3,7 @@
 import os
 import platform
 import socket
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 import torch
 
-from trainlab import __version__, dist, files
+from trainlab import __version__, dist
 from trainlab.config import Phase
 from trainlab.loading import phase_hash, used_overrides
 
 PACKAGES = (
     "torch",
+    "torchvision",
+    "scikit-learn",
     "transformers",
     "trl",
     "peft",
@@ -33,9 +36,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def begin(phase: Phase, run: str, model_dir: Path, data_dir: Path) -> dict[str, Any]:
-    """Return the manifest of a run that starts now; every rank must call it (hosts are gathered)."""
-    source = model_dir / "source.json"
+def begin(phase: Phase, run: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a run that starts now; every rank must call it (hosts are gathered).
+
+    `origin` says where model and data come from, by the keys "model" and "data" (Recipe.origin).
+    """
     return {
         "run": run,
         "phase": phase.name,
@@ -45,8 +50,8 @@ def begin(phase: Phase, run: str, model_dir: Path, data_dir: Path) -> dict[str, 
         "ended": None,
         "versions": versions(),
         "environment_overrides": used_overrides(os.environ),
-        "model": {"source": phase.model.source, **(files.read_json(source) if source.exists() else {})},
-        "data": {"source": phase.data.source, "sha256": files.folder_sha256(data_dir, "*/*.jsonl")},
+        "model": origin["model"],
+        "data": origin["data"],
         "world_size": dist.world_size(),
         "hardware": hardware(),
     }

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainlab import data, fetch, files
+from trainlab import files, recipes
 from trainlab.config import Phase, Values
 from trainlab.errors import UserError
 from trainlab.loading import load_values, run_name
@@ -34,8 +34,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     if out is None:
         raise UserError("--out is missing: name the folder of run directories, or set OUTPUT_DIR")
     run_dir = out / (args.run or run_name(phase, os.environ))
-    model_dir = fetch.model_dir(phase.model.source, args.models)
-    data_dir = data.folder(phase.data, args.models, args.data)
+    model_dir, data_dir = recipes.of(phase).folders(args.models, args.data)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.work import rank_main
 
@@ -50,10 +49,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
 
 def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     """Raise UserError for a missing model, broken data, or a folder that cannot be written."""
-    if not model_dir.is_dir():
-        raise UserError(f"{model_dir}: no model for {phase.model.source}; run `trainlab fetch` with the same --models")
-    data.load_train(phase.data, data_dir)
-    data.load_heldout(phase.data, data_dir)
+    recipes.of(phase).preflight(model_dir, data_dir)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -127,15 +123,9 @@ def cores(quantity: str) -> float:
 
 def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
     """Score base and tuned model of a finished run again in this process; write the results, gate and report."""
-    from trainlab import chat, evaluate, report
+    from trainlab import report
 
-    phase = phase_of(run_dir)
-    heldout = data.load_heldout(phase.data, data.folder(phase.data, models, given))
-    base = fetch.model_dir(phase.model.source, models)
-    model, tokenizer = chat.load_base(base, phase)
-    files.write_json(run_dir / "eval_before.json", evaluate.score(model, tokenizer, phase, heldout))
-    model, tokenizer = chat.load_tuned(run_dir, phase, base)
-    files.write_json(run_dir / "eval_after.json", evaluate.score(model, tokenizer, phase, heldout))
+    recipes.of(phase_of(run_dir)).rescore(run_dir, models, given)
     gate_again(run_dir)
     print(report.write(run_dir))
     return 0
@@ -143,10 +133,8 @@ def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
 
 def gate_again(run_dir: Path) -> dict[str, Any]:
     """Decide again from eval_before.json and eval_after.json; write and return gate.json."""
-    from trainlab import gate
-
     before, after = files.read_json(run_dir / "eval_before.json"), files.read_json(run_dir / "eval_after.json")
-    decision = gate.decide(before, after, phase_of(run_dir))
+    decision = recipes.of(phase_of(run_dir)).decide(before, after)
     files.write_json(run_dir / "gate.json", decision)
     return decision
 

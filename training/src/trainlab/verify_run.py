@@ -3,41 +3,34 @@
 import time
 from pathlib import Path
 
-from trainlab import client, files
-from trainlab.errors import UserError
+from trainlab import client, files, recipes
+from trainlab.client import NotServed
+from trainlab.loading import load_values
+from trainlab.recipes import Recipe
 
 PAUSE, HEARTBEAT = 3.0, 15.0  # seconds
-QUESTION = "What should I do first in an emergency?"
-
-
-class NotServed(UserError):
-    """The run is not promoted or its model does not answer: the check failed, the input was right."""
-
-    code = 1
 
 
 def command(run_dir: Path, url: str, timeout: float = 4) -> int:
     """Return 0 if RUN_DIR/gate.json promotes and the model `tuned` at `url` answers within `timeout` minutes.
 
-    Raises UserError with the reason otherwise. A server that is still starting is waited for, one that refuses is not.
+    Raises NotServed (or UserError) with the reason otherwise. A server that is still starting is waited for, one that refuses is not.
     """
     gate = files.read_json(run_dir / "gate.json")
     if gate.get("promoted") is not True:
         raise NotServed(f"{run_dir / 'gate.json'}: not promoted. {' '.join(gate.get('reasons', []))}")
     print(f"trainlab: promoted: {' '.join(gate.get('reasons', []))}", flush=True)
-    answer = _patient(url, timeout * 60)
-    if not answer.text:
-        raise NotServed(f"{url}: model tuned gave an empty answer to {QUESTION!r}")
-    print(f"trainlab: {url} answers as tuned: {answer.text}", flush=True)
+    recipe = recipes.of(load_values([run_dir / "phase.json"]).phase)
+    print(f"trainlab: {_patient(recipe, run_dir, url, timeout * 60)}", flush=True)
     return 0
 
 
-def _patient(url: str, seconds: float) -> client.Answer:
+def _patient(recipe: Recipe, run_dir: Path, url: str, seconds: float) -> str:
     end = time.monotonic() + seconds
     said = 0.0
     while True:
         try:
-            return client.chat(url, "tuned", QUESTION, max_tokens=32, timeout=max(5.0, end - time.monotonic()))
+            return recipe.probe(run_dir, url, max(5.0, end - time.monotonic()))
         except client.Unreachable as error:
             now = time.monotonic()
             if now + PAUSE > end:

@@ -3,7 +3,6 @@
 Rank 0 writes all artefacts, each atomically; a restarted run reuses what is whole.
 """
 
-import gc
 import os
 import sys
 import time
@@ -11,10 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-import transformers
-
-from trainlab import chat, data, dist, evaluate, files, gate, manifest, recipes, report, run
+from trainlab import dist, files, manifest, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
@@ -58,64 +54,21 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
         if dist.is_main():
             print(run.COMPLETE.format(run_dir), flush=True)
         return
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    record = manifest.begin(phase, run_dir.name, model_dir, data_dir)
+    recipe = recipes.of(phase)
+    record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
     if dist.is_main():
         refuse_changed_data(run_dir, record)
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
         files.write_json(run_dir / "manifest.json", record)
-    rows, heldout = data.load_train(phase.data, data_dir), data.load_heldout(phase.data, data_dir)
-
-    with progress.step(f"loading {phase.model.source}"):
-        model, tokenizer = chat.load_base(model_dir, phase)
-    before = scored(run_dir, "before", model, tokenizer, phase, heldout, progress)
-    summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
+    before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
     if dist.is_main():
-        files.write_json(run_dir / "training_summary.json", {**summary, "hardware": record["hardware"]})
-    del model
-    gc.collect()
-    torch.cuda.empty_cache()
-
-    with progress.step("loading the tuned model"):  # what is scored is what is served
-        model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
-    after = scored(run_dir, "after", model, tokenizer, phase, heldout, progress)
-    if dist.is_main():
-        decision = gate.decide(before, after, phase)
+        decision = recipe.decide(before, after)
         files.write_json(run_dir / "gate.json", decision)
         seconds = round(time.monotonic() - began, 1)
         files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})
         report.write(run_dir)
         progress.say(f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}")
         progress.say(f"done in {seconds:.0f} s: {run_dir}")
-
-
-def scored(
-    run_dir: Path,
-    name: str,
-    model: Any,
-    tokenizer: Any,
-    phase: Phase,
-    heldout: list[data.HeldoutRow],
-    progress: Progress,
-) -> dict[str, Any]:
-    """Return eval_<name>.json; score the held-out rows and answer the phase's questions where it is not there yet."""
-    path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
-    if dist.gather(path.exists() and answers.exists())[0]:
-        progress.say(f"{path.name} is there already")
-        return dict(files.read_json(path))
-    with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
-        scores = evaluate.score_sharded(model, tokenizer, phase, heldout)
-    with progress.step(f"answering {len(phase.questions)} questions {name} training"):
-        rank, world = dist.rank(), dist.world_size()
-        own = phase.questions[rank::world]
-        parts = dist.gather(evaluate.answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
-    if dist.is_main():
-        texts = [parts[i % world][i // world] for i in range(len(phase.questions))]
-        files.write_json(answers, texts)
-        files.write_json(path, scores)
-    dist.barrier()
-    return scores
 
 
 def refuse_changed_data(run_dir: Path, record: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from trainlab.errors import UserError
 from trainlab.loading import load_values
 from trainlab.plan import claims as stated
-from trainlab.plan import models, source, table
+from trainlab.plan import models, source, table, vision
 from trainlab.plan.checks import check
 from trainlab.plan.estimate import estimate
 from trainlab.plan.units import DEFAULT_NETWORK
@@ -54,6 +54,8 @@ def command(
             raise UserError(f"{option} {value}: must be 1 or more")
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
+    if values.phase.recipe == "resnet":
+        return vision.command(values.phase, rows, as_json)
     job, card, card_from = source.card_of(values, source.job_of(values, paths), gpu)
     job = replace(
         job,

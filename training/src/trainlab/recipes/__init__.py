@@ -1,7 +1,8 @@
-"""Recipes: one module per algorithm, each with `train(job) -> dict`; called by work.py on every rank.
+"""Recipes: one module per algorithm with `train`, and the hooks (base.py) by which the rest of the package runs it.
 
 A recipe leaves best_model/ and training_history.json in the run directory (rank 0) and returns the summary that becomes
-training_summary.json. A new algorithm is a module here and its name in config.Phase.recipe.
+training_summary.json. A new algorithm is a module here and its name in config.Phase.recipe; one that is not a language
+model gets hooks of its own in HOOKS.
 """
 
 from dataclasses import dataclass
@@ -12,14 +13,24 @@ from typing import TYPE_CHECKING, Any
 from trainlab.config import Phase
 from trainlab.data import TrainRow
 from trainlab.progress import Progress
+from trainlab.recipes.base import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+HOOKS = {"resnet": ("trainlab.vision.recipe", "VisionRecipe")}  # module and class; all others tune language models
+
+
+def of(phase: Phase) -> Recipe:
+    """Return the hooks of the recipe that the phase names."""
+    module, name = HOOKS.get(phase.recipe, ("trainlab.recipes.language", "Language"))
+    recipe: Recipe = getattr(import_module(module), name)(phase)
+    return recipe
+
 
 @dataclass
 class Job:
-    """What a recipe gets: the phase, the loaded base model and the rows, the same on every rank."""
+    """What a recipe of language models gets: the phase, the loaded base model and the rows, the same on every rank."""
 
     phase: Phase
     run_dir: Path

@@ -18,7 +18,6 @@ from trl import SFTConfig
 from trainlab import chat, checkpoints, dist, files
 from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
-from trainlab.progress import Progress
 from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import unfreeze
 from trainlab.recipes.trainer import CheckedTrainer, Schedule, Talk
@@ -35,7 +34,7 @@ def train(job: Job) -> dict[str, Any]:
         counts = unfreeze(job.model, phase)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
     trainer = build(job, rows, validation, folder)
-    resume = _last_good_everywhere(folder, job.progress)
+    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
@@ -204,9 +203,3 @@ def summarise(
         "best_step": best["step"] if best else steps,
         "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
     }
-
-
-def _last_good_everywhere(folder: Path, progress: Progress) -> Path | None:
-    """Return rank 0's choice of checkpoint on every rank: a volume may show ranks different things for a moment."""
-    found = checkpoints.last_good(folder, progress.say) if dist.is_main() else None
-    return dist.gather(found)[0]

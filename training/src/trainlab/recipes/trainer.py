@@ -1,6 +1,5 @@
 """TRL's SFTTrainer with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from trl import SFTTrainer
 
 from trainlab import checkpoints, dist
 from trainlab.progress import Progress
+from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
 
 
@@ -83,19 +83,3 @@ class Talk(TrainerCallback):
             self._loss = f" loss {float(logs['loss']):.3f}"
         if "eval_loss" in logs:
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
-
-
-class Eta:
-    """Seconds left, from the mean time of the steps since the start."""
-
-    def __init__(self, first: int = 0) -> None:
-        self._first, self._began = first, time.monotonic()
-
-    def left(self, step: int, total: int) -> float:
-        """Return the seconds that remain after `step` of `total` steps."""
-        return (time.monotonic() - self._began) / max(1, step - self._first) * (total - step)
-
-
-def planned(total: int, count: int) -> list[int]:
-    """Return `count` steps spread evenly over 1..total, the last one being `total`; fewer when there are fewer steps."""
-    return sorted({max(1, round(total * part / count)) for part in range(1, count + 1)})

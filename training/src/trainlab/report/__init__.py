@@ -6,8 +6,8 @@ JSON files: the same files give the same report.
 
 from pathlib import Path
 
-from trainlab import files
-from trainlab.report import content, page
+from trainlab import files, recipes
+from trainlab.loading import load_values
 
 
 def write(run_dir: Path, *, out: Path | None = None) -> Path:
@@ -15,8 +15,9 @@ def write(run_dir: Path, *, out: Path | None = None) -> Path:
 
     Parts whose files are missing are named in the report. Raises UserError when there is no run in `run_dir`.
     """
-    collected = content.collect(run_dir)
+    files.read_json(run_dir / "phase.json")  # says in a sentence that there is no run
+    collected, text = recipes.of(load_values([run_dir / "phase.json"]).phase).report(run_dir)
     files.write_json(run_dir / "report.json", collected)
     target = out or run_dir / "report.html"
-    files.write_text(target, page.render(collected))
+    files.write_text(target, text)
     return target

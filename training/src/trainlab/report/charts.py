@@ -1,4 +1,4 @@
-"""The loss curves as inline SVG; colours come from the page's style. Used by page.py. Numbers in, markup out."""
+"""Curves over the steps as inline SVG; colours come from the page's style. Used by page.py. Numbers in, markup out."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 46, 14, 12, 40
 
 
-def loss_curves(training: Points, validation: Points) -> str:
-    """Return an SVG of losses (nats per token) over steps; empty text without finite points."""
+def curves(training: Points, validation: Points, what: str = "loss") -> str:
+    """Return an SVG of losses (or `what`) over steps; empty text without finite points."""
     training, validation = _finite(training), _finite(validation)
     points = [*training, *validation]
     if not points:
@@ -27,7 +27,7 @@ def loss_curves(training: Points, validation: Points) -> str:
     def line(series: Points, css: str) -> str:
         return f'<polyline class="{css}" points="{" ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in series)}"/>'
 
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_label(training, validation)}">']
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_label(training, validation, what)}">']
     for tick in y_ticks:
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y(tick) + 5:.1f}" text-anchor="end">{tick:g}</text>')
@@ -67,7 +67,7 @@ def _finite(points: Points) -> Points:
     return [(step, value) for step, value in points if math.isfinite(value)]
 
 
-def _label(training: Points, validation: Points) -> str:
+def _label(training: Points, validation: Points, what: str) -> str:
     both = (("training", training), ("validation", validation))
-    texts = [f"{name} loss from {p[0][1]:.3f} to {p[-1][1]:.3f} over {p[-1][0]:g} steps" for name, p in both if p]
+    texts = [f"{name} {what} from {p[0][1]:.3f} to {p[-1][1]:.3f} over {p[-1][0]:g} steps" for name, p in both if p]
     return "; ".join(texts)

@@ -10,18 +10,37 @@ from markupsafe import Markup
 from trainlab import facts
 from trainlab.report import charts
 
+WORDING = {
+    "names": {"base": "base", "tuned": "tuned"},
+    "unit": "questions",
+    "scores": "Scores on questions that were not trained on",
+    "same": "Same prompts, same template, greedy decoding for both models.",
+    "curve": "Loss while training",
+    "legend": ["training rows", "validation questions"],
+    "topics": "Answer loss by topic",
+    "topic": "Topic",
+    "topic_share": False,
+    "worse": "Worse: questions whose loss rose.",
+    "footer": "Language models can be wrong: do not act on an answer where health or safety is at stake.",
+}
 SHOWN = 4  # held-out answers that are open; the others fold
 
 
-def render(content: Mapping[str, Any]) -> str:
-    """Return the page: one file, no script, nothing loaded from elsewhere."""
+def render(content: Mapping[str, Any], wording: Mapping[str, Any] = WORDING) -> str:
+    """Return the page: one file, no script, nothing loaded from elsewhere; `wording` has the keys of WORDING.
+
+    Content that not every recipe has: `pictures` (images with predictions) and `accuracy` (a second pair of curves).
+    """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"score": score, "marked": marked}
     source = package_files("trainlab.report").joinpath("page.html.j2").read_text(encoding="utf-8")
-    curves = content["curves"]
+    curves, second = content["curves"], content.get("accuracy")
+    more = charts.curves(second["training"], second["validation"], "accuracy in %") if second else ""
     return environment.from_string(source).render(
-        **content,
-        chart=Markup(charts.loss_curves(curves["training"], curves["validation"])),
+        **{"pictures": [], **content},
+        wording=wording,
+        chart=Markup(charts.curves(curves["training"], curves["validation"])),
+        second_chart=Markup(more),
         bars=[bar_chart(entry) for entry in content["scores"]],
         shown=SHOWN,
     )

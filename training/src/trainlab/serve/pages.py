@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections.abc import Sequence
 from importlib.resources import files as package_files
 from pathlib import Path
 
@@ -32,9 +33,17 @@ def add(app: FastAPI, phase: Phase, run_dir: Path) -> None:
     async def root() -> HTMLResponse:
         return HTMLResponse(text, headers=HEADERS)
 
-    @app.get("/report", response_model=None)
+    add_report(app, run_dir)
+
+
+def add_report(app: FastAPI, run_dir: Path, paths: Sequence[str] = ("/report",)) -> None:
+    """Add GET /report (or other `paths`)."""
+
     async def report() -> Response:
         path = run_dir / "report.html"
         if not path.is_file():
             return HTMLResponse(NO_REPORT, status_code=404, headers=HEADERS)
         return FileResponse(path, media_type="text/html", headers=HEADERS)
+
+    for path in paths:
+        app.add_api_route(path, report, methods=["GET"], response_model=None)

@@ -5,11 +5,15 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from trainlab.config import Phase
 from trainlab.errors import UserError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 DRAIN = 20  # seconds that requests in work get after SIGTERM; Kubernetes kills after 30
 
@@ -19,16 +23,14 @@ def serve(phase: Phase, models: Path, run_dir: Path, host: str, port: int) -> No
 
     Raises UserError when the address is taken or a model cannot be loaded.
     """
-    listener = _listen(host, port)  # before torch: a taken port is said at once
+    listener = listen(host, port)  # before torch: a taken port is said at once
     import torch
-    import uvicorn
 
     from trainlab.serve import engine
     from trainlab.serve.api import create_app
 
     if "OMP_NUM_THREADS" not in os.environ:  # base and tuned are asked side by side: each gets half of the cores
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
-    failures: list[Exception] = []
 
     def load() -> engine.Engine:
         began = time.monotonic()
@@ -40,12 +42,23 @@ def serve(phase: Phase, models: Path, run_dir: Path, host: str, port: int) -> No
         )
         return loaded
 
+    run(lambda failed: create_app(phase, run_dir, load, failed), listener)
+
+
+def run(make: Callable[[Callable[[Exception], None]], "FastAPI"], listener: socket.socket) -> NoReturn:
+    """Serve the application of `make` until SIGTERM or SIGINT, then let requests in work end and exit with 0.
+
+    `make` gets a function for the error that ends the server, which is then raised here.
+    """
+    import uvicorn
+
+    failures: list[Exception] = []
+
     def failed(error: Exception) -> None:
         failures.append(error)
         server.should_exit = True
 
-    app = create_app(phase, run_dir, load, failed)
-    settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN)
+    settings = uvicorn.Config(make(failed), log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN)
     server = uvicorn.Server(settings)
     # uvicorn drains on these signals and then raises them again with the handlers from before: ours end well.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,7 +69,7 @@ def serve(phase: Phase, models: Path, run_dir: Path, host: str, port: int) -> No
     sys.exit(0)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Return a bound socket; raises UserError when that is impossible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

@@ -1,0 +1,102 @@
+"""How fast do random crops, mirror images and normalisation get done: whole batches, or image by image through PIL?
+
+python bench/image_feed.py [--images 2048] [--rounds 3] [--json FILE]    (needs the packages of the trainer image)
+All sides get the same draws and must give the same numbers; synthetic 3 x 32 x 32 bytes, one thread. `torchvision` is the
+chain of transforms that the source document uses, per image; `pil` the least that PIL can do it with. Prints images a
+second; the batch must be at least 5 times as fast as the document's chain, else, or when numbers differ, it exits with 1.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
+
+from torchvision.transforms import functional as transforms
+from trainlab.manifest import cpu_model
+from trainlab.run import RANK_ENVIRONMENT
+from trainlab.vision.augment import augment, draws, normalise
+
+PADDING, NEEDED = 4, 5.0
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+
+def one_by_one(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+    """Pad, crop, mirror and normalise each picture as torchvision's transforms on PIL images do."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    done = []
+    for picture, (down, right), flag in zip(pictures, shifts.tolist(), flags.tolist(), strict=True):
+        size = picture.width
+        found = ImageOps.expand(picture, PADDING).crop((right, down, right + size, down + size))
+        if flag:
+            found = found.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        values = torch.from_numpy(np.array(found)).permute(2, 0, 1).contiguous()
+        done.append((values.float().div(255) - mean) / std)
+    return torch.stack(done)
+
+
+def transformed(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+    """The same by the functions behind RandomCrop, RandomHorizontalFlip, ToTensor and Normalize."""
+    done = []
+    for picture, (down, right), flag in zip(pictures, shifts.tolist(), flags.tolist(), strict=True):
+        size = picture.width
+        found = transforms.crop(transforms.pad(picture, PADDING), down, right, size, size)
+        found = transforms.hflip(found) if flag else found
+        done.append(transforms.normalize(transforms.to_tensor(found), MEAN, STD))
+    return torch.stack(done)
+
+
+def main() -> int:
+    """Measure both, compare, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", type=int, default=2048, help="images of one batch (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="the fastest of so many counts (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    args = parser.parse_args()
+    if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read when a process starts
+        os.environ.update(RANK_ENVIRONMENT, OMP_NUM_THREADS="1")
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (args.images, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    pictures = [Image.fromarray(pixels.permute(1, 2, 0).numpy()) for pixels in images]
+    shifts, flags = draws(args.images, PADDING, True, generator)
+    sides: dict[str, Callable[[], torch.Tensor]] = {
+        "batch": lambda: normalise(augment(images, PADDING, shifts, flags), MEAN, STD),
+        "torchvision": lambda: transformed(pictures, shifts, flags),
+        "pil": lambda: one_by_one(pictures, shifts, flags),
+    }
+    seconds, found = dict.fromkeys(sides, float("inf")), {}
+    for _ in range(args.rounds):
+        for name, side in sides.items():
+            began = time.process_time()  # CPU time of this process: other programs on the machine do not count
+            found[name] = side()
+            seconds[name] = min(seconds[name], time.process_time() - began)
+    equal = all(bool((found["batch"] - found[name]).abs().max() < 1e-5) for name in sides)
+    ratios = {name: round(seconds[name] / seconds["batch"], 1) for name in ("torchvision", "pil")}
+    result = {
+        "images": args.images,
+        "images_per_second": {name: round(args.images / value) for name, value in seconds.items()},
+        "ratio": ratios,
+        "needed": NEEDED,
+        "equal": equal,
+        "versions": {name: version(name) for name in ("torch", "torchvision", "pillow")},
+        "cpu": cpu_model(),
+    }
+    print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0 if equal and ratios["torchvision"] >= NEEDED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

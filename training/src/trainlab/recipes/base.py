@@ -1,0 +1,66 @@
+"""What run, work, fetch, report, serve and verify-run ask of a recipe; language.py and vision/recipe.py answer.
+
+No torch on import: `trainlab fetch` and `verify-run` read only this far.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainlab.config import Phase
+from trainlab.progress import Progress
+
+Scores = dict[str, Any]
+
+
+class Recipe(ABC):
+    """The parts of a run that differ between kinds of models; the files of a run directory do not."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+
+    @abstractmethod
+    def fetch(self, models: Path, wheels: Path | None) -> Path:
+        """Bring what the phase needs into the folder `models`; return what was filled. Raises UserError."""
+
+    @abstractmethod
+    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
+        """Return (model folder, data folder); `given` is --data. Raises UserError where one cannot be found."""
+
+    @abstractmethod
+    def preflight(self, model_dir: Path, data_dir: Path) -> None:
+        """Raise UserError for a missing model or broken data; runs once, before the first rank."""
+
+    @abstractmethod
+    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+        """Return {"model": ..., "data": ...} of the manifest, each with source and, where it can change, sha256."""
+
+    @abstractmethod
+    def train(
+        self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
+    ) -> tuple[Scores, Scores]:
+        """Score, train, score on every rank; leave all files but gate and report; return both scores."""
+
+    @abstractmethod
+    def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
+        """Write eval_before.json and eval_after.json of a finished run again, in this process."""
+
+    @abstractmethod
+    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
+        """Return the content of gate.json."""
+
+    @abstractmethod
+    def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
+        """Return the content of report.json and the page."""
+
+    @abstractmethod
+    def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
+        """Serve until a signal comes."""
+
+    @abstractmethod
+    def probe(self, run_dir: Path, url: str, timeout: float) -> str:
+        """Ask the served model something within `timeout` seconds; return one sentence on its answer.
+
+        Raises client.Unreachable while a server may still be starting, UserError for a wrong answer.
+        """

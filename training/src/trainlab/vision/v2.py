@@ -1,0 +1,107 @@
+"""The shapes of the Open Inference Protocol V2: tensors in, tensors out, errors; used by server.py. No torch.
+
+Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md. Tensor data may be flat or nested, in
+row-major order. Versions of models and the binary extension are not offered.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+INPUT, PROBABILITIES, LABEL = "images", "probabilities", "label"
+MOST = 256  # images of one request: as JSON some 3 MB with three channels of 32 x 32
+
+
+class Refused(Exception):
+    """An answer with an HTTP error status and the protocol's error body."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": message}
+
+
+class InputTensor(BaseModel):
+    """One tensor of a request."""
+
+    name: str
+    shape: list[Annotated[int, Field(ge=0)]]
+    datatype: str
+    data: list[Any]
+
+
+class OutputName(BaseModel):
+    """One tensor that the client wants."""
+
+    name: str
+
+
+class InferRequest(BaseModel):
+    """Body of POST /v2/models/NAME/infer."""
+
+    id: str | None = None
+    inputs: list[InputTensor]
+    outputs: list[OutputName] | None = None
+
+    def pixels(self, channels: int, size: int) -> Any:
+        """Return the images as a uint8 array (N, channels, size, size); raises Refused where they are something else."""
+        wanted = f"one input {INPUT!r}, UINT8, shape [N, {channels}, {size}, {size}]"
+        if [tensor.name for tensor in self.inputs] != [INPUT]:
+            names = ", ".join(tensor.name for tensor in self.inputs) or "none"
+            raise Refused(400, f"inputs: {names}; this model takes {wanted}")
+        tensor = self.inputs[0]
+        if tensor.datatype != "UINT8":
+            raise Refused(400, f"inputs.{INPUT}.datatype is {tensor.datatype}: must be UINT8, pixels of 0 to 255")
+        if len(tensor.shape) != 4 or tensor.shape[1:] != [channels, size, size]:
+            raise Refused(400, f"inputs.{INPUT}.shape is {tensor.shape}: this model takes {wanted}")
+        count = tensor.shape[0]
+        if not 1 <= count <= MOST:
+            raise Refused(400, f"inputs.{INPUT}.shape: {count} images; send 1 to {MOST} at once")
+        try:
+            values = np.asarray(tensor.data)
+        except ValueError:
+            raise Refused(
+                400, f"inputs.{INPUT}.data: rows of different lengths; send it flat or as shape says"
+            ) from None
+        if values.dtype.kind not in "iu":
+            raise Refused(400, f"inputs.{INPUT}.data: holds something that is no whole number")
+        if values.size != np.prod(tensor.shape):
+            raise Refused(
+                400, f"inputs.{INPUT}.data has {values.size} values: shape {tensor.shape} has {np.prod(tensor.shape)}"
+            )
+        if values.min() < 0 or values.max() > 255:
+            raise Refused(400, f"inputs.{INPUT}.data: {values.min()} to {values.max()}; pixels are 0 to 255")
+        return values.astype(np.uint8).reshape(tensor.shape)
+
+    def wanted(self) -> list[str]:
+        """Return the names of the outputs that the client wants; raises Refused for one that is none."""
+        known = [PROBABILITIES, LABEL]
+        names = [output.name for output in self.outputs or []] or known
+        for name in names:
+            if name not in known:
+                raise Refused(400, f"outputs: {name} does not exist; this model gives {', '.join(known)}")
+        return names
+
+
+def metadata(name: str, channels: int, size: int, classes: int) -> dict[str, Any]:
+    """Return the model metadata."""
+    return {
+        "name": name,
+        "platform": "pytorch",
+        "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, channels, size, size]}],
+        "outputs": [
+            {"name": PROBABILITIES, "datatype": "FP32", "shape": [-1, classes]},
+            {"name": LABEL, "datatype": "BYTES", "shape": [-1]},
+        ],
+    }
+
+
+def response(model: str, request: InferRequest, found: Any, labels: list[str]) -> dict[str, Any]:
+    """Return the answer for probabilities (N, classes)."""
+    tensors = {
+        PROBABILITIES: {"datatype": "FP32", "shape": list(found.shape), "data": [float(p) for p in found.ravel()]},
+        LABEL: {"datatype": "BYTES", "shape": [len(found)], "data": [labels[int(row.argmax())] for row in found]},
+    }
+    outputs = [{"name": name, **tensors[name]} for name in request.wanted()]
+    return {"model_name": model, **({"id": request.id} if request.id is not None else {}), "outputs": outputs}
