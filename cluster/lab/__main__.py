@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     add("build", "build every program from its Go module").add_argument(
         "--also", nargs="+", default=[], choices=["helm4", "kwok"], help="programs that the cluster itself does without"
     )
+    add("align", "after a version in a go.mod changed: one version of what the modules share")
     add("images", "make the root folder and the images").add_argument(
         "--force", action="store_true", help="make the images again"
     )
@@ -63,6 +64,10 @@ def _change(arguments: argparse.Namespace) -> bool:
             built = build.build_all(also=arguments.also)
             cluster.link_programs()
         return built
+    if arguments.command == "align":
+        import align
+
+        return align.align()
     if arguments.command == "images":
         return cluster.make_parts(force=arguments.force)
     if arguments.command == "up":

@@ -13,6 +13,9 @@ from pathlib import Path
 import paths
 from say import LabError
 
+OWN_MAIN = {"kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"}
+"""The components whose main is cluster/<name>/main.go: the module that holds the rest of them."""
+
 
 @dataclass(frozen=True)
 class Component:
@@ -37,7 +40,7 @@ def module(name: str) -> tuple[str, str]:
     file = folder(name) / "go.mod"
     text = file.read_text(encoding="utf-8")
     tool = re.search(r"^tool (\S+)$", text, re.MULTILINE)
-    package = tool.group(1) if tool else "k8s.io/kubernetes"
+    package = tool.group(1) if tool else OWN_MAIN[name]
     required = re.findall(r"^(?:require )?\s*(\S+) (v\S+)(?: // indirect)?$", text, re.MULTILINE)
     owners = [(path, version) for path, version in required if f"{package}/".startswith(f"{path}/")]
     if not owners:
@@ -72,7 +75,7 @@ def _components() -> dict[str, Component]:
             ),
             Component(
                 "coredns",
-                "github.com/coredns/coredns",
+                ".",
                 (f"registry.k8s.io/coredns/coredns:{version('coredns')}",),
                 "/coredns",
             ),
