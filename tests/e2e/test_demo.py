@@ -21,6 +21,8 @@ REPO = machine.REPO
 HOME = machine.HOME
 KEEP = os.environ.get("E2E_KEEP") == "1"
 NAMESPACE = "trainlab-demo"
+CHEAP = {"resnet"}  # about a minute of training; `make test-all-phases` runs the others too
+OTHERS = sorted(path.stem for path in (REPO / "values" / "local").glob("*.yaml") if path.stem != "survival")
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
@@ -216,15 +218,17 @@ def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind
     kubectl("delete", "namespace", api, "--wait=false")
 
 
-def test_resnet_trains_and_serves_through_site(demo: str) -> None:
-    """Another phase on the same cluster: images, the V2 protocol, a gate of its own."""
-    said = playbook("site", "-e", "phase=resnet")
-    assert "PROMOTED" in said
-    run = next(Path(REPO / "artifacts").glob("resnet-*"))
+@pytest.mark.parametrize("phase", OTHERS)
+def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
+    """Another phase on the same cluster, with its own recipe, protocol and gate."""
+    if phase not in CHEAP and os.environ.get("E2E_PHASES") != "all":
+        pytest.skip("minutes of training: make test-all-phases runs it")
+    playbook("site", "-e", f"phase={phase}")
+    run = max((REPO / "artifacts").glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"], gate["reasons"]
-    helm("-n", NAMESPACE, "test", "resnet", "--timeout", "5m")
-    playbook("teardown", "-e", "phase=resnet", "-e", "teardown_volumes=true")
+    helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
+    playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
 
 
 @pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
