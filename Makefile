@@ -38,8 +38,8 @@ lock: venv ## write the lock files anew
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-binaries: ## the Go programs: Helm 3 and 4 for the chart tests, Kubernetes and its operators
-	@python3 cluster/lab build --also helm4
+binaries: ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
+	@python3 cluster/lab build --also helm4 kwok
 
 lint: venv ## style, types and shell of everything
 	$(BIN)/ruff check .

@@ -143,6 +143,9 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "networking": {"podSubnet": f"{PODS}.0.0/16", "serviceSubnet": f"{SERVICES}.0.0/16"},
             # this etcd never outlives its machine: no fsync, which a busy disk makes slow enough to lose leases
             "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
+            # Seen with v1.34: a pod whose claims were bound while it was tried is looked at again only after this, by
+            # default five minutes.
+            "scheduler": {"extraArgs": [{"name": "pod-max-in-unschedulable-pods-duration", "value": "20s"}]},
         },
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
