@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PrinterCallback, ProgressCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, ProgressCallback, TrainingArguments, default_data_collator, set_seed
 from transformers.integrations import TensorBoardCallback
 from transformers.utils import is_flash_attn_2_available
 
@@ -123,6 +123,7 @@ def build(job: TextJob, folder: Path) -> BlockTrainer:
         train_dataset=BlockSet(parts.train.blocks),
         eval_dataset=BlockSet(parts.validation.blocks) if validate else None,
         processing_class=job.tokenizer,
+        data_collator=default_data_collator,  # all are of one length: no padding, so no attention mask
         callbacks=[Schedule(phase.train.checkpoints, validate), Talk(job.progress)],
     )
     trainer.keep = phase.train.keep_checkpoints
