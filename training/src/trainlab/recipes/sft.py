@@ -156,7 +156,11 @@ def save_best(job: Job, trainer: Checked) -> None:
 
 
 def _save_whole(model: Any, folder: Path, dtype: torch.dtype) -> None:
-    state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
+    narrowed: dict[int, torch.Tensor] = {}  # a tied head stays the embedding's tensor: else both would be written
+    state = {
+        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
+        for name, tensor in model.state_dict().items()
+    }
     model.config.use_cache = True
     model.config.dtype = dtype
     model.save_pretrained(folder, state_dict=state, safe_serialization=True)
