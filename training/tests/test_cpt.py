@@ -174,9 +174,7 @@ def test_a_tokenizer_that_grew_gets_the_same_rows_everywhere(tiny_model: Path, p
             assert torch.allclose(model(ids).logits[..., : len(old)], known, atol=1e-5)
 
 
-def test_a_tokenizer_without_eos_and_too_long_blocks_are_refused(
-    tiny_model: Path, phase_dict: dict[str, Any]
-) -> None:
+def test_a_tokenizer_without_eos_and_too_long_blocks_are_refused(tiny_model: Path, phase_dict: dict[str, Any]) -> None:
     model, _ = chat.load_base(tiny_model, phase_of(phase_dict))
     long = phase_of(phase_dict, model={"max_length": 1024})
     with pytest.raises(UserError, match=r"phase.model.max_length is 1024: the model has 512 positions; lower it"):

@@ -23,7 +23,11 @@ def prove() -> dict[str, Any]:
     Raises UserError when ranks are missing, double or add up wrongly.
     """
     world = dist.world_size()
-    here = {"rank": dist.rank(), "world": world, "host": os.environ.get("NODE_NAME") or socket.gethostname()}
+    here: dict[str, Any] = {
+        "rank": dist.rank(),
+        "world": world,
+        "host": os.environ.get("NODE_NAME") or socket.gethostname(),
+    }
     everyone = dist.gather(here)
     if [one["rank"] for one in everyone] != list(range(world)) or {one["world"] for one in everyone} != {world}:
         raise UserError(f"the ranks do not agree on who they are: {everyone}; give every pod the same number of nodes")
@@ -54,8 +58,9 @@ def sentence(found: dict[str, Any]) -> str:
     """Return what `prove` found in one line."""
     if found["world_size"] == 1:
         return f"ranks: 1, alone on {found['hosts'][0]}"
+    hosts = found["hosts"]
     return (
-        f"ranks: {found['world_size']} on {len(found['hosts'])} hosts ({', '.join(found['hosts'])}) by {found['backend']}: "
+        f"ranks: {found['world_size']} on {len(hosts)} host{'s' * (len(hosts) != 1)} ({', '.join(hosts)}) by {found['backend']}: "
         f"their sum is {found['sum']} as it must be; all-reduce of {found['megabytes']} MB in {found['seconds']:.3f} s, "
         f"{found['bandwidth_mb_s']:.0f} MB/s"
     )

@@ -5,7 +5,7 @@ the last block is left out and counted. Where the tokenizer puts a BOS before a 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainlab.chat import begin
@@ -18,13 +18,14 @@ BATCH = 256  # documents tokenised at once
 
 @dataclass(frozen=True)
 class Packed:
-    """Blocks of equal length; `tokens` counts the row with its EOS, `remainder` those of it that are in no block."""
+    """Blocks of equal length, drawn from `made` ones; `tokens` counts the row with its EOS, `remainder` what filled no block."""
 
     blocks: list[list[int]]
     topics: list[str]  # of each block: the document of its first token
     documents: int
     tokens: int
     remainder: int
+    made: int
 
     def __len__(self) -> int:
         """Blocks."""
@@ -43,8 +44,9 @@ class Blocks:
         """Return what became of the text, for the log."""
         parts = (("training", self.train), ("validation", self.validation), ("held out", self.heldout))
         return "; ".join(
-            f"{name}: {part.documents} documents, {part.tokens} tokens, {len(part.blocks)} blocks"
-            + (f", {part.remainder} tokens over" if part.remainder else "")
+            f"{name}: {part.documents} documents, {part.tokens} tokens, {len(part)}"
+            + (f" of {part.made}" if part.made > len(part) else "")
+            + f" blocks, {part.remainder} tokens over"
             for name, part in parts
             if part.documents
         )
@@ -76,7 +78,7 @@ def pack(tokenizer: Any, documents: Sequence[Document], length: int) -> Packed:
     starts = range(0, len(tokens) - size + 1, size)
     blocks = [[*head, *tokens[start : start + size]] for start in starts]
     topics = [owners[start] for start in starts]
-    return Packed(blocks, topics, len(documents), len(tokens), len(tokens) - len(blocks) * size)
+    return Packed(blocks, topics, len(documents), len(tokens), len(tokens) - len(blocks) * size, len(blocks))
 
 
 def pack_corpus(
@@ -109,6 +111,4 @@ def thin(part: Packed, count: int | None) -> Packed:
     if count is None or count >= have:
         return part
     chosen = [index * have // count for index in range(count)]
-    return Packed(
-        [part.blocks[i] for i in chosen], [part.topics[i] for i in chosen], part.documents, part.tokens, part.remainder
-    )
+    return replace(part, blocks=[part.blocks[i] for i in chosen], topics=[part.topics[i] for i in chosen])
