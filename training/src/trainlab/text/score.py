@@ -49,7 +49,7 @@ def score(model: Any, part: Packed, batch_size: int, say: Callable[[str], None])
     rank, world = dist.rank(), dist.world_size()
     shares = dist.gather(losses(model, part.blocks[rank::world], batch_size, say))
     each = len(part.blocks[0]) - 1
-    items = [
+    items: list[dict[str, Any]] = [
         {"id": f"block-{number}", "topic": topic, "loss": shares[number % world][number // world], "tokens": each}
         for number, topic in enumerate(part.topics)
     ]
