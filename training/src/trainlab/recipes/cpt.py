@@ -166,6 +166,8 @@ def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
         save_total_limit=None,  # Checked rotates, after the marker is written
         report_to="none",
         disable_tqdm=True,
+        log_level="error",  # a head that is tied is missing in every checkpoint, and said to be
+        log_level_replica="error",
         dataloader_num_workers=0,
         dataloader_pin_memory=gpu,
         ddp_find_unused_parameters=False,
