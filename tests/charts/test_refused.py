@@ -47,6 +47,17 @@ VISION = [
     "data: {source: 'builtin:digits'}",
 ]
 """What recipe sft and recipe resnet refuse of each other (vision/block.py); the last one: a mirrored digit."""
+QUESTIONS = ["text: {column: body}", "data: {source: 'pydoc:topics'}", "gate: {metric: perplexity}"]
+TEXT = [
+    "data: {source: 'builtin:survival'}",
+    "gate: {metric: answer_loss}",
+    "lora: {rank: 8}",
+    "train: {trunk_cache: true}",
+    "serve: {runtime: vllm, gpus: 1}",
+    "vision: {flip: true}",
+    "model: {source: 'builtin:resnet18'}",
+]
+"""What recipe sft refuses of recipe cpt, and recipe cpt of both others (text/block.py)."""
 
 
 @functools.cache
@@ -72,7 +83,12 @@ def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
     assert sentence in told.stderr
 
 
-@pytest.mark.parametrize("phase", [("survival", one) for one in LANGUAGE] + [("resnet", one) for one in VISION])
+@pytest.mark.parametrize(
+    "phase",
+    [("survival", one) for one in LANGUAGE + QUESTIONS]
+    + [("resnet", one) for one in VISION]
+    + [("gemma", one) for one in TEXT],
+)
 def test_helm_and_the_cli_refuse_what_the_recipe_does_not_take(phase: tuple[str, str], tmp_path: Path) -> None:
     full, file = str(VALUES / f"{phase[0]}.yaml"), tmp_path / "wrong.yaml"
     file.write_text(f"phase: {{{phase[1]}}}", encoding="utf-8")

@@ -243,3 +243,14 @@ def test_planning_needs_no_torch_and_little_time() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(spent) < 0.5, spent
+
+
+def test_running_text_is_planned_in_blocks_without_a_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Full scale from the table of hub sets, all weights; local scale from Python's manual, capped, the last layers."""
+    full, local = ROOT / "values" / "gemma.yaml", ROOT / "values" / "local" / "gemma.yaml"
+    assert command(full, as_json=True) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["trainable"] == 134_515_008 and plan["schedule"]["steps"] == 48 and plan["job"]["chunked_loss"]
+    assert command(full, [local], as_json=True) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["trainable"] == 6 * 3_540_096 and plan["schedule"]["steps"] == 40 and plan["schedule"]["warmup"] == 2

@@ -32,3 +32,16 @@ def make_phase(base: dict[str, Any], **blocks: Any) -> Phase:
     for name, value in blocks.items():
         merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
     return Phase.model_validate(merged)
+
+
+def write_text(path: Path, documents: int = 60) -> Path:
+    """Write running text as JSON Lines: `documents` texts of some 200 characters each, alike but never equal."""
+    lines = [
+        json.dumps(
+            {"id": i, "body": " ".join(f"the water {i} is safe when it boils for {i + k} minutes" for k in range(5))}
+        )
+        for i in range(documents)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

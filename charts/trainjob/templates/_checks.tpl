@@ -45,6 +45,7 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- if or (gt (len $release) 30) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $release)) -}}
 {{- fail (printf "release name: %s is no name for pods; take at most 30 small letters, digits and -, a letter first" $release) -}}
 {{- end -}}
+{{- include "trainjob.checkText" . -}}
 {{- include "trainjob.checkVision" . -}}
 {{- if and $gpus (ne $processes $gpus) -}}
 {{- fail (printf "phase.resources.processes_per_node: %d processes for %d GPUs per pod; set it to the same number as resources.gpus_per_node" $processes $gpus) -}}

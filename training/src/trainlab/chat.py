@@ -28,9 +28,17 @@ def messages(phase: Phase, question: str) -> list[dict[str, str]]:
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: Phase, question: str) -> list[int]:
-    """Return the tokens of the prompt, up to where the answer begins."""
+    """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
+    if phase.recipe == "cpt":
+        return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
     text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def begin(tokenizer: Any) -> list[int]:
+    """Return [BOS] where the tokenizer puts one before every text (Gemma), else [] (SmolLM2)."""
+    token = tokenizer.bos_token_id
+    return [token] if token is not None and tokenizer("a")["input_ids"][:1] == [token] else []
 
 
 def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
@@ -115,18 +123,17 @@ def _load_adapter(
 
 def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `device()`."""
-    if tokenizer.eos_token_id is None or not tokenizer.chat_template:
+    texts = phase.recipe == "cpt"  # continues texts: needs no chat template
+    if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
+        lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
         raise UserError(
-            f"phase.model.source is {phase.model.source}: its tokenizer has no EOS or no chat template; "
-            "take an instruction-tuned model"
+            f"phase.model.source is {phase.model.source}: its tokenizer has no {lacks}; take {remedy} that has one"
         )
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         tokenizer.pad_token = _pad_token(tokenizer)
-        embedding: Any = model.get_input_embeddings()
-        if len(tokenizer) > embedding.num_embeddings:
-            model.resize_token_embeddings(len(tokenizer))
+    grow(model, len(tokenizer))
     tokenizer.padding_side = "left"  # generation; the training collator pads on the right itself
-    if phase.model.chat_template_date:
+    if phase.model.chat_template_date and tokenizer.chat_template:
         tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
     model.config.pad_token_id = tokenizer.pad_token_id
     config = model.generation_config
@@ -135,6 +142,23 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
     config.temperature = config.top_p = config.top_k = None
     moved: Any = model  # transformers types `to` as a function of the device alone
     return moved.to(device()).eval()
+
+
+def grow(model: PreTrainedModel, tokens: int) -> None:
+    """Make room for `tokens` tokens when the tokenizer has more than the model; new rows are the mean of the old ones.
+
+    Not resize_token_embeddings' own drawing of new rows: every rank and the server would draw others.
+    """
+    embedding: Any = model.get_input_embeddings()
+    known = embedding.num_embeddings
+    if tokens <= known:
+        return
+    model.resize_token_embeddings(tokens, mean_resizing=False)
+    for part in (model.get_input_embeddings(), model.get_output_embeddings()):
+        weight: Any = getattr(part, "weight", None)
+        if weight is not None:
+            with torch.no_grad():
+                weight[known:] = weight[:known].mean(dim=0)
 
 
 def stop_ids(model: Any, tokenizer: Any) -> list[int]:

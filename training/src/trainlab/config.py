@@ -11,12 +11,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainlab.text import block as text_block
+from trainlab.text.block import Text
 from trainlab.vision.block import Vision, problem
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$")]
 MODEL_SOURCE = r"^(pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+|builtin:resnet18)$"
-DATA_SOURCE = r"^(builtin:[a-z][-a-z0-9]*|torchvision:cifar10|pvc:[\w./-]+)$"
+DATA_SOURCE = (
+    r"^(builtin:[a-z][-a-z0-9]*|torchvision:cifar10|pydoc:topics|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+)$"
+)
 DEFAULT_PROMPT = "You are a practical skills expert. Answer correctly, plainly and briefly. Safety comes first."
 
 
@@ -43,15 +47,19 @@ class Model(Strict):
 
 
 class Data(Strict):
-    """The questions and answers, or the images."""
+    """The questions and answers, the images, or the running text."""
 
     source: Annotated[str, StringConstraints(pattern=DATA_SOURCE)] = Field(
         description="builtin:NAME (a folder of the image's data sets) or pvc:PATH (a folder in the model volume with "
         "train/*.jsonl and heldout/*.jsonl). Images: builtin:digits (scikit-learn's), torchvision:cifar10 (fetched into "
-        "the model volume), or pvc:PATH (a folder with cifar-10-batches-py)."
+        "the model volume), or pvc:PATH (a folder with cifar-10-batches-py). Running text: pydoc:topics (the manual that "
+        "Python carries), hf:OWNER/NAME@40-HEX-REVISION (fetched into the model volume), or pvc:PATH (a file or folder of "
+        "*.jsonl, *.json, *.csv, *.txt)."
     )
-    train_rows: int | None = Field(None, ge=1, description="Train on this many rows, drawn evenly; null takes all.")
-    heldout_rows: int | None = Field(None, ge=2, description="Score this many held-out rows; null takes all.")
+    train_rows: int | None = Field(
+        None, ge=1, description="Train on this many rows (of running text: blocks), drawn evenly; null takes all."
+    )
+    heldout_rows: int | None = Field(None, ge=2, description="Score this many held-out rows or blocks; null takes all.")
     system_prompt: str = Field(DEFAULT_PROMPT, description="The same system prompt for training, scoring and serving.")
 
 
@@ -138,8 +146,8 @@ class Evaluate(Strict):
 class Gate(Strict):
     """When a tuned model may be served."""
 
-    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy"] = Field(
-        "answer_loss", description="The score that decides; accuracy for recipe resnet."
+    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy", "perplexity"] = Field(
+        "answer_loss", description="The score that decides; accuracy for recipe resnet, perplexity for recipe cpt."
     )
     min_gain: float = Field(
         0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."
@@ -172,9 +180,9 @@ class Phase(Strict):
     """A training demo in one block; the hash of this block names the run."""
 
     name: Name = Field(description="Short name of the phase.")
-    recipe: Literal["sft", "resnet"] = Field(
+    recipe: Literal["sft", "resnet", "cpt"] = Field(
         description="The algorithm: sft = supervised fine-tuning of the last layers or of adapters, "
-        "resnet = image classifier from scratch."
+        "resnet = image classifier from scratch, cpt = continued pre-training on running text."
     )
     title: str = Field(description="One line for people.")
     seed: int = Field(42, ge=0, description="Seed of everything random.")
@@ -183,18 +191,20 @@ class Phase(Strict):
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
     vision: Vision = Vision()
+    text: Text = Text()
     train: Train = Train()
     resources: Resources = Resources()
     evaluate: Evaluate = Evaluate()
     gate: Gate = Gate()
     serve: Serve = Serve()
     questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
-        (), description="Questions asked before and after training for demo_outputs/ and the report."
+        (),
+        description="Questions asked (recipe cpt: texts continued) before and after training for demo_outputs/ and the report.",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        unfit = problem(self)
+        unfit = text_block.problem(self) or problem(self)
         if unfit:
             raise ValueError(unfit)
         gpus, processes = self.resources.gpus_per_node, self.resources.processes_per_node

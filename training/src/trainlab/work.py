@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainlab import dist, files, manifest, recipes, report, run
+from trainlab import dist, files, manifest, ranks, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
@@ -58,6 +58,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     tracker = Tracker(progress, run_dir) if dist.is_main() else None
     recipe = recipes.of(phase)
     record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
+    record["ranks"] = ranks.prove()
+    progress.say(ranks.sentence(record["ranks"]))
     if dist.is_main():
         refuse_changed_data(run_dir, record)
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})

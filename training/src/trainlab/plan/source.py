@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import Values
-from trainlab.plan import cards, models
+from trainlab.plan import cards, models, text
 from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
@@ -33,8 +33,10 @@ def job_of(values: Values, files: list[Path]) -> Job:
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
     rank = int(lora.get("rank") or 0)
-    kind: Trainable = "lora" if rank else ("top" if phase.recipe == "sft" and unfreeze else "all")
-    rows, tokens = _data(block["data"], files)
+    texts = phase.recipe == "cpt"
+    some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze)
+    kind: Trainable = "lora" if rank else ("top" if some else "all")
+    rows, tokens = text.blocks(phase) if texts else _data(block["data"], files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     return Job(
         name=phase.name,
@@ -50,7 +52,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         rows=rows,
         tokens_per_row=tokens,
         max_length=phase.model.max_length,
-        packed=bool(train.get("packing")),
+        packed=texts or bool(train.get("packing")),
         epochs=float(train.get("epochs") or 1),
         max_steps=train.get("max_steps"),
         batch=int(train.get("batch_size") or 1),
@@ -62,7 +64,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         gradient_bytes=2 if narrow else 4,
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(train.get("checkpointing")),
-        chunked_loss=bool(train.get("chunked_loss")),
+        chunked_loss=texts,
         sharded=bool(train.get("fsdp")),
         nodes=phase.resources.nodes,
         devices_per_node=phase.resources.processes_per_node,

@@ -18,7 +18,10 @@ from trainlab.recipes.base import Recipe
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-HOOKS = {"resnet": ("trainlab.vision.recipe", "VisionRecipe")}  # module and class; all others tune language models
+HOOKS = {  # module and class; all others tune language models on questions and answers
+    "resnet": ("trainlab.vision.recipe", "VisionRecipe"),
+    "cpt": ("trainlab.text.recipe", "TextRecipe"),
+}
 
 
 def of(phase: Phase) -> Recipe:

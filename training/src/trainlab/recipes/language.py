@@ -75,7 +75,7 @@ class Language(Recipe):
         name: str,
         model: "PreTrainedModel",
         tokenizer: "PreTrainedTokenizerBase",
-        heldout: list[data.HeldoutRow],
+        heldout: Any,
         progress: Progress,
     ) -> Scores:
         """Return eval_<name>.json; score the held-out rows and answer the phase's questions where it is not there yet."""
@@ -87,7 +87,7 @@ class Language(Recipe):
             progress.say(f"{path.name} is there already")
             return dict(files.read_json(path))
         with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
-            scores = evaluate.score_sharded(model, tokenizer, phase, heldout)
+            scores = self._scores(model, tokenizer, heldout)
         with progress.step(f"answering {len(phase.questions)} questions {name} training"):
             rank, world = dist.rank(), dist.world_size()
             own = phase.questions[rank::world]
@@ -98,6 +98,12 @@ class Language(Recipe):
             files.write_json(path, scores)
         dist.barrier()
         return scores
+
+    def _scores(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", heldout: Any) -> Scores:
+        """Return the scores over all ranks; every rank calls it."""
+        from trainlab import evaluate
+
+        return evaluate.score_sharded(model, tokenizer, self.phase, heldout)
 
     def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
         """As Recipe.rescore."""

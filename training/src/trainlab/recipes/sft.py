@@ -20,7 +20,7 @@ from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import unfreeze
-from trainlab.recipes.trainer import CheckedTrainer, Schedule, Talk
+from trainlab.recipes.trainer import Checked, CheckedTrainer, Schedule, Talk
 from trainlab.recipes.trunk import TrunkCache
 
 
@@ -138,7 +138,7 @@ def result(phase: Phase) -> str:
     return "lora_adapter" if phase.lora.rank else "best_model"
 
 
-def save_best(job: Job, trainer: CheckedTrainer) -> None:
+def save_best(job: Job, trainer: Checked) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
@@ -156,7 +156,11 @@ def save_best(job: Job, trainer: CheckedTrainer) -> None:
 
 
 def _save_whole(model: Any, folder: Path, dtype: torch.dtype) -> None:
-    state = {name: tensor.detach().to(dtype) for name, tensor in model.state_dict().items()}
+    narrowed: dict[int, torch.Tensor] = {}  # a tied head stays the embedding's tensor: else both would be written
+    state = {
+        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
+        for name, tensor in model.state_dict().items()
+    }
     model.config.use_cache = True
     model.config.dtype = dtype
     model.save_pretrained(folder, state_dict=state, safe_serialization=True)

@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft."""
+"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft and cpt."""
 
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,10 @@ from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
 
 
-class CheckedTrainer(SFTTrainer):
+class Checked(Trainer):
     """Writes `complete.json` last into each checkpoint, and says in a sentence when the volume is full."""
 
     keep = 1
-    trunk: TrunkCache | None = None
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """As TRL's; with a trunk cache the frozen layers are skipped."""
-        if self.trunk is None:
-            return super().compute_loss(model, inputs, *args, **kwargs)
-        with self.trunk.skipped():
-            return super().compute_loss(model, self.trunk.inputs(inputs), *args, **kwargs)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card made for the hub."""
@@ -40,6 +32,19 @@ class CheckedTrainer(SFTTrainer):
             if full is None:
                 raise
             raise full from None
+
+
+class CheckedTrainer(Checked, SFTTrainer):
+    """TRL's trainer with our checkpoints and, where it is filled, a trunk cache."""
+
+    trunk: TrunkCache | None = None
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As TRL's; with a trunk cache the frozen layers are skipped."""
+        if self.trunk is None:
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        with self.trunk.skipped():
+            return super().compute_loss(model, self.trunk.inputs(inputs), *args, **kwargs)
 
 
 class Schedule(TrainerCallback):

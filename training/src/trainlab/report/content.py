@@ -44,9 +44,9 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "reasons": gate["reasons"] if gate else [],
         "thresholds": gate["thresholds"] if gate else {},
         "scores": _scores(gate, before, after, phase),
-        "topics": _topics(before, after),
-        "curves": _curves(found.get("training_history.json") or []),
-        "answers": _answers(found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json"), phase),
+        "topics": topics(before, after),
+        "curves": curves(found.get("training_history.json") or []),
+        "answers": answers(found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json"), phase),
         "heldout": _heldout(before, after, phase),
         "training": words.training(phase, summary),
         "machine": words.machine(summary, manifest),
@@ -82,7 +82,7 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     return scores
 
 
-def _topics(before: Any, after: Any) -> list[dict[str, Any]]:
+def topics(before: Any, after: Any) -> list[dict[str, Any]]:
     """Return mean answer loss per topic, before and after."""
     if not (before and after):
         return []
@@ -103,7 +103,7 @@ def _topics(before: Any, after: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+def curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
     """Return (step, loss) of training and validation."""
     return {
         "training": [(entry["step"], entry["loss"]) for entry in history if "loss" in entry],
@@ -111,7 +111,7 @@ def _curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, f
     }
 
 
-def _answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the phase's questions with the answers that are there."""
     sides = [{entry["question"]: entry for entry in part or []} for part in (before, after)]
     questions = [question for question in phase["questions"] if any(question in side for side in sides)]

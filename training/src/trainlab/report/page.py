@@ -21,6 +21,8 @@ WORDING = {
     "topic": "Topic",
     "topic_share": False,
     "worse": "Worse: questions whose loss rose.",
+    "answers": "The demo's questions, before and after",
+    "answers_note": "Not scored: nobody wrote down the facts that these answers must contain. Read them critically.",
     "footer": "Language models can be wrong: do not act on an answer where health or safety is at stake.",
 }
 SHOWN = 4  # held-out answers that are open; the others fold

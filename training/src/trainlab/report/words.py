@@ -11,7 +11,7 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
     """Return what an audience should take home, worst news included."""
     if gate is None:
         return ["This run has no verdict. Nothing may be concluded from it."]
-    sentences = [_verdict(gate), *_loss(gate.get("answer_loss")), *_kept(gate)]
+    sentences = [verdict(gate), *_loss(gate.get("answer_loss")), *_kept(gate)]
     if before and after:
         later = {item["id"]: item["loss"] for item in after["items"]}
         worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
@@ -22,7 +22,7 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
                 f"Its answers have {lengths[1]:.0f} tokens on average, those of the base {lengths[0]:.0f}; length counts neither way."
             )
     if training.get("seconds"):
-        sentences.append(f"Training took {duration(training['seconds'])}{_whole(manifest)}.")
+        sentences.append(f"Training took {duration(training['seconds'])}{whole(manifest)}.")
     return sentences
 
 
@@ -121,7 +121,8 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s ({seconds / 60:.1f} min)"
 
 
-def _verdict(gate: Mapping[str, Any]) -> str:
+def verdict(gate: Mapping[str, Any]) -> str:
+    """Return the gate's decision in a sentence."""
     metric = gate["metric"].replace("_", " ")
     text = {
         "better": f"By {metric} the tuned model is better than the base model",
@@ -162,5 +163,6 @@ def _recall(recall: Any) -> list[str]:
     return [f"Fact recall got {recall['verdict']} ({numbers})."]
 
 
-def _whole(manifest: Mapping[str, Any]) -> str:
+def whole(manifest: Mapping[str, Any]) -> str:
+    """Return the end of a sentence with the time of the whole run, empty while it is not known."""
     return f", the whole run {duration(manifest['seconds'])}" if manifest.get("seconds") else ""

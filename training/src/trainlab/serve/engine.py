@@ -43,7 +43,12 @@ class Engine:
         return min(int(h.model.config.max_position_embeddings) for h in self._hosted.values())
 
     def chat_ids(self, name: str, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Return the prompt's tokens of a chat; the phase's system prompt is put first when the chat has none."""
+        """Return the prompt's tokens of a chat; the phase's system prompt is put first when the chat has none.
+
+        A model of recipe cpt knows no turns: it continues the text of the last message.
+        """
+        if self._phase.recipe == "cpt":
+            return self.text_ids(name, messages[-1]["content"])
         if messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self._phase.data.system_prompt}, *messages]
         tokenizer = self._hosted[name].tokenizer
@@ -51,8 +56,11 @@ class Engine:
         return self.text_ids(name, text)
 
     def text_ids(self, name: str, text: str) -> list[int]:
-        """Return the tokens of a plain text."""
-        return list(self._hosted[name].tokenizer(text, add_special_tokens=False)["input_ids"])
+        """Return the tokens of a plain text, for recipe cpt as its blocks begin."""
+        tokenizer = self._hosted[name].tokenizer
+        if self._phase.recipe == "cpt":
+            return chat.prompt_ids(tokenizer, self._phase, text)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def generate(
         self,

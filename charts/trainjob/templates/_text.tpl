@@ -1,0 +1,37 @@
+{{/* The rules of training/src/trainlab/text/block.py: what recipe cpt takes, and what only it takes. */}}
+
+{{- define "trainjob.checkText" -}}
+{{- $phase := .phase -}}
+{{- $defaults := (.root.Files.Get "defaults.json" | fromJson).phase -}}
+{{- $recipe := $phase.recipe -}}
+{{- $data := $phase.data.source -}}
+{{- $kind := splitList ":" $data | first -}}
+{{- $metric := $phase.gate.metric -}}
+{{- if ne $recipe "cpt" -}}
+{{- if ne (toJson $phase.text) (toJson $defaults.text) -}}
+{{- fail (printf "phase.text: recipe %s does not read this block; remove it" $recipe) -}}
+{{- end -}}
+{{- if has $kind (list "pydoc" "hf") -}}
+{{- fail (printf "phase.data.source: %s holds running text, which recipe %s does not read; use recipe cpt" $data $recipe) -}}
+{{- end -}}
+{{- if eq $metric "perplexity" -}}
+{{- fail (printf "phase.gate.metric: perplexity with recipe %s; set another, this one is for recipe cpt" $recipe) -}}
+{{- end -}}
+{{- else -}}
+{{- if has $kind (list "builtin" "torchvision") -}}
+{{- fail (printf "phase.data.source: %s with recipe cpt, which reads running text; set pydoc:topics, hf:OWNER/NAME@40-HEX-REVISION, or pvc:PATH of a text file" $data) -}}
+{{- end -}}
+{{- if ne $metric "perplexity" -}}
+{{- fail (printf "phase.gate.metric: %s with recipe cpt; set perplexity" $metric) -}}
+{{- end -}}
+{{- if int $phase.lora.rank -}}
+{{- fail (printf "phase.lora.rank: %d with recipe cpt, which trains the model's own weights; set 0" (int $phase.lora.rank)) -}}
+{{- end -}}
+{{- if $phase.train.trunk_cache -}}
+{{- fail "phase.train.trunk_cache: true with recipe cpt, which sees each block once or twice; set false" -}}
+{{- end -}}
+{{- if ne $phase.serve.runtime "trainlab" -}}
+{{- fail (printf "phase.serve.runtime: %s with recipe cpt, whose models need no chat template; set trainlab" $phase.serve.runtime) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,218 @@
+"""Continued pre-training on running text: Hugging Face's Trainer and Accelerate under torchrun; called by text/recipe.py.
+
+Every token of a block but its first counts in the loss. The best checkpoint by validation loss becomes best_model/.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+from transformers import PrinterCallback, ProgressCallback, TrainingArguments, default_data_collator, set_seed
+from transformers.integrations import TensorBoardCallback
+from transformers.utils import is_flash_attn_2_available
+
+from trainlab import chat, checkpoints, dist, files
+from trainlab.config import Phase
+from trainlab.errors import UserError
+from trainlab.recipes import Job, sft
+from trainlab.recipes.layers import unfreeze
+from trainlab.recipes.trainer import Checked, Schedule, Talk
+from trainlab.text.pack import Blocks
+from trainlab.text.score import fuse
+
+
+@dataclass
+class TextJob(Job):
+    """A job whose rows are blocks of tokens."""
+
+    blocks: Blocks
+
+
+class BlockSet(Dataset[dict[str, torch.Tensor]]):
+    """Blocks as the Trainer takes them: int64, (length,); labels are the same tokens, the model shifts them."""
+
+    def __init__(self, blocks: list[list[int]]) -> None:
+        self._blocks = torch.tensor(blocks)
+
+    def __len__(self) -> int:
+        """Blocks."""
+        return len(self._blocks)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """Return one block."""
+        return {"input_ids": self._blocks[index], "labels": self._blocks[index]}
+
+
+class BlockTrainer(Checked):
+    """The Trainer with the fused head, so that the logits of a whole block never exist (text/score.py)."""
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer's, which scales the loss over ranks and accumulation."""
+        return super().compute_loss(model, {**inputs, "fused_lm_head": True}, *args, **kwargs)
+
+
+def train(job: TextJob) -> dict[str, Any]:
+    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
+    phase, folder = job.phase, job.run_dir / "checkpoints"
+    set_seed(phase.seed)
+    counts = trained(job)
+    trainer = build(job, folder)
+    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
+    if resume:
+        job.progress.say(f"resuming from {resume}")
+    began = time.monotonic()
+    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    seconds = time.monotonic() - began
+    with job.progress.step("saving best_model/"):
+        sft.save_best(job, trainer)
+    if dist.is_main():
+        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
+    return summarise(job, trainer, done.metrics, counts, seconds, resume)
+
+
+def prepare(model: Any, phase: Phase) -> Any:
+    """Choose the attention and give the model the fused head. Raises UserError for blocks longer than its context."""
+    context = int(model.config.get_text_config().max_position_embeddings)
+    if phase.model.max_length > context:
+        raise UserError(
+            f"phase.model.max_length is {phase.model.max_length}: the model has {context} positions; lower it"
+        )
+    if flash(phase):
+        model.set_attn_implementation("flash_attention_2")
+    return fuse(model)
+
+
+def flash(phase: Phase) -> bool:
+    """True where flash-attention 2 can work: its package, bfloat16, compute capability 8.0 or more. Otherwise the model's default.
+
+    Raises UserError for bfloat16 on a GPU that has none: float16 is no way out, Gemma 3 overflows in it.
+    """
+    if not torch.cuda.is_available():
+        return False
+    if chat.compute_dtype(phase) != torch.bfloat16:
+        return False
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(
+            f"phase.model.dtype is {phase.model.dtype}: {torch.cuda.get_device_name()} has no bfloat16; set auto or float32"
+        )
+    return torch.cuda.get_device_capability() >= (8, 0) and bool(is_flash_attn_2_available())
+
+
+def trained(job: TextJob) -> dict[str, float | int]:
+    """Freeze what the phase does not train; return {trainable, total, share} in parameters. A tied head stays tied."""
+    if not job.phase.text.train_all:
+        return unfreeze(job.model, job.phase)
+    job.model.requires_grad_(True)
+    for parameter in job.model.parameters():
+        parameter.data = parameter.data.float()  # for the reason given in layers.py; autocast computes in bfloat16
+    total = sum(p.numel() for p in job.model.parameters())
+    return {"trainable": total, "total": total, "share": 1.0}
+
+
+def build(job: TextJob, folder: Path) -> BlockTrainer:
+    """Return the trainer with checkpoints in `folder`."""
+    phase, parts = job.phase, job.blocks
+    validate = bool(parts.validation.blocks)
+    trainer = BlockTrainer(
+        model=fuse(job.model),
+        args=config(phase, folder, validate),
+        train_dataset=BlockSet(parts.train.blocks),
+        eval_dataset=BlockSet(parts.validation.blocks) if validate else None,
+        processing_class=job.tokenizer,
+        data_collator=default_data_collator,  # all are of one length: no padding, so no attention mask
+        callbacks=[Schedule(phase.train.checkpoints, validate), Talk(job.progress)],
+    )
+    trainer.keep = phase.train.keep_checkpoints
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    if dist.is_main():
+        from torch.utils.tensorboard import SummaryWriter
+
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
+    return trainer
+
+
+def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
+    """Return the Trainer's settings for a phase; warm-up, validations and checkpoints are fractions of the steps."""
+    train, gpu = phase.train, torch.cuda.is_available()
+    return TrainingArguments(
+        output_dir=str(folder),
+        seed=phase.seed,
+        num_train_epochs=train.epochs,
+        per_device_train_batch_size=train.batch_size,
+        per_device_eval_batch_size=train.batch_size,
+        gradient_accumulation_steps=train.gradient_accumulation,
+        learning_rate=train.learning_rate,
+        warmup_steps=train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        lr_scheduler_type="cosine",
+        bf16=chat.compute_dtype(phase) == torch.bfloat16,
+        use_cpu=not gpu,
+        remove_unused_columns=False,
+        logging_steps=1,
+        logging_first_step=True,
+        eval_strategy="steps" if validate else "no",
+        save_strategy="steps",
+        eval_steps=10**9,  # Schedule decides
+        save_steps=10**9,
+        load_best_model_at_end=validate,
+        metric_for_best_model="eval_loss" if validate else None,
+        greater_is_better=False if validate else None,
+        save_total_limit=None,  # Checked rotates, after the marker is written
+        report_to="none",
+        disable_tqdm=True,
+        log_level="error",  # a head that is tied is missing in every checkpoint, and said to be
+        log_level_replica="error",
+        dataloader_num_workers=0,
+        dataloader_pin_memory=gpu,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=phase.resources.timeout_minutes * 60,
+    )
+
+
+def summarise(
+    job: TextJob,
+    trainer: BlockTrainer,
+    metrics: dict[str, float],
+    counts: dict[str, float | int],
+    seconds: float,
+    resume: Path | None,
+) -> dict[str, Any]:
+    """Return training_summary.json without the hardware, which text/recipe.py adds."""
+    phase, part, history = job.phase, job.blocks.train, trainer.state.log_history
+    batch = phase.train.batch_size * phase.train.gradient_accumulation * dist.world_size()
+    steps = trainer.state.global_step
+    first = json.loads((resume / "trainer_state.json").read_text())["global_step"] if resume else 0
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    evaluations = [entry for entry in history if "eval_loss" in entry]
+    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    seen = round(len(part) * phase.train.epochs * (1 - first / steps)) * phase.model.max_length
+    return {
+        "recipe": phase.recipe,
+        "parameters": counts,
+        "rows": len(part),
+        "validation_rows": len(job.blocks.validation),
+        "documents": part.documents,
+        "text_tokens": part.tokens,
+        "remainder_tokens": part.remainder,
+        "world_size": dist.world_size(),
+        "effective_batch": batch,
+        "epochs": phase.train.epochs,
+        "steps": steps,
+        "resumed_from_step": first,
+        "tokens": seen,
+        "seconds": round(seconds, 1),
+        "tokens_per_second": round(seen / seconds, 1) if seconds else None,
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+        "mean_loss": metrics.get("train_loss"),
+        "validation_loss": best["eval_loss"] if best else None,
+        "best_step": best["step"] if best else steps,
+        "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
+        "attention": job.model.config._attn_implementation,
+    }

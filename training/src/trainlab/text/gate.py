@@ -1,0 +1,80 @@
+"""The gate of continued pre-training: loss on held-out blocks, block by block, base against tuned; used by recipe.py."""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainlab.compare import SAME, compare
+from trainlab.config import Phase
+from trainlab.gate import paired
+from trainlab.text.block import METRIC
+
+Scores = Mapping[str, Any]
+
+
+def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
+    """Return the content of gate.json for two results of `score.score` over the same blocks.
+
+    Promoted only if the interval of the gain in nats per token (paired bootstrap over blocks) lies above `gate.min_gain`.
+    A gain of g nats divides the perplexity by exp(g). Raises UserError if the two do not cover the same blocks.
+    """
+    pairs = [(a["loss"], b["loss"]) for a, b in paired(before, after)]
+    finite = all(math.isfinite(value) for pair in pairs for value in pair)
+    settings, needed = phase.evaluate, phase.gate.min_gain
+    gain = None
+    if finite:
+        gain = compare(
+            [a for a, _ in pairs],
+            [b for _, b in pairs],
+            higher_is_better=False,
+            samples=settings.bootstrap_samples,
+            confidence=settings.confidence,
+            seed=phase.seed,
+        )
+    return {
+        "promoted": bool(gain and gain["low"] > needed),
+        "verdict": gain["verdict"] if gain else SAME,
+        "metric": METRIC,
+        "gain": gain,
+        "heldout_loss": gain,
+        "perplexity": _perplexity(gain),
+        "reasons": [_reason(gain, phase)],
+        "thresholds": {
+            "min_gain": needed,
+            "confidence": settings.confidence,
+            "bootstrap_samples": settings.bootstrap_samples,
+        },
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def perplexity(loss: float) -> float:
+    """Return exp(loss), infinite where that is too large for a float."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def _perplexity(gain: Mapping[str, Any] | None) -> dict[str, float] | None:
+    """Return the gain as perplexities, and by what factor the perplexity was divided, with the interval of the factor."""
+    if gain is None:
+        return None
+    return {
+        "before": perplexity(gain["before"]),
+        "after": perplexity(gain["after"]),
+        "factor": perplexity(gain["mean"]),
+        "low": perplexity(gain["low"]),
+        "high": perplexity(gain["high"]),
+    }
+
+
+def _reason(gain: Mapping[str, Any] | None, phase: Phase) -> str:
+    if gain is None:
+        return "The losses could not be compared: a value is not a finite number."
+    both = _perplexity(gain) or {}
+    enough = gain["low"] > phase.gate.min_gain
+    return (
+        f"Perplexity went from {both['before']:.2f} to {both['after']:.2f} over {gain['pairs']} held-out blocks: "
+        f"{gain['before']:.3f} to {gain['after']:.3f} nats per token, a gain of {gain['mean']:+.3f} with the "
+        f"{phase.evaluate.confidence:.0%} interval {gain['low']:+.3f} to {gain['high']:+.3f}; its lower end is "
+        f"{'above' if enough else 'not above'} the required {phase.gate.min_gain:g}."
+    )

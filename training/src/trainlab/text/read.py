@@ -1,0 +1,180 @@
+"""Documents out of JSONL, JSON, CSV and TXT files, with file and place in every error; used by corpus.py. No torch."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainlab.errors import UserError
+
+COLUMN = "phase.text.column"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text; `id` says where it is from."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: where it stands, and its columns."""
+
+    at: str
+    columns: dict[str, Any]
+
+
+def documents(path: Path, column: str | None, start: str | None) -> tuple[list[Document], int]:
+    """Return the documents in a file, or in all files of a folder, and how many rows without any text were left out
+    (with `start` they are part of the documents).
+
+    `column` and `start` are those of the block `text:`. Raises UserError for what cannot be read.
+    """
+    found: list[Document] = []
+    blank = 0
+    for name in _files(path):
+        texts = [(at.removeprefix(f"{name.parent}/"), text) for at, text in _texts(name, column, start)]
+        filled = [(at, text) for at, text in texts if text.strip()]
+        if not filled:
+            raise UserError(f"{name}: holds no text; remove the file, or name another column with {COLUMN}")
+        if start is None:
+            blank += len(texts) - len(filled)
+            found += [Document(at, text) for at, text in filled]
+        else:
+            found += _joined(texts, start)
+    return found, blank
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        if path.suffix.lower() not in READERS:
+            raise UserError(f"{path}: a file of running text ends in {', '.join(READERS)}; rename or convert it")
+        return [path]
+    names = sorted(one for one in path.glob("*") if one.is_file() and one.suffix.lower() in READERS)
+    if not names:
+        raise UserError(f"{path}: no file that ends in {', '.join(READERS)}; put text there or correct the path")
+    return names
+
+
+def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[str, str]]:
+    """Yield (place, text) of each row; a TXT file is one row, or, to be cut by `start`, its lines are."""
+    data = path.read_bytes()
+    if not data.strip():
+        raise UserError(f"{path}: is empty; remove it or put text into it")
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8 at byte {error.start} of the file; save it as UTF-8") from None
+    read = READERS[path.suffix.lower()]
+    if read is None:
+        lines = [text] if start is None else io.StringIO(text, newline="\n")
+        yield from ((f"{path}:{number}", line) for number, line in enumerate(lines, start=1))
+        return
+    rows = list(read(path, text))
+    if not rows:
+        raise UserError(f"{path}: has no rows; remove it or put text into it")
+    wanted = column or _detected(path, rows)
+    for row in rows:
+        if wanted not in row.columns:
+            raise UserError(
+                f"{row.at}: column {wanted!r} is missing; the row has {', '.join(map(repr, row.columns))}: correct the "
+                f"row, or name another column with {COLUMN}"
+            )
+        value = row.columns[wanted]
+        if not isinstance(value, str):
+            raise UserError(f"{row.at}: column {wanted!r} is {value!r:.60}: must be a text; name another with {COLUMN}")
+        yield row.at, value
+
+
+def _detected(path: Path, rows: list[Row]) -> str:
+    """Return the column called text, else the only one that holds texts in the first row."""
+    first = rows[0].columns
+    if "text" in first:
+        return "text"
+    texts = [name for name, value in first.items() if isinstance(value, str)]
+    if len(texts) == 1:
+        return texts[0]
+    what = f"the columns {', '.join(map(repr, texts))} hold texts" if texts else "no column holds texts"
+    raise UserError(f"{path}: {what} and none is called text; name the right one with {COLUMN}")
+
+
+def _jsonl(path: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(
+                f"{path}:{number}: not JSON ({error}); the line is cut or broken: correct or remove it"
+            ) from None
+        yield _object(f"{path}:{number}", row)
+
+
+def _json(path: Path, text: str) -> Iterator[Row]:
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}:{error.lineno}: not JSON ({error}); the file is cut or broken, or holds one object a line (then "
+            "call it .jsonl)"
+        ) from None
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: holds a {type(rows).__name__}; must be a list of objects")
+    yield from (_object(f"{path}, entry {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def _csv(path: Path, text: str) -> Iterator[Row]:
+    csv.field_size_limit(len(text) + 1)  # a field may be a whole document; the limit is 128 KiB otherwise
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        if len(set(header)) != len(header):
+            raise UserError(f"{path}:1: the header {header} names a column twice; give each its own name")
+        for fields in reader:
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                raise UserError(
+                    f"{path}:{reader.line_num}: the row has {len(fields)} fields, the header {len(header)}; put texts "
+                    "with commas or line breaks in quotes"
+                )
+            yield Row(f"{path}:{reader.line_num}", dict(zip(header, fields, strict=True)))
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row") from None
+
+
+def _object(at: str, row: Any) -> Row:
+    if not isinstance(row, dict):
+        raise UserError(f"{at}: holds a {type(row).__name__}; each row must be an object")
+    return Row(at, row)
+
+
+def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
+    """Join rows up to the next one that `start` finds; lines keep their ends, other rows get one."""
+    begins = re.compile(start)
+    found: list[Document] = []
+    place, parts = "", ""
+    for at, text in texts:
+        if parts.strip() and begins.search(text.rstrip("\r\n")):
+            found.append(Document(place, parts))
+            parts = ""
+        if not parts:
+            place = at
+        parts += text if text.endswith("\n") else text + "\n"
+    return [*found, Document(place, parts)] if parts.strip() else found
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[Row]] | None] = {
+    ".jsonl": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".txt": None,
+}
