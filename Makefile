@@ -26,8 +26,9 @@ cluster: venv ## only the embedded cluster with its operators
 venv: ## the Python environment, linked as .venv
 	@cluster/venv > /dev/null
 
-gen: venv ## write what is derived from training/src/trainlab/config.py
+gen: venv ## write what is derived from training/src/trainlab/config.py and from the matrix of versions
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
+	$(BIN)/python docs/compatibility.py
 
 golden: gen binaries ## write the charts' golden renderings anew
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import ansible
 import jsonschema
 import pytest
 import yaml
@@ -102,9 +103,8 @@ def test_collections_are_those_of_galaxy_yml() -> None:
 
 def test_the_collection_at_hand_is_in_its_range() -> None:
     """What the tests run with is what the ranges promise."""
-    import ansible_collections.kubernetes.core as found
-
-    manifest = load(Path(found.__path__[0]) / "MANIFEST.json")
+    folder = Path(ansible.__file__).parents[1] / "ansible_collections" / "kubernetes" / "core"
+    manifest = load(folder / "MANIFEST.json")
     span = SpecifierSet(load(ROOT / "galaxy.yml")["dependencies"]["kubernetes.core"])
     assert Version(manifest["collection_info"]["version"]) in span
 
@@ -170,7 +170,9 @@ def test_fragment_has_known_sections(path: Path) -> None:
             assert isinstance(each, str) and each.endswith("."), f"{section}: {each}: one sentence"
 
 
-@pytest.mark.skipif(find_spec("antsibull_changelog") is None, reason="antsibull-changelog is not installed: own check only")
+@pytest.mark.skipif(
+    find_spec("antsibull_changelog") is None, reason="antsibull-changelog is not installed: own check only"
+)
 def test_antsibull_takes_the_fragments() -> None:
     """The tool's own check of configuration and fragments."""
     done = subprocess.run(

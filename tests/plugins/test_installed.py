@@ -14,7 +14,19 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-CARRIED = ("charts", "cluster", "data", "docs", "images", "inventory", "meta", "playbooks", "plugins", "roles", "values")
+CARRIED = (
+    "charts",
+    "cluster",
+    "data",
+    "docs",
+    "images",
+    "inventory",
+    "meta",
+    "playbooks",
+    "plugins",
+    "roles",
+    "values",
+)
 """Folders that belong to the collection whole; of training/ it is src."""
 
 
@@ -55,7 +67,18 @@ def play(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_left_out_and_nothing_is_too_much(installed: Path) -> None:
     """Every file of the carried folders is there with its mode; tests and caches are not."""
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", *CARRIED, "training/src"],
+        [
+            "git",
+            "-C",
+            str(ROOT),
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            *CARRIED,
+            "training/src",
+        ],
         capture_output=True,
         text=True,
         check=True,
