@@ -13,7 +13,8 @@ PRINTED = "ansible.builtin.debug"
 class ActionModule(ActionBase):  # type: ignore[misc]
     """Arguments: msg (text), data (dict), user (name; empty is the whole environment), silent (print nothing).
 
-    A task that names a module which is not installed does not even load, so that the choice is made here.
+    A task that names a module which is not installed does not even load, so that the choice is made here. Check mode
+    prints: AgnosticD's plugin writes its files in check mode too.
     """
 
     _supports_check_mode = True
@@ -31,7 +32,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             }
         )
         loader = self._shared_loader_obj.action_loader
-        if loader.find_plugin_with_context(AGNOSTICD).resolved:
+        if not self._task.check_mode and loader.find_plugin_with_context(AGNOSTICD).resolved:
             given = {key: plain(args[key]) for key in ("msg", "data", "user") if args[key]}
             told = self._other(AGNOSTICD, given, task_vars)
             return {key: value for key, value in told.items() if key != "data"} | {"changed": False}

@@ -27,7 +27,7 @@ HIDDEN_ACTIONS = {
     "ansible.builtin.set_fact",
     "ansible.builtin.validate_argument_spec",
 }
-DEBUG = {"ansible.builtin.debug", "debug"}
+DEBUG = {"ansible.builtin.debug", "debug", "trainlab.rhoai.user_info"}
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
