@@ -61,7 +61,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         """Print outcome, seconds and name; the message alone of a debug task."""
         data = result.result
         if result.task.action in DEBUG and "msg" in data:
-            self._display.display(_text(data["msg"]))
+            for one in data.get("results") or [data]:
+                if "msg" in one:
+                    self._display.display(_text(one["msg"]))
             return
         changed = bool(data.get("changed", False))
         seconds = time.monotonic() - self._task_start

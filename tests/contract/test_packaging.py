@@ -101,6 +101,18 @@ def test_collections_are_those_of_galaxy_yml() -> None:
         assert ">=" in span and "<" in span, f"{name}: {span}: name a lowest version and one that is too new"
 
 
+def test_no_other_collection_is_used() -> None:
+    """Each module that a role or playbook names is Ansible's, ours, or one of a collection that galaxy.yml lists."""
+    known = {"ansible.builtin", "trainlab.rhoai", *load(ROOT / "galaxy.yml")["dependencies"]}
+    used = {
+        name
+        for file in [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")]
+        for name in re.findall(r"^ *(?:- )?([a-z]\w*\.[a-z]\w*)\.[a-z]\w*:", file.read_text(encoding="utf-8"), re.M)
+    }
+    assert "ansible.builtin" in used
+    assert used <= known, used - known
+
+
 def test_the_collection_at_hand_is_in_its_range() -> None:
     """What the tests run with is what the ranges promise."""
     folder = Path(ansible.__file__).parents[1] / "ansible_collections" / "kubernetes" / "core"
