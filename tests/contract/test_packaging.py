@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ansible
+import ansiblelint
 import jsonschema
 import pytest
 import yaml
@@ -22,55 +24,6 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[2]
 EE = ROOT / "images" / "ee" / "execution-environment.yml"
 FRAGMENTS = sorted((ROOT / "changelogs" / "fragments").iterdir())
-STEPS = [f"{when}_{stage}" for when in ("prepend", "append") for stage in ("base", "galaxy", "builder", "final")]
-DEFINITION = {
-    "type": "object",
-    "required": ["version", "images", "dependencies"],
-    "additionalProperties": False,
-    "properties": {
-        "version": {"const": 3},
-        "images": {
-            "type": "object",
-            "required": ["base_image"],
-            "additionalProperties": False,
-            "properties": {
-                "base_image": {
-                    "type": "object",
-                    "required": ["name"],
-                    "additionalProperties": False,
-                    "properties": {"name": {"type": "string"}},
-                }
-            },
-        },
-        "dependencies": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "ansible_core": {"type": "object", "required": ["package_pip"]},
-                "ansible_runner": {"type": "object", "required": ["package_pip"]},
-                "python_interpreter": {"type": "object", "required": ["package_system", "python_path"]},
-                "galaxy": {"type": "string"},
-                "python": {"type": "string"},
-                "system": {"type": "string"},
-            },
-        },
-        "additional_build_files": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["src", "dest"],
-                "additionalProperties": False,
-                "properties": {"src": {"type": "string"}, "dest": {"type": "string", "pattern": "^[^/.]"}},
-            },
-        },
-        "additional_build_steps": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {step: {"type": "array", "items": {"type": "string"}} for step in STEPS},
-        },
-    },
-}
-"""The part of ansible-builder's definition, version 3, that we use, after its documentation; its own schema is used below."""
 
 
 def load(path: Path) -> Any:
@@ -131,17 +84,20 @@ def test_ansible_is_new_enough() -> None:
 
 
 def test_execution_environment_names_what_is_there() -> None:
-    """The definition has the documented form, and each file that it names exists."""
-    definition = load(EE)
-    jsonschema.validate(definition, DEFINITION)
+    """Both definitions fit the schema (ansible-lint carries it), and each file that they name exists."""
+    schema = json.loads(
+        (Path(ansiblelint.__file__).parent / "schemas" / "execution-environment.json").read_text("utf-8")
+    )
+    definition, own = load(EE), load(ROOT / "meta" / "execution-environment.yml")
+    for each in (definition, own):
+        jsonschema.validate(each, schema)
     wanted = [definition["dependencies"][key] for key in ("galaxy", "python", "system")]
     for name in [*wanted, *(each["src"] for each in definition["additional_build_files"])]:
         assert (EE.parent / name).is_file(), name
     steps = " ".join(" ".join(each) for each in definition["additional_build_steps"].values())
     for each in definition["additional_build_files"]:
         assert f"_build/{each['dest']}" in steps, f"{each['dest']} is sent and not used"
-    of_collection = load(ROOT / "meta" / "execution-environment.yml")["dependencies"]["python"]
-    assert (EE.parent / definition["dependencies"]["python"]).resolve() == ROOT / of_collection
+    assert (EE.parent / definition["dependencies"]["python"]).resolve() == ROOT / own["dependencies"]["python"]
 
 
 def test_execution_environment_has_the_python_packages() -> None:
@@ -155,7 +111,7 @@ def test_execution_environment_has_the_python_packages() -> None:
         assert locked(name) in span, name
 
 
-@pytest.mark.skipif(find_spec("ansible_builder") is None, reason="ansible-builder is not installed: own schema only")
+@pytest.mark.skipif(find_spec("ansible_builder") is None, reason="ansible-builder is not installed: schema only")
 def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     """Writes the Containerfile; building it needs a container registry and is not tested."""
     command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(tmp_path)]
