@@ -53,11 +53,14 @@ lint: venv ## style, types and shell of everything
 	shellcheck -x cluster/demo cluster/demo-alone cluster/demo-down cluster/venv cluster/lab/*.sh .ci/run
 
 check: lint binaries ## lint, types, unit, chart and contract tests: no cluster, minutes
-	$(BIN)/pytest -q -n $(JOBS) -m "not e2e and not api"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e and not api"
 
 test: lint binaries ## all tests, those on the embedded cluster included
-	$(BIN)/pytest -q -n $(JOBS) -m "not e2e" --durations=15 --junitxml=artifacts/check.xml
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e" --durations=15 --junitxml=artifacts/check.xml
 	$(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml
 	@$(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
 
-.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint check test
+test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
+	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 tests/e2e/test_demo.py
+
+.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint check test test-all-phases

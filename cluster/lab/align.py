@@ -17,27 +17,18 @@ import modules
 from say import LabError, step
 
 FAMILIES = (
-    ("kubernetes", "etcd", "coredns", "kueue", "trainer", "jobset", "local-path-provisioner"),
+    ("kubernetes", "etcd", "kueue", "trainer", "jobset", "local-path-provisioner"),
+    ("kserve", "coredns"),
     ("helm", "helm4", "training-operator"),
 )
-"""Programs that compile with each other's versions. KServe v0.15 does not: it needs controller-runtime v0.19."""
+"""Programs that compile with each other's versions: KServe v0.15 needs controller-runtime v0.19 and no newer."""
 ROUNDS = 5
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)(.*)")
 
 
 def required(name: str) -> dict[str, str]:
     """Return the version of every module that cluster/<name>/go.mod compiles, replacements applied."""
-    done = subprocess.run(
-        [build.go(), "mod", "edit", "-json"],
-        cwd=modules.folder(name),
-        env=build.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LabError(f"{modules.folder(name)}/go.mod: {done.stderr.strip()}")
-    parsed = json.loads(done.stdout)
+    parsed = json.loads(_go(name, "mod", "edit", "-json"))
     versions = {one["Path"]: one["Version"] for one in parsed["Require"]}
     return versions | {one["Old"]["Path"]: one["New"]["Version"] for one in parsed.get("Replace") or ()}
 
@@ -66,24 +57,35 @@ def _rank(version: str) -> tuple[int, int, int, bool, str]:
 
 def align() -> bool:
     """Write the go.mod and go.sum files until they agree; returns whether one changed."""
-    environment = build.environment() | {"GOFLAGS": "-mod=mod -buildvcs=false -modcacherw"}
+    before = {name: _text(name) for family in FAMILIES for name in family}
     for number in range(1, ROUNDS + 1):
-        wanted: dict[str, list[str]] = {}
+        wanted: dict[str, list[str]] = {name: [] for name in before} if number == 1 else {}
         for name, path, _, version in differences():
             wanted.setdefault(name, []).append(f"-require={path}@{version}")
         if not wanted:
-            return number > 1
-        with step(f"round {number}: {', '.join(f'{name} {len(edits)}' for name, edits in wanted.items())}"):
+            return before != {name: _text(name) for name in before}
+        count = sum(len(edits) for edits in wanted.values())
+        with step(f"round {number}: {count} versions to raise in {len(wanted)} modules"):
             for name, edits in wanted.items():
-                for command in (["mod", "edit", *edits], ["mod", "tidy"]):
-                    done = subprocess.run(
-                        [build.go(), *command],
-                        cwd=modules.folder(name),
-                        env=environment,
-                        capture_output=True,
-                        text=True,
-                        check=False,
-                    )
-                    if done.returncode != 0:
-                        raise LabError(f"go {' '.join(command[:2])} in {modules.folder(name)}: {done.stderr[-800:]}")
+                if edits:
+                    _go(name, "mod", "edit", *edits)
+                _go(name, "mod", "tidy")
     raise LabError(f"the modules do not agree after {ROUNDS} rounds; `python3 cluster/lab align` shows the rest again")
+
+
+def _text(name: str) -> str:
+    return "".join((modules.folder(name) / file).read_text(encoding="utf-8") for file in ("go.mod", "go.sum"))
+
+
+def _go(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [build.go(), *arguments],
+        cwd=modules.folder(name),
+        env=build.environment() | {"GOFLAGS": "-mod=mod -buildvcs=false -modcacherw"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LabError(f"go {' '.join(arguments[:2])} in {modules.folder(name)}: {done.stderr.strip()[-800:]}")
+    return done.stdout

@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ REPO = machine.REPO
 HOME = machine.HOME
 KEEP = os.environ.get("E2E_KEEP") == "1"
 NAMESPACE = "trainlab-demo"
+CHEAP = {"resnet"}  # about a minute of training; `make test-all-phases` runs the others too
+OTHERS = sorted(path.stem for path in (REPO / "values" / "local").glob("*.yaml") if path.stem != "survival")
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
@@ -166,6 +169,32 @@ def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) ->
     kubectl("-n", NAMESPACE, "delete", "pvc", "broken-models", "broken-runs")
 
 
+def first_pod(namespace: str) -> dict[str, Any]:
+    """The pod of rank 0: the master, or index 0 of the TrainJob; both sort first."""
+    pods = objects("pods", namespace, "-l", "app.kubernetes.io/component=train")
+    return min(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def progress_page(namespace: str) -> dict[str, Any]:
+    """What port 28080 of the training pod says, asked through the API server as soon as it answers."""
+    command = [str(HOME / "cache" / "bin" / "kubectl"), "get", "--raw"]
+    for _ in range(120):
+        time.sleep(1)
+        if not objects("pods", namespace, "-l", "app.kubernetes.io/component=train"):
+            continue
+        path = f"/api/v1/namespaces/{namespace}/pods/{first_pod(namespace)['metadata']['name']}:28080/proxy/metrics"
+        done = subprocess.run(
+            [*command, path],
+            env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return json.loads(done.stdout)  # type: ignore[no-any-return]
+    raise AssertionError(f"no progress page within 120 s: {done.stderr}")
+
+
 @pytest.mark.parametrize(
     ("api", "kind", "done"), [("pytorchjob", "pytorchjobs", "Succeeded"), ("trainjob", "trainjobs", "Complete")]
 )
@@ -174,14 +203,75 @@ def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind
     image = ("--set", f"site.images.trainer={pod['spec']['containers'][0]['image']},site.trainingApi={api}")
     kubectl("create", "namespace", api)
     helm("-n", api, "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
+    page = progress_page(api)
+    assert page["progressPercentage"] < 100 and "activity" in page
     kubectl("-n", api, "wait", kind, "--all", f"--for=condition={done}", "--timeout=900s")
     kubectl("-n", api, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
+    ended = first_pod(api)["status"]["containerStatuses"][0]["state"]["terminated"]
+    message = json.loads(ended["message"])
+    assert message["progressPercentage"] == 100 and message["currentStep"] == message["totalSteps"] > 0
     helm("-n", api, "uninstall", "plain", "--wait")
     kubectl("-n", api, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
     ours = f"{kind},jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
     left = kubectl("-n", api, "get", ours, "-o", "name").split()
     assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
     kubectl("delete", "namespace", api, "--wait=false")
+
+
+@pytest.mark.parametrize("phase", OTHERS)
+def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
+    """Another phase on the same cluster, with its own recipe, protocol and gate."""
+    if phase not in CHEAP and os.environ.get("E2E_PHASES") != "all":
+        pytest.skip("minutes of training: make test-all-phases runs it")
+    playbook("site", "-e", f"phase={phase}")
+    run = max((REPO / "artifacts").glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
+    gate = json.loads((run / "gate.json").read_text())
+    assert gate["promoted"], gate["reasons"]
+    helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
+    playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
+
+
+@pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
+def test_queue_admits_one_gpu_job_after_the_other(demo: str, api: str, kind: str) -> None:
+    """Kueue on a fake node with one GPU: the second job waits over quota and starts when the first is gone."""
+    sh("python3", "cluster/lab", "operators", "--kwok")
+    kubectl("apply", "-f", "tests/e2e/queue.yaml")
+    gpu = ("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1")
+    site = ("--set", f"site.queue=gpus,site.serving=false,site.trainingApi={api},site.nodeSelector.type=kwok")
+    for release in ("first", "second"):
+        helm("-n", "queued", "install", release, "charts/trainjob", *VALUES, *TINY, *SITE, *gpu, *site)
+        waits_for(lambda release=release: bool(workload(kind, release)))  # type: ignore[misc]
+    waits_for(lambda: condition(kind, "first", "Admitted") == "True")
+    waits_for(lambda: condition(kind, "second", "QuotaReserved") == "False")
+    assert "insufficient unused quota for nvidia.com/gpu" in json.dumps(workload(kind, "second"))
+    assert condition(kind, "second", "Admitted") != "True"
+    helm("-n", "queued", "uninstall", "first")
+    waits_for(lambda: condition(kind, "second", "Admitted") == "True")
+    helm("-n", "queued", "uninstall", "second")
+    kubectl("delete", "-f", "tests/e2e/queue.yaml")
+
+
+def workload(kind: str, release: str) -> dict[str, Any]:
+    """Kueue's Workload of the release's job; empty while there is none."""
+    for one in objects("workloads.kueue.x-k8s.io", "queued"):
+        owner = one["metadata"]["ownerReferences"][0]
+        if owner["kind"] == kind and owner["name"].startswith(f"{release}-"):
+            return one
+    return {}
+
+
+def condition(kind: str, release: str, name: str) -> str:
+    """The status of a condition of that Workload."""
+    found = workload(kind, release).get("status", {}).get("conditions", [])
+    return next((one["status"] for one in found if one["type"] == name), "")
+
+
+def waits_for(is_true: Callable[[], bool], seconds: int = 60) -> None:
+    """Wait until it is true."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, kubectl("-n", "queued", "get", "workloads,pods,events", "-o", "wide")
+        time.sleep(1)
 
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:

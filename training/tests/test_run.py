@@ -28,10 +28,11 @@ class Workplace:
         (root / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
         write_data(root / "data")
 
-    def start(self, *more: str, **env: str) -> "subprocess.Popen[str]":
-        """Start `trainlab run`; env holds further variables."""
+    def start(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
+        """Start `trainlab run`, or the command `before` with it as arguments; env holds further variables."""
         folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data"), "--out", str(self.root)]
-        command = [sys.executable, "-m", "trainlab.cli", "run", str(self.root / "phase.json"), *folders, *more]
+        trainlab = [sys.executable, "-m", "trainlab.cli", "run", str(self.root / "phase.json")]
+        command = [*before, *trainlab, *folders, *more]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
         full = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **env}
         return subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -67,7 +68,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     expected = {
         *("phase.json", "manifest.json", "training_history.json", "training_summary.json", "gate.json", "report.json"),
         *("report.html", "eval_before.json", "eval_after.json", "best_model", "checkpoints", "demo_outputs"),
-        "tensorboard",
+        *("tensorboard", "progress.json"),
     }
     assert {p.name for p in run_dir.iterdir()} == expected
     summary = json.loads((run_dir / "training_summary.json").read_text())
@@ -109,6 +110,46 @@ def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(plac
     output = pod.communicate(timeout=120)[0]
     assert pod.returncode == 2 and "Traceback" not in output
     assert "error: rank 0: phase.unfreeze.layers is 5: the model has 2 layers" in output
+
+
+# A disk of our own that fills up as soon as the first checkpoint is whole; then there is room again.
+FULL_DISK = """
+mount -t tmpfs -o size=64m tmpfs "$DISK"
+(
+  until [ -e "$DISK/checkpoints/$FIRST/complete.json" ]; do sleep 0.02; done
+  dd if=/dev/zero of="$DISK/ballast" bs=64k 2> /dev/null
+) &
+code=0; "$@" || code=$?
+wait
+echo "first run: $code, then there are: $(cd "$DISK/checkpoints" && echo */complete.json)"
+rm "$DISK/ballast"
+code=0; "$@" || code=$?
+echo "second run: $code"
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0,
+    reason="a file system of our own needs root",
+)
+def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> None:
+    """On a real full file system: one sentence, exit code 1, and the same command goes on from the last good one."""
+    train = {
+        **TRAIN,
+        "epochs": 60,
+        "checkpoints": 3,
+    }  # seconds between two checkpoints, so that the disk is full by then
+    phase = Phase.model_validate({**place.phase.model_dump(), "train": train, "resources": {"nodes": 1}})
+    work = Workplace(place.root, phase)
+    disk = place.root / "full"
+    disk.mkdir()
+    before = ("unshare", "--mount", "sh", "-c", FULL_DISK, "sh")
+    run = work.start("--run", "full", "--processes", "1", before=before, DISK=str(disk), FIRST="checkpoint-200")
+    output = run.communicate(timeout=300)[0]
+    assert "first run: 1, then there are: checkpoint-200/complete.json" in output, output
+    assert "the volume is full while checkpoint-400 was written" in output and "Traceback" not in output, output
+    assert "resuming from" in output and "checkpoint-400 is skipped" in output, output
+    assert "second run: 0" in output, output
 
 
 def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,10 +53,13 @@ containers:
     env:
       {{- include "trainjob.env" . | nindent 6 }}
       - {name: TRAINLAB_RUN, value: {{ $ctx.run }}}
+      - {name: TRAINLAB_PROGRESS_PORT, value: "28080"}
+      - {name: TRAINLAB_TERMINATION_MESSAGE, value: /dev/termination-log}
       - {name: HF_HUB_OFFLINE, value: "1"}
       {{- if eq (int $asked.gpus_per_node) 0 }}
       - {name: OMP_NUM_THREADS, value: {{ include "trainjob.threads" $asked | quote }}}
       {{- end }}
+    ports: [{name: progress, containerPort: 28080, protocol: TCP}]
     resources:
       {{- $gpus := dict "gpus" (int $asked.gpus_per_node) "gpuResource" $ctx.site.gpuResource }}
       {{- include "trainjob.resources" (merge (pick $asked "cpu" "memory") $gpus) | nindent 6 }}

@@ -76,6 +76,12 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         if name == "report":
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
 
+    watch = _command(commands, "watch", _watch, "show step, loss and time left of a run until it ends")
+    watch.add_argument("source", metavar="RUN_DIR|URL", help="run directory, or http://HOST:28080 of the first pod")
+    watch.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds (default %(default)s)")
+    watch.add_argument("--once", action="store_true", help="look once")
+    watch.add_argument("--json", action="store_true", help="print JSON lines")
+
     serve = _command(
         commands,
         "serve",
@@ -187,6 +193,12 @@ def _report(args: argparse.Namespace) -> int:
 
     print(report.write(args.run_dir, out=args.out))
     return 0
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from trainlab.watch import watch
+
+    return watch(args.source, args.every, args.once, args.json)
 
 
 def _serve(args: argparse.Namespace) -> int:

@@ -1,11 +1,33 @@
-"""What is going on, at least every 30 seconds: a status that a thread of rank 0 prints while nothing else does."""
+"""What is going on: a line at least every 30 seconds, and numbers for `trainlab watch`, both by rank 0 only."""
 
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 EVERY = 30.0  # seconds
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Where the training stands; times in seconds, `epoch` in passes over the data, metrics by name."""
+
+    step: int = 0
+    total: int = 0
+    left: float | None = None
+    epoch: float | None = None
+    epochs: float | None = None
+    train: Mapping[str, float] = field(default_factory=dict)
+    validation: Mapping[str, float] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return the status line of this step."""
+        loss = f" loss {self.train['loss']:.3f}" if "loss" in self.train else ""
+        eta = f" eta {self.left:.0f} s" if self.left is not None else ""
+        return f"step {self.step}/{self.total}{loss}{eta}"
 
 
 class Progress:
@@ -15,8 +37,15 @@ class Progress:
         self._speaks = speaks
         self._status = "starting"
         self._began = self._said = time.monotonic()
+        self.numbers = Numbers()
+        self.ended = False
         if speaks:
             threading.Thread(target=self._beat, name="progress", daemon=True).start()
+
+    @property
+    def activity(self) -> str:
+        """What was last said to be going on."""
+        return self._status
 
     def say(self, text: str) -> None:
         """Print a line now."""
@@ -30,6 +59,11 @@ class Progress:
         if time.monotonic() - self._said >= EVERY:
             self.say(text)
 
+    def at(self, numbers: Numbers) -> None:
+        """Set where the training stands, which is also its status."""
+        self.numbers = numbers
+        self.status(numbers.text())
+
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
         """Name a step when it starts and say its time when it ends well."""
@@ -39,9 +73,34 @@ class Progress:
         yield
         self.say(f"{text}: {time.monotonic() - began:.0f} s")
 
+    def page(self) -> dict[str, Any]:
+        """Return the JSON that OpenShift AI's trainer polls, and `activity` for people.
+
+        Names and types: red-hat-data-services/trainer, pkg/rhai/progression/progression.go, TrainerStatus. 100 per cent
+        and 0 seconds left are said only at the very end, after the last score.
+        """
+        now = self.numbers
+        share = int(100 * now.step / now.total) if now.total else 0
+        return {
+            "progressPercentage": 100 if self.ended else min(share, 99),
+            "estimatedRemainingSeconds": 0 if self.ended else None if now.left is None else max(1, round(now.left)),
+            "currentStep": now.step,
+            "totalSteps": now.total,
+            "currentEpoch": None if now.epoch is None else round(now.epoch, 3),
+            "totalEpochs": None if now.epochs is None else round(now.epochs),
+            "trainMetrics": _finite(now.train),
+            "evalMetrics": _finite(now.validation),
+            "activity": "done" if self.ended else self.activity,
+        }
+
     def _beat(self) -> None:
         while True:
             time.sleep(1)
             now = time.monotonic()
             if now - self._said >= EVERY:
                 self.say(f"{self._status} ({now - self._began:.0f} s)")
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN: a loss that is not a number any more becomes null."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

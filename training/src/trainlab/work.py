@@ -14,6 +14,7 @@ from trainlab import dist, files, manifest, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
+from trainlab.tracker import Tracker
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> NoReturn:
@@ -54,6 +55,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
         if dist.is_main():
             print(run.COMPLETE.format(run_dir), flush=True)
         return
+    tracker = Tracker(progress, run_dir) if dist.is_main() else None
     recipe = recipes.of(phase)
     record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
     if dist.is_main():
@@ -61,13 +63,14 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
         files.write_json(run_dir / "manifest.json", record)
     before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
-    if dist.is_main():
+    if tracker:
         decision = recipe.decide(before, after)
         files.write_json(run_dir / "gate.json", decision)
         seconds = round(time.monotonic() - began, 1)
         files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})
         report.write(run_dir)
         progress.say(f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}")
+        tracker.end()
         progress.say(f"done in {seconds:.0f} s: {run_dir}")
 
 

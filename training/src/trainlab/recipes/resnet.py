@@ -20,7 +20,7 @@ from torch import nn
 from trainlab import checkpoints, dist, files
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.progress import Progress
+from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
 from trainlab.vision import network as networks
 from trainlab.vision import score
@@ -102,6 +102,8 @@ class Loop:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "torchinductor"))
             self.model = torch.compile(self.model)  # self.network stays plain: no `_orig_mod.` in saved names
         self.data = job.images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
+        self.latest: dict[str, float] = {}  # means of the last note, and of the last validation
+        self.validated: dict[str, float] = {}
         self.board: Any = None
         if dist.is_main():
             from torch.utils.tensorboard import SummaryWriter
@@ -112,16 +114,17 @@ class Loop:
         """Take all steps that are left."""
         progress, eta, every = self.job.progress, Eta(self.state.step), max(1, self.total // 100)
         progress.say(f"training from step {self.state.step} to {self.total}")
-        sums, count, text = torch.zeros(2, device=self.device), 0, ""
+        sums, count = torch.zeros(2, device=self.device), 0
         self.network.train()
         while self.state.step < self.total:
             sums += self._step(self.state.step)
             self.state.step, count = self.state.step + 1, count + 1
             step = self.state.step
             if step % every == 0 or step in self.due:
-                text = self._log(sums, count)
+                self._log(sums, count)
                 sums, count = torch.zeros(2, device=self.device), 0
-            progress.status(f"step {step}/{self.total}{text} eta {eta.left(step, self.total):.0f} s")
+            left, epochs = eta.left(step, self.total), self.total / self.per_epoch
+            progress.at(Numbers(step, self.total, left, step / self.per_epoch, epochs, self.latest, self.validated))
             if step in self.due:
                 self._validate()
                 self._save()
@@ -158,15 +161,15 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
         return means
 
-    def _log(self, sums: torch.Tensor, count: int) -> str:
-        """Note the means since the last note; return them as text."""
+    def _log(self, sums: torch.Tensor, count: int) -> None:
+        """Note the means since the last note."""
         total = sums.clone()
         if self.shared:
             td.all_reduce(total)
         loss, accuracy = (total / count / dist.world_size()).tolist()
         entry = {"step": self.state.step, "epoch": self.state.step / self.per_epoch, "loss": loss, "accuracy": accuracy}
+        self.latest = {"loss": loss, "accuracy": accuracy}
         self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0]})
-        return f" loss {loss:.3f}"
 
     def _validate(self) -> None:
         """Score the validation part; keep the weights if it is the best so far (without a part: the newest)."""
@@ -176,6 +179,7 @@ class Loop:
         if len(images.validation):
             scores = score.score(self.network, images.validation, images, self.phase)
             found |= {"accuracy": scores["accuracy"], "loss": scores["loss"]}
+            self.validated = {"loss": scores["loss"], "accuracy": scores["accuracy"]}
             self._note({"step": step, "eval_accuracy": scores["accuracy"], "eval_loss": scores["loss"]})
             text = f"validation accuracy {scores['accuracy']:.1%}, loss {scores['loss']:.3f}"
             self.job.progress.say(f"step {step}/{self.total} {text}")

@@ -7,7 +7,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from trl import SFTTrainer
 
 from trainlab import checkpoints, dist
-from trainlab.progress import Progress
+from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
 
@@ -59,10 +59,12 @@ class Schedule(TrainerCallback):
 
 
 class Talk(TrainerCallback):
-    """Turns steps into lines: `step 12/120 loss 3.1 eta 85 s`."""
+    """Turns steps into lines and numbers: `step 12/120 loss 3.1 eta 85 s`."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._loss, self._eta = progress, "", Eta()
+        self._progress, self._eta = progress, Eta()
+        self._train: dict[str, float] = {}
+        self._validation: dict[str, float] = {}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the clock; a resumed run starts at its step."""
@@ -70,16 +72,18 @@ class Talk(TrainerCallback):
         self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Set the status of this step."""
-        left = self._eta.left(state.global_step, state.max_steps)
-        self._progress.status(f"step {state.global_step}/{state.max_steps}{self._loss} eta {left:.0f} s")
+        """Set where this step stands."""
+        step, total = state.global_step, state.max_steps
+        left, epochs = self._eta.left(step, total), float(state.num_train_epochs)
+        self._progress.at(Numbers(step, total, left, state.epoch, epochs, self._train, self._validation))
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:
-        """Keep the loss for the next line; say a validation loss at once."""
+        """Keep the newest numbers for the next line; say a validation loss at once."""
         logs = logs or {}
         if "loss" in logs:
-            self._loss = f" loss {float(logs['loss']):.3f}"
+            self._train = {name: float(logs[name]) for name in ("loss", "learning_rate", "grad_norm") if name in logs}
         if "eval_loss" in logs:
+            self._validation = {"loss": float(logs["eval_loss"])}
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
