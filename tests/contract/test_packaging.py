@@ -115,6 +115,7 @@ def test_execution_environment_has_the_python_packages() -> None:
 def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     """Writes the Containerfile; building it needs a container registry and is not tested."""
     command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(tmp_path)]
+    command += ["--output-filename", "Containerfile"]  # otherwise named after the container program that is there
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     written = (tmp_path / "Containerfile").read_text(encoding="utf-8")
