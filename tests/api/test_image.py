@@ -142,3 +142,33 @@ def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder)
         cluster.client.delete(one)
     error = cluster.playbook("image", **given(builder)).error
     assert "does not serve build.openshift.io/v1" in error
+
+
+def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
+    """What was made for a build goes, what somebody else made stays; where nothing was built nothing is done."""
+    built = cluster.playbook("image", **given(builder, image_pull_namespaces=["other"]))
+    assert built.code == 0, built.text
+    others = {
+        "apiVersion": builds.IMAGE,
+        "kind": "ImageStream",
+        "metadata": {"name": "others", "namespace": "demo", "labels": {"app.kubernetes.io/managed-by": "trainlab"}},
+    }
+    cluster.client.apply(others)
+    wanted = {
+        "ACTION": "remove",
+        "ocp4_workload_trainlab_kubeconfig": str(builder.kubeconfig),
+        "ocp4_workload_trainlab_namespace": "demo",
+        "ocp4_workload_trainlab_steps": ["image"],
+    }
+    planned = cluster.playbook("ocp4_workload", "--check", **wanted)
+    assert planned.code == 0 and planned.changed > 0, planned.text
+    assert cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
+    undone = cluster.playbook("ocp4_workload", **wanted)
+    assert undone.code == 0 and undone.changed > 0, undone.text
+    assert cluster.client.items(builds.BUILD, "BuildConfig") == []
+    assert [each["metadata"]["name"] for each in cluster.client.items(builds.IMAGE, "ImageStream")] == ["others"]
+    assert cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-trainer-pull", "demo") is None
+    for one in builds.definitions():
+        cluster.client.delete(one)
+    again = cluster.playbook("ocp4_workload", **wanted)
+    assert (again.code, again.changed) == (0, 0), again.text

@@ -6,7 +6,8 @@ import os
 import re
 from http import HTTPStatus
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+
+from ansible.module_utils.urls import open_url
 
 from .look import Finding, Look
 
@@ -51,7 +52,7 @@ def _hub(look: Look, wanted: str) -> Finding:
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     url = f"{hub}/api/models/{name}/revision/{revision}"
     try:
-        with urlopen(Request(url, headers={"User-Agent": "trainlab"}), timeout=HUB_SECONDS):
+        with open_url(url, timeout=HUB_SECONDS, http_agent="trainlab"):
             return Finding.ok(f"hf:{wanted} exists")
     except HTTPError as error:
         if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and look.site["hfTokenSecret"]:

@@ -1,0 +1,76 @@
+"""Documentation of the module attendees_kubeconfigs, which writes kubeconfigs for attendees; the code is plugins/action/attendees_kubeconfigs.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: attendees_kubeconfigs
+short_description: Write a kubeconfig for each attendee
+description:
+  - Each holds a token of the attendee's ServiceAccount that ends by itself; one that is past half of its life is renewed.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  kube_context:
+    description: Context of the kubeconfig; empty is its current one.
+    type: str
+    default: ""
+  attendees:
+    description: 'Whom to write for: C(name) and C(namespace) of each.'
+    type: list
+    elements: dict
+    required: true
+  service_account:
+    description: Name of the ServiceAccount in each namespace.
+    type: str
+    required: true
+  dest:
+    description: Folder that gets NAME.kubeconfig.
+    type: path
+    required: true
+  hours:
+    description: Hours until a token ends, 1 or more.
+    type: float
+    required: true
+  server:
+    description: Address of the API server in the files; empty is that of the kubeconfig.
+    type: str
+    default: ""
+  site:
+    description: Block C(site) that is written to site.yaml beside them; empty writes none.
+    type: dict
+    default: {}
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: Kubeconfigs
+  trainlab.rhoai.attendees_kubeconfigs:
+    kubeconfig: ~/.kube/config
+    attendees: [{name: ada, namespace: trainlab-ada}]
+    service_account: attendee
+    dest: artifacts/attendees
+    hours: 12
+"""
+
+RETURN = r"""
+dest:
+  description: The folder, absolute.
+  returned: success
+  type: str
+until:
+  description: When the first of them ends.
+  returned: success
+  type: str
+written:
+  description: Names of those that were written.
+  returned: success
+  type: list
+  elements: str
+"""

@@ -1,0 +1,55 @@
+"""Documentation of the module attendees_remove, which removes attendees; the code is plugins/action/attendees_remove.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: attendees_remove
+short_description: Remove attendees from a cluster and a folder
+description:
+  - Removes what carries the owner label of the role C(attendees), and nothing else, and waits until it is gone.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  kube_context:
+    description: Context of the kubeconfig; empty is its current one.
+    type: str
+    default: ""
+  attendees:
+    description: 'Whom to remove: C(name) and C(namespace) of each; empty is all of them.'
+    type: list
+    elements: dict
+    required: true
+  dest:
+    description: Folder of their kubeconfigs.
+    type: path
+    required: true
+  timeout:
+    description: Seconds until each object has to be gone.
+    type: float
+    required: true
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: All attendees are gone
+  trainlab.rhoai.attendees_remove:
+    kubeconfig: ~/.kube/config
+    attendees: []
+    dest: artifacts/attendees
+    timeout: 300
+"""
+
+RETURN = r"""
+removed:
+  description: One line for each object and file.
+  returned: success
+  type: list
+  elements: str
+"""

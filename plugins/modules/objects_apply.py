@@ -1,0 +1,55 @@
+"""Documentation of the module objects_apply, which applies a set of objects; the code is plugins/action/objects_apply.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: objects_apply
+short_description: Apply the objects of one owner
+description:
+  - One look for each kind and one request for each object that differs. Everything carries an owner label.
+  - A namespace that exists without that label is somebody else's and ends the task before anything is applied.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  kube_context:
+    description: Context of the kubeconfig; empty is its current one.
+    type: str
+    default: ""
+  owner:
+    description: Value of the owner label.
+    type: str
+    required: true
+  documents:
+    description: The objects, in order.
+    type: list
+    elements: dict
+    required: true
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: A namespace of ours
+  trainlab.rhoai.objects_apply:
+    kubeconfig: ~/.kube/config
+    owner: attendees
+    documents: [{apiVersion: v1, kind: Namespace, metadata: {name: demo}}]
+"""
+
+RETURN = r"""
+objects:
+  description: One line for each object that was changed.
+  returned: success
+  type: list
+  elements: str
+requests:
+  description: Number of requests to the API server.
+  returned: success
+  type: int
+"""

@@ -1,0 +1,58 @@
+"""Documentation of the module platform_apply, which applies documents of the platform; the code is plugins/action/platform_apply.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: platform_apply
+short_description: Apply the documents of one step of the platform
+description:
+  - What exists without our owner label is never changed; in what it differs is returned as C(drift).
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  kube_context:
+    description: Context of the kubeconfig; empty is its current one.
+    type: str
+    default: ""
+  documents:
+    description: The objects, in order.
+    type: list
+    elements: dict
+    required: true
+  fields_only:
+    description: Set these fields of an object that its operator makes, and do not own it.
+    type: bool
+    default: false
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: A namespace
+  trainlab.rhoai.platform_apply:
+    kubeconfig: ~/.kube/config
+    documents: [{apiVersion: v1, kind: Namespace, metadata: {name: openshift-nfd}}]
+"""
+
+RETURN = r"""
+drift:
+  description: Sentences about what is not as wanted and not ours.
+  returned: success
+  type: list
+  elements: str
+objects:
+  description: One line for each object.
+  returned: success
+  type: list
+  elements: str
+requests:
+  description: Number of requests to the API server.
+  returned: success
+  type: int
+"""

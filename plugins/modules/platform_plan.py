@@ -1,0 +1,99 @@
+"""Documentation of the module platform_plan, which compares the wanted operators with the cluster; the code is plugins/action/platform_plan.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: platform_plan
+short_description: Plan which operators are installed from where
+description:
+  - Read-only. All objections are told in one error; without one it returns what to apply, and the drift.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  kube_context:
+    description: Context of the kubeconfig; empty is its current one.
+    type: str
+    default: ""
+  cluster_id:
+    description: uid of namespace kube-system that the cluster has to have; empty checks nothing.
+    type: str
+    default: ""
+  table:
+    description: The operators, as roles/platform/vars/main.yml has them.
+    type: dict
+    required: true
+  resources:
+    description: The resources by which they do their work.
+    type: dict
+    default: {}
+  releases:
+    description: The releases of OpenShift AI.
+    type: dict
+    required: true
+  operators:
+    description: Names of the wanted operators; what they need is added.
+    type: list
+    elements: str
+    required: true
+  release:
+    description: Release of OpenShift AI.
+    type: str
+    default: ""
+  channels:
+    description: Channels by operator.
+    type: dict
+    default: {}
+  sources:
+    description: Catalogs by operator.
+    type: dict
+    default: {}
+  versions:
+    description: Versions by operator.
+    type: dict
+    default: {}
+  approval:
+    description: Who approves InstallPlans.
+    type: str
+    choices: [Automatic, Manual]
+    default: Automatic
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: Plan
+  trainlab.rhoai.platform_plan:
+    kubeconfig: ~/.kube/config
+    table: "{{ __platform_table }}"
+    releases: "{{ __platform_releases }}"
+    operators: [gpu, rhoai]
+    release: "3.4"
+"""
+
+RETURN = r"""
+documents:
+  description: What to apply, in order.
+  returned: success
+  type: list
+  elements: dict
+drift:
+  description: Sentences about what is not as wanted and not ours.
+  returned: success
+  type: list
+  elements: str
+operators:
+  description: The operators in order, with their state.
+  returned: success
+  type: list
+  elements: dict
+resources:
+  description: The resources by operator, in the version that the cluster serves.
+  returned: success
+  type: dict
+"""

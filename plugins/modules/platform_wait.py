@@ -1,0 +1,81 @@
+"""Documentation of the module platform_wait, which waits for operators and their resources; the code is plugins/action/platform_wait.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: platform_wait
+short_description: Wait for operators and their resources
+description:
+  - Waits for all of them at the same time, says what each is waiting for, and ends at once when one has failed for good.
+  - With manual approval it approves the one InstallPlan that brings the expected version. Check mode looks once.
+version_added: 0.1.0
+options:
+  kubeconfig:
+    description: Kubeconfig of the cluster.
+    type: path
+    required: true
+  kube_context:
+    description: Context of the kubeconfig; empty is its current one.
+    type: str
+    default: ""
+  operators:
+    description: Operators as module M(trainlab.rhoai.platform_plan) returned them.
+    type: list
+    elements: dict
+    default: []
+  resources:
+    description: Objects, each with C(title) and C(ready).
+    type: list
+    elements: dict
+    default: []
+  timeout:
+    description: Seconds until all of them have to be ready.
+    type: float
+    required: true
+  poll:
+    description: Seconds between two looks.
+    type: float
+    default: 5.0
+notes:
+  - Runs on the controller, with the Python package C(kubernetes).
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: JobSet's API
+  trainlab.rhoai.platform_wait:
+    kubeconfig: ~/.kube/config
+    resources:
+      - title: JobSet's own API
+        apiVersion: apiextensions.k8s.io/v1
+        kind: CustomResourceDefinition
+        name: jobsets.jobset.x-k8s.io
+        ready: {condition: Established}
+    timeout: 900
+"""
+
+RETURN = r"""
+approved:
+  description: InstallPlans that were approved.
+  returned: success
+  type: list
+  elements: str
+examples:
+  description: The operators' own examples, by operator.
+  returned: success
+  type: dict
+seconds:
+  description: How long it took.
+  returned: success
+  type: float
+states:
+  description: The last state, by title.
+  returned: success
+  type: dict
+versions:
+  description: Served versions, by CustomResourceDefinition.
+  returned: success
+  type: dict
+"""

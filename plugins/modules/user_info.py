@@ -1,0 +1,47 @@
+"""Documentation of the module user_info, which tells what was made; the code is plugins/action/user_info.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: user_info
+short_description: Tell AgnosticD, or the screen, what was made
+description:
+  - Calls C(agnosticd.core.agnosticd_user_info) where that is installed, and prints C(msg) elsewhere.
+version_added: 0.1.0
+options:
+  msg:
+    description: Text for whoever gets the environment.
+    type: str
+    required: true
+  data:
+    description: Values for AgnosticD's record, credentials among them; never printed.
+    type: dict
+    default: {}
+  user:
+    description: Name of the user whom it is for; empty is the whole environment.
+    type: str
+    default: ""
+  silent:
+    description: Print nothing where AgnosticD is not.
+    type: bool
+    default: false
+notes:
+  - Runs on the controller.
+  - Supports check mode.
+author:
+  - The trainlab authors (@trainlab)
+"""
+
+EXAMPLES = r"""
+- name: What was set up
+  trainlab.rhoai.user_info:
+    msg: Namespace trainlab-demo is there.
+    data: {trainlab_namespace: trainlab-demo}
+"""
+
+RETURN = r"""
+msg:
+  description: What was told.
+  returned: success
+  type: str
+"""

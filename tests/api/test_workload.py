@@ -1,0 +1,104 @@
+"""The role ocp4_workload_trainlab as AgnosticD runs it: ACTION create, again, remove, against a real API server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from attendee import may
+from harness import REPO, Cluster
+
+AGNOSTICD = Path(__file__).resolve().parent / "agnosticd"
+ROLE = "ocp4_workload_trainlab_"
+
+
+def given(cluster: Cluster, folder: Path, **more: Any) -> dict[str, Any]:
+    """The variables that AgnosticD's catalog item would set."""
+    return {
+        f"{ROLE}kubeconfig": str(cluster.server.kubeconfig),
+        "num_users": 2,
+        "output_dir": str(folder),
+        "attendees_timeout": 60,
+    } | more
+
+
+def test_create_again_and_remove(cluster: Cluster, tmp_path: Path) -> None:
+    """Platform, namespace and attendees are there; the second run changes nothing; remove leaves nothing."""
+    bare, wanted = cluster.objects(), given(cluster, tmp_path)
+    planned = cluster.playbook("ocp4_workload", "--check", ACTION="create", **wanted)
+    assert planned.code == 0, planned.text
+    assert cluster.objects() == bare
+
+    first = cluster.playbook("ocp4_workload", ACTION="create", **wanted)
+    assert first.code == 0, first.text
+    found = cluster.client.look("datasciencecluster.opendatahub.io/v2", "DataScienceCluster", "default-dsc")
+    assert found and found["status"]["phase"] == "Ready"
+    assert cluster.client.look("v1", "Namespace", "trainlab-demo")
+    assert may(tmp_path / "attendees" / "user2.kubeconfig", "create", "kubeflow.org", "pytorchjobs", "trainlab-user2")
+    assert "Attendees: 2, each with a namespace" in first.text
+    assert "users:" not in first.text, "no kubeconfig is printed"
+
+    second = cluster.playbook("ocp4_workload", "-v", ACTION="provision", **wanted, silent=True)
+    assert (second.code, second.changed) == (0, 0), second.text
+    assert "Attendees: 2" not in second.text
+    nothing = cluster.playbook("ocp4_workload", ACTION="stop", **wanted)
+    assert (nothing.code, nothing.changed) == (0, 0), nothing.text
+
+    undone = cluster.playbook("ocp4_workload", ACTION="remove", **wanted)
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == bare
+    again = cluster.playbook("ocp4_workload", ACTION="destroy", **wanted)
+    assert (again.code, again.changed) == (0, 0), again.text
+
+
+def test_agnosticd_is_told(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AgnosticD's collection: its plugin gets text and data; address and token do instead of a kubeconfig."""
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", f"{REPO / '.collections'}:{AGNOSTICD}")
+    login = yaml.safe_load(cluster.server.kubeconfig.read_text(encoding="utf-8"))
+    where = login["clusters"][0]["cluster"]
+    wanted = given(
+        cluster,
+        tmp_path,
+        num_users=1,
+        openshift_api_url=where["server"],
+        openshift_api_key=login["users"][0]["user"]["token"],
+        openshift_api_ca_cert=Path(where["certificate-authority"]).read_text(encoding="ascii"),
+        silent=True,
+        **{f"{ROLE}kubeconfig": "nowhere", f"{ROLE}steps": ["workspace", "attendees"]},
+    )
+    run = cluster.playbook("ocp4_workload", "-vv", ACTION="provision", **wanted)
+    assert run.code == 0, run.text
+    told = [json.loads(line) for line in (tmp_path / "user-info.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [each.get("user") for each in told] == [None, "user1"]
+    assert told[0]["data"]["trainlab_namespace"] == "trainlab-demo"
+    config = yaml.safe_load(told[1]["data"]["trainlab_kubeconfig"])
+    token = config["users"][0]["user"]["token"]
+    assert token not in run.text
+    assert wanted["openshift_api_key"] not in run.text
+    undone = cluster.playbook("ocp4_workload", ACTION="remove", **wanted)
+    assert undone.code == 0, undone.text
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"ACTION": "begin"}, ["ocp4_workload_trainlab_action", "provision"]),
+        ({"openshift_api_key": "secret-token"}, ["ocp4_workload_trainlab_api_url is empty", "nothing was applied"]),
+        ({f"{ROLE}rhoai_release": "3.1"}, ["platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
+        ({f"{ROLE}phase": "poems"}, ["poems.yaml", "no such file", "survival"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_input_applies_nothing(
+    cluster: Cluster, tmp_path: Path, variables: dict[str, Any], words: list[str]
+) -> None:
+    """Each error names the variable."""
+    bare = cluster.objects()
+    run = cluster.playbook("ocp4_workload", **{"ACTION": "create"} | given(cluster, tmp_path) | variables)
+    for word in words:
+        assert word in run.error, run.error
+    assert "secret-token" not in run.text
+    assert cluster.objects() == bare

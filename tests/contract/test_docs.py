@@ -1,0 +1,108 @@
+"""The pages about OpenShift name only what exists, and the matrix is the one that roles and tests use."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+import compatibility  # noqa: E402  a program of docs/, not a package
+
+PAGE = (ROOT / "docs" / "openshift.md").read_text(encoding="utf-8")
+SAMPLES = ROOT / "inventory" / "sample" / "group_vars" / "all.yml"
+OPENSHIFT = ROOT / "inventory" / "openshift" / "group_vars" / "all.yml"
+PREPARED = {"3.6"}
+"""Releases of the table that nobody could test yet: they have no scenario."""
+
+
+def load(path: Path) -> Any:
+    """Return the content of a YAML file."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def described() -> dict[str, Any]:
+    """Return each variable of the roles with its default."""
+    found: dict[str, Any] = {}
+    for specs in sorted(ROOT.glob("roles/*/meta/argument_specs.yml")):
+        options = load(specs)["argument_specs"]["main"].get("options") or {}
+        found |= {name: option.get("default") for name, option in options.items()}
+    return found
+
+
+def test_variables_exist() -> None:
+    """Each name with the prefix of a role is a described variable; each other one is in the sample inventory."""
+    known = described()
+    prefixes = "|".join(sorted(path.name for path in (ROOT / "roles").iterdir()))
+    named = set(re.findall(rf"(?<![\w./-])(?:{prefixes})_[a-z_]+\b(?!\.yml)", PAGE)) - {"ocp4_workload_trainlab"}
+    assert len(named) > 20
+    assert named <= set(known), f"not in any argument_specs.yml: {sorted(named - set(known))}"
+    shared = set(re.findall(r"(?<![\w./-])trainlab_[a-z]+\b", PAGE))
+    assert shared <= set(load(SAMPLES)), shared
+
+
+def test_variables_of_playbooks_exist() -> None:
+    """What a command sets with -e and is no role's variable is read by the playbook that it runs, or by the inventory."""
+    known = set(described())
+    for command in re.findall(r"^\$ ansible-playbook (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE):
+        (name,) = re.findall(r"playbooks/(\w+)\.yml|trainlab\.rhoai\.(\w+)", command)
+        playbook = ROOT / "playbooks" / f"{''.join(name)}.yml"
+        (inventory,) = re.findall(r"-i (\S+)", command)
+        assert playbook.is_file() and (ROOT / inventory).is_dir(), command
+        reads = playbook.read_text(encoding="utf-8") + OPENSHIFT.read_text(encoding="utf-8")
+        reads += "".join(map(str, described().values())) if "ocp4_workload" in command else ""
+        for variable in re.findall(r"-e (\w+)=", command):
+            assert variable in known or re.search(rf"\b{variable}\b", reads), f"{variable}: {command}"
+
+
+def test_files_exist() -> None:
+    """Playbooks, folders and links that the page names."""
+    for name in re.findall(r"`(?:playbooks/)?(\w+\.yml)`", PAGE):
+        assert (ROOT / "playbooks" / name).is_file(), name
+    for name in re.findall(r"\b((?:inventory|images|values|charts)/[\w./-]*\w)", PAGE):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"\]\((\S+?)\)", PAGE):
+        assert (ROOT / "docs" / name).is_file(), name
+    version = load(ROOT / "galaxy.yml")["version"]
+    assert set(re.findall(r"trainlab-rhoai-([\d.]+)\.tar\.gz", PAGE)) == {version}
+
+
+def test_limits_are_the_defaults() -> None:
+    """`variable`, N s: the seconds that the role, or the inventory of OpenShift, has."""
+    known = described() | {key: value for key, value in load(OPENSHIFT).items() if isinstance(value, int)}
+    told = re.findall(r"`(\w+?)(?:\.(\w+))?`, (\d+) s\b", PAGE)
+    assert len(told) >= 8
+    for name, key, seconds in told:
+        value = known[name][key] if key else known[name]
+        assert value == int(seconds), f"{name} {key}: {value}"
+
+
+def test_compatibility_is_up_to_date() -> None:
+    assert compatibility.PAGE.read_text(encoding="utf-8") == compatibility.text(), "run `make gen`"
+
+
+def test_each_release_has_a_scenario() -> None:
+    """A scenario for each release but the prepared ones; all are the one file molecule/default/molecule.yml."""
+    releases = set(compatibility.variables("platform")["__platform_releases"])
+    found = {path.parent.name.removeprefix("rhoai-"): path for path in ROOT.glob("molecule/rhoai-*/molecule.yml")}
+    assert set(found) == releases - PREPARED
+    for path in found.values():
+        assert path.is_symlink() and path.resolve() == ROOT / "molecule" / "default" / "molecule.yml", path
+        assert [each.name for each in path.parent.iterdir()] == ["molecule.yml"]
+
+
+def test_releases_are_the_same_everywhere() -> None:
+    """Role, image, checks and the catalog of the tests know the same releases."""
+    compatibility.prepare()
+    import catalog
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.openshift import RELEASES
+
+    known = set(compatibility.variables("platform")["__platform_releases"])
+    assert set(RELEASES) == known
+    assert set(catalog.RELEASES) == known
+    assert set(compatibility.variables("image")["__image_bases"]) == known
+    assert known >= PREPARED

@@ -1,0 +1,150 @@
+"""What surrounds the collection: dependencies, execution environment, changelog fragments, versions of Ansible."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import ansible
+import ansiblelint
+import jsonschema
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+EE = ROOT / "images" / "ee" / "execution-environment.yml"
+FRAGMENTS = sorted((ROOT / "changelogs" / "fragments").iterdir())
+
+
+def load(path: Path) -> Any:
+    """Return the content of a YAML file."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@cache
+def requirements(path: Path) -> dict[str, SpecifierSet]:
+    """Return names and version ranges of a requirements file of pip."""
+    lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    parsed = [Requirement(line) for line in lines if line and not line.startswith("-")]
+    return {each.name.lower(): each.specifier for each in parsed}
+
+
+def locked(name: str) -> Version:
+    """Return the version that requirements.lock pins."""
+    found = re.search(rf"^{re.escape(name)}==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.M)
+    assert found, f"{name} is not in requirements.lock"
+    return Version(found[1])
+
+
+def test_collections_are_those_of_galaxy_yml() -> None:
+    """requirements.yml has the same names and ranges as the collection's own dependencies, and each has two ends."""
+    listed = {each["name"]: each["version"] for each in load(ROOT / "requirements.yml")["collections"]}
+    assert listed == load(ROOT / "galaxy.yml")["dependencies"]
+    for name, span in listed.items():
+        assert ">=" in span and "<" in span, f"{name}: {span}: name a lowest version and one that is too new"
+
+
+def test_no_other_collection_is_used() -> None:
+    """Each module that a role or playbook names is Ansible's, ours, or one of a collection that galaxy.yml lists."""
+    known = {"ansible.builtin", "trainlab.rhoai", *load(ROOT / "galaxy.yml")["dependencies"]}
+    used = {
+        name
+        for file in [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")]
+        for name in re.findall(r"^ *(?:- )?([a-z]\w*\.[a-z]\w*)\.[a-z]\w*:", file.read_text(encoding="utf-8"), re.M)
+    }
+    assert "ansible.builtin" in used
+    assert used <= known, used - known
+
+
+def test_the_collection_at_hand_is_in_its_range() -> None:
+    """What the tests run with is what the ranges promise."""
+    folder = Path(ansible.__file__).parents[1] / "ansible_collections" / "kubernetes" / "core"
+    manifest = load(folder / "MANIFEST.json")
+    span = SpecifierSet(load(ROOT / "galaxy.yml")["dependencies"]["kubernetes.core"])
+    assert Version(manifest["collection_info"]["version"]) in span
+
+
+def test_ansible_is_new_enough() -> None:
+    """meta/runtime.yml, the roles, the tools and the execution environment agree about Ansible's version."""
+    span = SpecifierSet(load(ROOT / "meta" / "runtime.yml")["requires_ansible"])
+    assert locked("ansible-core") in span
+    assert locked("ansible-core") in Requirement(load(EE)["dependencies"]["ansible_core"]["package_pip"]).specifier
+    for file in sorted((ROOT / "roles").glob("*/meta/main.yml")):
+        assert span == SpecifierSet(f">={load(file)['galaxy_info']['min_ansible_version']}.0"), file
+
+
+def test_execution_environment_names_what_is_there() -> None:
+    """Both definitions fit the schema (ansible-lint carries it), and each file that they name exists."""
+    schema = json.loads(
+        (Path(ansiblelint.__file__).parent / "schemas" / "execution-environment.json").read_text("utf-8")
+    )
+    definition, own = load(EE), load(ROOT / "meta" / "execution-environment.yml")
+    for each in (definition, own):
+        jsonschema.validate(each, schema)
+    wanted = [definition["dependencies"][key] for key in ("galaxy", "python", "system")]
+    for name in [*wanted, *(each["src"] for each in definition["additional_build_files"])]:
+        assert (EE.parent / name).is_file(), name
+    steps = " ".join(" ".join(each) for each in definition["additional_build_steps"].values())
+    for each in definition["additional_build_files"]:
+        assert f"_build/{each['dest']}" in steps, f"{each['dest']} is sent and not used"
+    assert (EE.parent / definition["dependencies"]["python"]).resolve() == ROOT / own["dependencies"]["python"]
+
+
+def test_execution_environment_has_the_python_packages() -> None:
+    """What `trainlab check` and the plugins import, in ranges that hold the versions of the tests."""
+    ranges = requirements(ROOT / "meta" / "ee-requirements.txt")
+    project = tomllib.loads((ROOT / "training" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for each in map(Requirement, project["dependencies"]):
+        assert ranges.get(each.name.lower()) == each.specifier, each
+    assert "kubernetes" in ranges
+    for name, span in ranges.items():
+        assert locked(name) in span, name
+
+
+@pytest.mark.skipif(find_spec("ansible_builder") is None, reason="ansible-builder is not installed: schema only")
+def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
+    """Writes the Containerfile; building it needs a container registry and is not tested."""
+    command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(tmp_path)]
+    command += ["--output-filename", "Containerfile"]  # otherwise named after the container program that is there
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = (tmp_path / "Containerfile").read_text(encoding="utf-8")
+    assert "COPY --from=builder /usr/local/bin/helm" in written
+    assert 'ARG EE_BASE_IMAGE="registry.access.redhat.com/ubi9/ubi:latest"' in written
+
+
+@pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
+def test_fragment_has_known_sections(path: Path) -> None:
+    """Each section is one of changelogs/config.yaml and holds sentences."""
+    config = load(ROOT / "changelogs" / "config.yaml")
+    known = {name for name, _ in config["sections"]} | {config["trivial_section_name"]}
+    content = load(path)
+    assert content
+    for section, said in content.items():
+        if section == config["prelude_section_name"]:
+            assert isinstance(said, str)
+            continue
+        assert section in known, f"{section}: known sections: {', '.join(sorted(known))}"
+        for each in said:
+            assert isinstance(each, str) and each.endswith("."), f"{section}: {each}: one sentence"
+
+
+@pytest.mark.skipif(
+    find_spec("antsibull_changelog") is None, reason="antsibull-changelog is not installed: own check only"
+)
+def test_antsibull_takes_the_fragments() -> None:
+    """The tool's own check of configuration and fragments."""
+    done = subprocess.run(
+        [sys.executable, "-m", "antsibull_changelog", "lint"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,144 @@
+"""The collection as `ansible-galaxy collection install` leaves it: complete, and it does what the checkout does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from checking import REVIEW
+
+ROOT = Path(__file__).resolve().parents[2]
+CARRIED = (
+    "charts",
+    "cluster",
+    "data",
+    "docs",
+    "images",
+    "inventory",
+    "meta",
+    "playbooks",
+    "plugins",
+    "roles",
+    "values",
+)
+"""Folders that belong to the collection whole; of training/ it is src."""
+
+
+def tool(name: str, *arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Ansible in `cwd`, without any variable of this shell that steers it."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHONPATH"))}
+    command = [str(Path(sys.executable).with_name(name)), *arguments]
+    home = {"ANSIBLE_HOME": str(cwd / ".ansible")}
+    return subprocess.run(
+        command, cwd=cwd, env=kept | home | env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty working folder with collections/, where this collection was built into and installed from a file."""
+    empty = tmp_path_factory.mktemp("installed")
+    built = tool("ansible-galaxy", "collection", "build", str(ROOT), "--output-path", str(empty), cwd=empty)
+    assert built.returncode == 0, built.stderr
+    (file,) = empty.glob("trainlab-rhoai-*.tar.gz")
+    options = ("--no-deps", "--offline", "-p", str(empty / "collections"))
+    done = tool("ansible-galaxy", "collection", "install", str(file), *options, cwd=empty)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return empty
+
+
+@pytest.fixture
+def installed(folder: Path) -> Path:
+    """The folder of the installed collection."""
+    return folder / "collections" / "ansible_collections" / "trainlab" / "rhoai"
+
+
+def play(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ansible-playbook as a user does who has only installed the collection."""
+    return tool("ansible-playbook", *arguments, cwd=folder, ANSIBLE_COLLECTIONS_PATH=str(folder / "collections"))
+
+
+def test_nothing_is_left_out_and_nothing_is_too_much(installed: Path) -> None:
+    """Every file of the carried folders is there with its mode; tests and caches are not."""
+    listed = subprocess.run(
+        [
+            "git",
+            "-C",
+            str(ROOT),
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            *CARRIED,
+            "training/src",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
+    assert {name for name in tracked if not (installed / name).is_file()} == set()
+    for name in tracked:
+        assert os.access(installed / name, os.X_OK) == os.access(ROOT / name, os.X_OK), name
+    found = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
+    strange = {name for name in found - tracked if name.split("/")[0] in CARRIED or name.startswith("training/src")}
+    assert strange == set()
+    tops = {name.split("/")[0] for name in found}
+    assert not tops & {".venv", ".collections", ".git", "artifacts", "bench", "molecule", "tests"}
+
+
+def test_roles_find_their_files(installed: Path) -> None:
+    """What a role names relative to itself lies there."""
+    named = 0
+    for file in sorted(installed.glob("roles/*/vars/main.yml")):
+        for path in re.findall(r"role_path ~? ?[^/\n]*'?(/\.\./\.\.[\w/.]*)", file.read_text(encoding="utf-8")):
+            assert Path(f"{file.parents[1]}{path}").exists(), f"{file}: {path}"
+            named += 1
+    assert named >= 4
+    context = yaml.safe_load((installed / "roles/image/vars/main.yml").read_text(encoding="utf-8"))["__image_context"]
+    assert all((installed / each).exists() for each in context)
+
+
+@pytest.mark.parametrize("name", ["site", "verify", "preflight", "attendees", "local", "ocp4_workload"])
+def test_playbooks_are_found_by_name(folder: Path, installed: Path, name: str) -> None:
+    done = play(folder, f"trainlab.rhoai.{name}", "--syntax-check", "-i", str(installed / "inventory" / "openshift"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_without_a_cluster(folder: Path, installed: Path) -> None:
+    """A playbook that needs none ends well; one that needs one says what is missing."""
+    inventory = ("-i", str(installed / "inventory" / "kubernetes"))
+    done = play(folder, "trainlab.rhoai.platform", *inventory, "-e", json.dumps({"platform_operators": []}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the cluster's operators are left as they are" in done.stdout
+    done = play(folder, "trainlab.rhoai.preflight", *inventory, "-e", "trainlab_kubeconfig=nowhere")
+    assert done.returncode != 0
+    assert "trainlab_kubeconfig: " in done.stdout + done.stderr
+    assert "no such file" in done.stdout + done.stderr
+
+
+def test_the_same_findings_as_from_the_checkout(cluster: Any, folder: Path, installed: Path, tmp_path: Path) -> None:
+    """Values, the check of them and all checks of the cluster: the same rows, of which some are errors on a bare cluster."""
+    rows = []
+    cluster.objects[REVIEW] = {"status": {"allowed": True}}
+    given = {"trainlab_kubeconfig": str(cluster.kubeconfig), "phase": "lyrics"}
+    for number, (cwd, playbook, inventory) in enumerate(
+        [(ROOT, "playbooks/preflight.yml", ROOT), (folder, "trainlab.rhoai.preflight", installed)]
+    ):
+        out = tmp_path / f"{number}.json"
+        arguments = (playbook, "-i", str(inventory / "inventory" / "openshift"), "-e", json.dumps(given))
+        path = {"ANSIBLE_COLLECTIONS_PATH": str(folder / "collections")} if cwd == folder else {}
+        done = tool("ansible-playbook", *arguments, "-e", f"verify_json={out}", cwd=cwd, **path)
+        assert out.exists(), done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        rows.append(json.loads(out.read_text(encoding="utf-8")))
+    assert rows[0] == rows[1]
+    assert any(row["state"] == "error" for row in rows[0])
