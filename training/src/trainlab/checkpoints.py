@@ -43,10 +43,15 @@ def fault(folder: Path) -> str | None:
     return None
 
 
+def step(checkpoint: Path) -> int:
+    """Return the optimiser step of a checkpoint folder; by its name, as a finished run may have rotated it away."""
+    return int(checkpoint.name.split("-")[-1])
+
+
 def listed(folder: Path) -> list[Path]:
     """Return the checkpoint folders, oldest first."""
     found = [p for p in folder.glob("checkpoint-*") if p.is_dir() and p.name.split("-")[-1].isdigit()]
-    return sorted(found, key=lambda p: int(p.name.split("-")[-1]))
+    return sorted(found, key=step)
 
 
 def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:

@@ -5,12 +5,13 @@ Rank 0 writes all artefacts, each atomically; a restarted run reuses what is who
 
 import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainlab import dist, files, manifest, ranks, recipes, report, run
+from trainlab import checkpoints, dist, files, manifest, ranks, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
@@ -20,6 +21,7 @@ from trainlab.tracker import Tracker
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> NoReturn:
     """Run this rank and end the process: 0 done, 1 failed on the way, 2 wrong input."""
     where = f"rank {os.environ.get('RANK', '0')}: "
+    threading.excepthook = quiet_when_full
     try:
         dist.start(phase.resources.timeout_minutes)
         work(phase, run_dir, model_dir, data_dir)
@@ -27,16 +29,22 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> N
     except UserError as error:
         code = int(getattr(error, "code", 2))
         print("\n".join(f"error: {where}{line}" for line in str(error).splitlines()), file=sys.stderr)
-    except RuntimeError as error:
+    except BaseException as error:
         code = 1
-        if not lost_peer(error):
-            traceback.print_exc()
-        else:
+        full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
+        if full is not None:
+            print(f"error: {where}{full}", file=sys.stderr)
+        elif isinstance(error, RuntimeError) and lost_peer(error):
             print(f"error: {where}another rank ended; its own message says why", file=sys.stderr)
-    except BaseException:
-        code = 1
-        traceback.print_exc()
+        else:
+            traceback.print_exc()
     dist.finish(code)
+
+
+def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
+    """Print what ended a thread, but not a full volume: TensorBoard's writer hands that to the rank, which says it."""
+    if failed.exc_value is None or checkpoints.explain_full(failed.exc_value, Path(), "") is None:
+        threading.__excepthook__(failed)
 
 
 def lost_peer(error: BaseException) -> bool:

@@ -3,7 +3,6 @@
 Every token of a block but its first counts in the loss. The best checkpoint by validation loss becomes best_model/.
 """
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,7 +186,7 @@ def summarise(
     phase, part, history = job.phase, job.blocks.train, trainer.state.log_history
     batch = phase.train.batch_size * phase.train.gradient_accumulation * dist.world_size()
     steps = trainer.state.global_step
-    first = json.loads((resume / "trainer_state.json").read_text())["global_step"] if resume else 0
+    first = checkpoints.step(resume) if resume else 0
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
     best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None

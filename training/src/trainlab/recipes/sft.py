@@ -4,7 +4,6 @@ Only the answer and its EOS count in the loss. The best checkpoint by validation
 `lora.rank`, lora_adapter/.
 """
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -181,7 +180,7 @@ def summarise(
     world = dist.world_size()
     batch = phase.train.batch_size * phase.train.gradient_accumulation * world
     steps = trainer.state.global_step
-    first = json.loads((resume / "trainer_state.json").read_text())["global_step"] if resume else 0
+    first = checkpoints.step(resume) if resume else 0
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
     best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
