@@ -4,77 +4,69 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import tokens
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import plain
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 
 SITE = "site.yaml"
 SHORTEST_HOURS = 1.0
 """Below ten minutes the API server refuses; below an hour no training ends."""
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: kubeconfig, kube_context, attendees (name, namespace), service_account, dest, hours, server, site."""
+class ActionModule(ClusterAction):
+    """Makes what is missing or has not long to live."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "a token for an attendee"
+    SPEC: ClassVar[Json] = {
+        "attendees": {"type": "list", "elements": "dict", "required": True},
+        "service_account": {"type": "str", "required": True},
+        "dest": {"type": "path", "required": True},
+        "hours": {"type": "float", "required": True},
+        "server": {"type": "str", "default": ""},
+        "site": {"type": "dict", "default": {}},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
-        """Write; returns changed, dest, written (names) and until, when the first of them ends."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "attendees": {"type": "list", "elements": "dict", "required": True},
-                "service_account": {"type": "str", "required": True},
-                "dest": {"type": "path", "required": True},
-                "hours": {"type": "float", "required": True},
-                "server": {"type": "str", "default": ""},
-                "site": {"type": "dict", "default": {}},
-            }
-        )
-        args = plain(args)
+    def refuse(self, args: Json) -> None:
+        """Refuse a life in which no training ends."""
         if args["hours"] < SHORTEST_HOURS:
             raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {SHORTEST_HOURS:g} or more")
-        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
+
+    def act(self, args: Json) -> Json:
+        """Write; returns changed, dest, written (names) and until, when the first of them ends."""
         folder = Path(args["dest"]).absolute()
         cluster = tokens.cluster_entry(args["kubeconfig"], args["kube_context"], args["server"])
         try:
             return self._all(args, folder, cluster)
-        except (ApiError, Unreachable) as error:
-            raise failure(error, "a token for an attendee") from error
         except OSError as error:
             raise AnsibleActionFail(
                 f"attendees_dest is {folder}: {error.strerror} ({error.filename}); name a folder that you may write"
             ) from error
 
     def _all(self, args: Json, folder: Path, cluster: Json) -> Json:
-        account, check = args["service_account"], bool(self._task.check_mode)
+        account = args["service_account"]
         written, until = [], []
         for one in args["attendees"]:
             name, namespace = one["name"], one["namespace"]
             file = folder / f"{name}.kubeconfig"
             path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
-            found = self._api.get(path)
+            found = self.api.get(path)
             token = tokens.token_in(file)
             if found is None or not tokens.still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
-                if check:
+                if self.check:
                     written.append(name)
                     continue
                 token = self._token(path, int(args["hours"] * 3600))
             until.append(tokens.ends(token))
-            if not check and tokens.write(file, tokens.kubeconfig_text(cluster, namespace, name, token)):
+            if not self.check and tokens.write(file, tokens.kubeconfig_text(cluster, namespace, name, token)):
                 written.append(name)
         site, changed = folder / SITE, bool(written)
-        if not check and args["site"]:
+        if not self.check and args["site"]:
             changed = tokens.write(site, f"---\n{yaml.safe_dump({'site': args['site']}, sort_keys=False)}") or changed
-        elif not check and site.exists():
+        elif not self.check and site.exists():
             site.unlink()
             changed = True
         first = min(until).strftime("%Y-%m-%d %H:%M UTC") if until else ""
@@ -86,4 +78,4 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds},
         }
-        return str(self._api.send("POST", f"{path}/token", wanted)["status"]["token"])
+        return str(self.api.send("POST", f"{path}/token", wanted)["status"]["token"])

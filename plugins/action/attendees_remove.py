@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
-from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import (
-    OWNER_LABEL,
-    PlatformApi,
-    failure,
-    title,
-)
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER_LABEL, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
@@ -24,30 +20,19 @@ SHARED = ((RBAC, "ClusterRole"),)
 POLL_SECONDS = 1.0
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: kubeconfig, kube_context, attendees (name, namespace; empty is all of them), dest, timeout (seconds)."""
+class ActionModule(ClusterAction):
+    """Without a list of attendees all of them go."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "removing attendees"
+    SPEC: ClassVar[Json] = {
+        "attendees": {"type": "list", "elements": "dict", "required": True},
+        "dest": {"type": "path", "required": True},
+        "timeout": {"type": "float", "required": True},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "attendees": {"type": "list", "elements": "dict", "required": True},
-                "dest": {"type": "path", "required": True},
-                "timeout": {"type": "float", "required": True},
-            }
-        )
-        connect(args["kubeconfig"], args["kube_context"])
-        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
-        try:
-            removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
-        except (ApiError, Unreachable) as error:
-            raise failure(error, "removing attendees") from error
+        removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
         names = {each["name"] for each in args["attendees"]} | {name for _, name in removed if name}
         lines = [line for line, _ in removed] + self._files(Path(args["dest"]).absolute(), names)
         return {"changed": bool(lines), "removed": lines}
@@ -60,15 +45,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         shared = [] if left else [one for kind in SHARED for one in self._list(*kind, [])]
         # volumes after the claims that use them, and those are in the namespaces
         rounds = [spaces, [*beside, *shared]]
-        if not self._task.check_mode:
+        if not self.check:
             lines = Lines()
             for things in rounds:
-                remove(self._api, things, timeout, POLL_SECONDS, lines)
+                remove(self.api, things, timeout, POLL_SECONDS, lines)
         return [(title(one), _name(one)) for things in rounds for one in things]
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
-        path = self._api.path(api_version, kind)
-        found = self._api.items(str(path), f"{OWNER_LABEL}={OWNER}" + ("" if kind == "ClusterRole" else f",{ATTENDEE}"))
+        path = self.api.path(api_version, kind)
+        found = self.api.items(str(path), f"{OWNER_LABEL}={OWNER}" + ("" if kind == "ClusterRole" else f",{ATTENDEE}"))
         return [one | {"apiVersion": api_version, "kind": kind} for one in found if not names or _name(one) in names]
 
     def _files(self, folder: Path, names: set[str]) -> list[str]:
@@ -76,7 +61,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         gone = [file for name in sorted(names) if (file := folder / f"{name}.kubeconfig").exists()]
         if folder.is_dir() and {each.name for each in folder.iterdir()} - {each.name for each in gone} == {"site.yaml"}:
             gone.append(folder / "site.yaml")
-        if not self._task.check_mode:
+        if not self.check:
             for file in gone:
                 file.unlink()
             if gone and not any(folder.iterdir()):

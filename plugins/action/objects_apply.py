@@ -9,65 +9,42 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
-    NOT_FOUND,
-    ApiError,
-    Json,
-    Unreachable,
-    connect,
-)
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import (
-    OWNER_LABEL,
-    PlatformApi,
-    failure,
-    plain,
-    title,
-)
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER_LABEL, failure, plain, title
 
 HASH = "trainlab.rhoai/applied"
 """Annotation: hash of the document as it was applied; tells a field that was taken out of the document."""
 SHOWN = 5
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: kubeconfig, kube_context, owner (value of the owner label), documents (objects in order)."""
+class ActionModule(ClusterAction):
+    """Applies what differs from the document or its hash."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "applying the objects of {owner}"
+    SPEC: ClassVar[Json] = {
+        "owner": {"type": "str", "required": True},
+        "documents": {"type": "list", "elements": "dict", "required": True},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "owner": {"type": "str", "required": True},
-                "documents": {"type": "list", "elements": "dict", "required": True},
-            }
-        )
-        connect(args["kubeconfig"], args["kube_context"])
-        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
         self._owner = args["owner"]
-        try:
-            lines = self._all([_marked(each, self._owner) for each in args["documents"]])
-        except (ApiError, Unreachable) as error:
-            raise failure(error, f"applying the objects of {self._owner}") from error
-        return {"changed": bool(lines), "objects": lines, "requests": self._api.requests}
+        lines = self._all([_marked(each, self._owner) for each in args["documents"]])
+        return {"changed": bool(lines), "objects": lines, "requests": self.api.requests}
 
     def _all(self, documents: list[Json]) -> list[str]:
         there: dict[tuple[str, str, str], Json] = {}
         for api_version, kind in dict.fromkeys((each["apiVersion"], each["kind"]) for each in documents):
-            path = self._api.path(api_version, kind)
+            path = self.api.path(api_version, kind)
             if path is None:
                 raise ApiError(
                     NOT_FOUND, f"the cluster does not serve {api_version} {kind}; is its operator installed?"
                 )
-            for one in self._api.items(path, f"{OWNER_LABEL}={self._owner}"):
+            for one in self.api.items(path, f"{OWNER_LABEL}={self._owner}"):
                 there[(kind, one["metadata"].get("namespace", ""), one["metadata"]["name"])] = one
         spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in there]
         self._refuse_foreign(spaces)
@@ -84,7 +61,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def _refuse_foreign(self, spaces: list[Json]) -> None:
         foreign = [
-            name for each in spaces if self._api.look("v1", "Namespace", name := each["metadata"]["name"]) is not None
+            name for each in spaces if self.api.look("v1", "Namespace", name := each["metadata"]["name"]) is not None
         ]
         if foreign:
             raise AnsibleActionFail(
@@ -94,17 +71,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             )
 
     def _one(self, document: Json, before: Json | None, absent: set[str]) -> str:
-        metadata, check = document["metadata"], bool(self._task.check_mode)
-        if check and metadata.get("namespace") in absent:
+        metadata = document["metadata"]
+        if self.check and metadata.get("namespace") in absent:
             return "would create"
-        path = self._api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
+        path = self.api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
         try:
-            after = self._api.apply(str(path), document, dry_run=check)
+            after = self.api.apply(str(path), document, dry_run=self.check)
         except (ApiError, Unreachable) as error:
             raise failure(error, title(document)) from error
         if before is not None and plain(before) == plain(after):  # e.g. the quantity 1000m, which is kept as 1
             return ""
-        return f"{'would ' if check else ''}{'create' if before is None else 'change'}{'' if check else 'd'}"
+        return f"{'would ' if self.check else ''}{'create' if before is None else 'change'}{'' if self.check else 'd'}"
 
 
 def _marked(document: Json, owner: str) -> Json:

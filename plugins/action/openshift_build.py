@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import build_context, builds
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
-    NOT_FOUND,
-    ApiError,
-    Json,
-    Unreachable,
-    connect,
-)
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import plain
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import plain as bare
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title as named
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, Patience, rounds
 
@@ -30,62 +23,47 @@ LOG_LINES = 25
 REGISTRY_SECONDS = 20.0
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: kubeconfig, kube_context, namespace, name, documents, root, context, again, timeout (seconds)."""
+class ActionModule(ClusterAction):
+    """Applies the BuildConfig, builds unless the tag is there, and watches."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "building {namespace}/{name}"
+    SPEC: ClassVar[Json] = {
+        "namespace": {"type": "str", "required": True},
+        "name": {"type": "str", "required": True},
+        "documents": {"type": "list", "elements": "dict", "required": True},
+        "root": {"type": "path", "required": True},
+        "context": {"type": "list", "elements": "str", "default": []},
+        "again": {"type": "bool", "default": False},
+        "timeout": {"type": "float", "required": True},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Build; returns changed, image (REPOSITORY@DIGEST), tag and build (name, empty when none was needed)."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "namespace": {"type": "str", "required": True},
-                "name": {"type": "str", "required": True},
-                "documents": {"type": "list", "elements": "dict", "required": True},
-                "root": {"type": "path", "required": True},
-                "context": {"type": "list", "elements": "str", "default": []},
-                "again": {"type": "bool", "default": False},
-                "timeout": {"type": "float", "required": True},
-            }
-        )
-        args = plain(args)
-        connect(args["kubeconfig"], args["kube_context"])
-        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
         self._space, self._name = args["namespace"], args["name"]
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"
         self._stream = f"{builds.IMAGES}/namespaces/{self._space}/imagestreams/{self._name}"
         self._lines = Lines()
-        try:
-            return self._all(args)
-        except (ApiError, Unreachable) as error:
-            raise failure(error, f"building {self._space}/{self._name}") from error
-
-    def _all(self, args: Json) -> Json:
         archive = build_context.packed(Path(args["root"]), args["context"]) if args["context"] else b""
         spec = next(each["spec"] for each in args["documents"] if each["kind"] == "BuildConfig")
         made_of = {key: spec[key] for key in ("source", "strategy")}
         tag = build_context.tag(archive, json.dumps(made_of, sort_keys=True).encode())
         spec["output"] = {"to": {"kind": "ImageStreamTag", "name": f"{self._name}:{tag}"}}
-        if not self._api.serves(builds.BUILD_API, "buildconfigs"):
+        if not self.api.serves(builds.BUILD_API, "buildconfigs"):
             raise AnsibleActionFail(
                 f"image_source is set, but the cluster does not serve {builds.BUILD_API} (it is no OpenShift, or its "
                 "capability Build is off); set image_source to none and site.images.trainer to an image in a registry"
             )
-        there = "" if args["again"] else builds.image_of(self._api.get(self._stream), tag)
+        there = "" if args["again"] else builds.image_of(self.api.get(self._stream), tag)
         changed = self._apply(args["documents"])
         if there:
             return {"changed": changed, "image": there, "tag": tag, "build": ""}
-        if self._task.check_mode:
+        if self.check:
             return {"changed": True, "image": "", "tag": tag, "build": f"would build {self._name}:{tag}"}
         self._registry()
         running = [each for each in self._builds() if builds.makes(each, self._name, tag)]
         name = running[-1]["metadata"]["name"] if running else self._start(archive)
         self._watch(name, args["timeout"])
-        image = builds.image_of(self._api.get(self._stream), tag)
+        image = builds.image_of(self.api.get(self._stream), tag)
         if not image:
             raise AnsibleActionFail(
                 f"build {name} is complete, but ImageStream {self._name} has no tag {tag}; see `oc -n {self._space} "
@@ -95,15 +73,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return {"changed": True, "image": image, "tag": tag, "build": name}
 
     def _apply(self, documents: list[Json]) -> bool:
-        changed, check = False, bool(self._task.check_mode)
+        changed = False
         for document in documents:
             metadata = document["metadata"]
-            path = self._api.path(document["apiVersion"], document["kind"], metadata["namespace"], metadata["name"])
-            before = self._api.get(str(path))
+            path = self.api.path(document["apiVersion"], document["kind"], metadata["namespace"], metadata["name"])
+            before = self.api.get(str(path))
             try:
-                after = self._api.apply(str(path), document, dry_run=check)
+                after = self.api.apply(str(path), document, dry_run=self.check)
             except ApiError as error:
-                if error.status == NOT_FOUND and check:
+                if error.status == NOT_FOUND and self.check:
                     changed = True  # the namespace would have been made before
                     continue
                 if error.status == NOT_FOUND:
@@ -111,7 +89,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                         f"{named(document)}: {error}; run playbooks/workspace.yml first, or set image_namespace"
                     ) from error
                 raise failure(error, named(document)) from error
-            changed = changed or before is None or bare(before) != bare(after)
+            changed = changed or before is None or plain(before) != plain(after)
         return changed
 
     def _registry(self) -> None:
@@ -123,21 +101,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             'configs.imageregistry.operator.openshift.io cluster --type merge -p \'{"spec": {"managementState": '
             '"Managed"}}\'` with storage set, or set image_source to none and site.images.trainer to an image elsewhere',
         ):
-            if ((self._api.get(self._stream) or {}).get("status") or {}).get("dockerImageRepository"):
+            if ((self.api.get(self._stream) or {}).get("status") or {}).get("dockerImageRepository"):
                 return
 
     def _builds(self) -> list[Json]:
-        return self._api.items(
+        return self.api.items(
             f"{builds.BUILDS}/namespaces/{self._space}/builds", f"openshift.io/build-config.name={self._name}"
         )
 
     def _start(self, archive: bytes) -> str:
         if archive:
             self._lines.say(f"sending {len(archive) / 1024:.0f} KiB of sources")
-            made = self._api.upload(f"{self._config}/instantiatebinary", archive)
+            made = self.api.upload(f"{self._config}/instantiatebinary", archive)
         else:
             request = {"apiVersion": builds.BUILD_API, "kind": "BuildRequest", "metadata": {"name": self._name}}
-            made = self._api.send("POST", f"{self._config}/instantiate", request)
+            made = self.api.send("POST", f"{self._config}/instantiate", request)
         return str(made["metadata"]["name"])
 
     def _watch(self, name: str, timeout: float) -> None:
@@ -149,7 +127,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             f"see `oc -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it goes on "
             "with this build",
         ):
-            build = patience.ask(lambda: self._api.get(path))
+            build = patience.ask(lambda: self.api.get(path))
             if build is None:
                 continue
             self._lines.changed(f"build {name}", builds.says(build))
@@ -169,6 +147,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def _log(self, build: str, **query: int) -> str:
         try:
-            return self._api.text("GET", f"{build}/log", **query)
+            return self.api.text("GET", f"{build}/log", **query)
         except ApiError:  # the pod is gone or has not started: its log is no reason to end
             return ""

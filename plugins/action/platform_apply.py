@@ -5,53 +5,39 @@ What exists without our owner label is never changed: it is reported as `found`,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import (
-    PlatformApi,
-    failure,
-    labelled,
-    ours,
-    plain,
-    title,
-)
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, labelled, ours, plain, title
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: kubeconfig, kube_context, documents (objects in order), fields_only."""
+class ActionModule(ClusterAction):
+    """Applies the documents in their order."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "applying objects"
+    SPEC: ClassVar[Json] = {
+        "documents": {"type": "list", "elements": "dict", "required": True},
+        "fields_only": {"type": "bool", "default": False},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Apply; returns changed, objects (one line each), drift (sentences) and the number of requests."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "documents": {"type": "list", "elements": "dict", "required": True},
-                "fields_only": {"type": "bool", "default": False},
-            }
-        )
-        api = PlatformApi(args["kubeconfig"], args["kube_context"])
         self._fields_only = bool(args["fields_only"])
         lines: list[str] = []
         drift: list[str] = []
         for document in args["documents"]:
             try:
-                done = self._one(api, document, drift)
+                done = self._one(document, drift)
             except (ApiError, Unreachable) as error:
                 raise failure(error, title(document)) from error
             lines.append(f"{done}: {title(document)}")
         changed = any(not line.startswith(("unchanged", "found")) for line in lines)
-        return {"changed": changed, "objects": lines, "drift": drift, "requests": api.requests}
+        return {"changed": changed, "objects": lines, "drift": drift, "requests": self.api.requests}
 
-    def _one(self, api: PlatformApi, document: Json, drift: list[str]) -> str:
-        metadata, check = document["metadata"], bool(self._task.check_mode)
-        path = api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
+    def _one(self, document: Json, drift: list[str]) -> str:
+        metadata, check = document["metadata"], self.check
+        path = self.api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
         if path is None:
             if check:  # the operator that brings the kind is not installed in check mode
                 return "would create"
@@ -59,18 +45,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 NOT_FOUND,
                 f"the cluster does not serve {document['apiVersion']} {document['kind']}; is its operator installed?",
             )
-        before = api.get(path)
+        before = self.api.get(path)
         if self._fields_only:  # an object that our operator made: a few fields of it become ours, the object does not
             if before is None:
                 return "would change" if check else "unchanged"
-            return _outcome(before, api.apply(path, document, dry_run=check), check)
+            return _outcome(before, self.api.apply(path, document, dry_run=check), check)
         if before is not None and not ours(before):
             drift += [
                 f"{title(document)} is not ours and left as it is: {text}" for text in differences(document, before)
             ]
             return "found"
         try:
-            after = api.apply(path, labelled(document), dry_run=check)
+            after = self.api.apply(path, labelled(document), dry_run=check)
         except ApiError as error:
             if check and error.status == NOT_FOUND:  # its namespace would have been created before
                 return "would create"

@@ -6,11 +6,11 @@ their state (new, ours, found, external), the documents to apply, and the drift.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     OLM,
     Seen,
@@ -21,50 +21,39 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     in_order,
     wrong_names,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, PlatformApi, failure, ours
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, PlatformApi, ours
 
 MARKETPLACE = "openshift-marketplace"
 CRD = "apiextensions.k8s.io/v1"
 FIELDS = ("table", "releases", "operators", "release", "channels", "sources", "versions", "approval")
+MAPPING: dict[str, Any] = {"type": "dict", "default": {}}
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: the role's variables by the names of olm_plan.Wanted, cluster_id, kubeconfig, kube_context."""
+class ActionModule(ClusterAction):
+    """Asks everything that decides, then decides."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "looking at the cluster's operators"
+    SPEC: ClassVar[Json] = {
+        "cluster_id": {"type": "str", "default": ""},
+        "table": {"type": "dict", "required": True},
+        "resources": MAPPING,
+        "releases": {"type": "dict", "required": True},
+        "operators": {"type": "list", "elements": "str", "required": True},
+        "release": {"type": "str", "default": ""},
+        "channels": MAPPING,
+        "sources": MAPPING,
+        "versions": MAPPING,
+        "approval": {"type": "str", "choices": ["Automatic", "Manual"], "default": "Automatic"},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def refuse(self, args: Json) -> None:
+        """Refuse an inventory that no cluster can fulfil."""
+        _refuse(wrong_names(_wanted(args)))
+
+    def act(self, args: Json) -> Json:
         """Return operators, documents, drift; AnsibleActionFail with every objection."""
-        super().run(tmp, task_vars)
-        mapping: dict[str, Any] = {"type": "dict", "default": {}}
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "cluster_id": {"type": "str", "default": ""},
-                "table": {"type": "dict", "required": True},
-                "resources": mapping,
-                "releases": {"type": "dict", "required": True},
-                "operators": {"type": "list", "elements": "str", "required": True},
-                "release": {"type": "str", "default": ""},
-                "channels": mapping,
-                "sources": mapping,
-                "versions": mapping,
-                "approval": {"type": "str", "choices": ["Automatic", "Manual"], "default": "Automatic"},
-            }
-        )
-        wanted = Wanted(**{key: args[key] for key in FIELDS})
-        _refuse(wrong_names(wanted))
-        connect(args["kubeconfig"], args["kube_context"])
-        api = PlatformApi(args["kubeconfig"], args["kube_context"])
-        try:
-            return self._plan(api, wanted, args["resources"], args["cluster_id"])
-        except (ApiError, Unreachable) as error:
-            raise failure(error, "looking at the cluster's operators") from error
-
-    def _plan(self, api: PlatformApi, wanted: Wanted, resources: Json, cluster_id: str) -> Json:
-        _refuse(_wrong_cluster(api, cluster_id))
+        wanted, resources, api = _wanted(args), args["resources"], self.api
+        _refuse(_wrong_cluster(api, args["cluster_id"]))
         if api.resource(OLM, "Subscription") is None:
             _refuse(
                 [
@@ -93,6 +82,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "drift": drift,
             "requests": api.requests,
         }
+
+
+def _wanted(args: Json) -> Wanted:
+    return Wanted(**{key: args[key] for key in FIELDS})
 
 
 def _refuse(errors: list[str]) -> None:

@@ -6,17 +6,13 @@ the versions, their CustomResourceDefinitions, and last the namespaces. Running 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import (
-    RECORD,
-    PlatformApi,
-    failure,
-    ours,
-    title,
-)
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, ours, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
@@ -25,49 +21,38 @@ GROUPS = "operators.coreos.com/v1"
 LABEL_NAME_LENGTH = 63
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: table, resources (of the role), remove_data, timeout and poll (seconds), kubeconfig, kube_context."""
+class ActionModule(ClusterAction):
+    """Goes through the table from its end."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "removing the platform"
+    SPEC: ClassVar[Json] = {
+        "table": {"type": "dict", "required": True},
+        "resources": {"type": "dict", "required": True},
+        "remove_data": {"type": "bool", "default": False},
+        "timeout": {"type": "float", "required": True},
+        "poll": {"type": "float", "default": 5.0},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "table": {"type": "dict", "required": True},
-                "resources": {"type": "dict", "required": True},
-                "remove_data": {"type": "bool", "default": False},
-                "timeout": {"type": "float", "required": True},
-                "poll": {"type": "float", "default": 5.0},
-            }
-        )
-        connect(args["kubeconfig"], args["kube_context"])
-        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
         self._lines, self._timeout, self._poll = Lines(), args["timeout"], args["poll"]
         self._removed: list[str] = []
         self._kept: list[str] = []
-        try:
-            self._everything(args["table"], args["resources"], bool(args["remove_data"]))
-        except (ApiError, Unreachable) as error:
-            raise failure(error, "removing the platform") from error
+        self._everything(args["table"], args["resources"], args["remove_data"])
         return {"changed": bool(self._removed), "removed": self._removed, "kept": self._kept}
 
     def _everything(self, table: dict[str, Json], resources: dict[str, Json], remove_data: bool) -> None:
-        path = self._api.path(OLM, "Subscription")
+        path = self.api.path(OLM, "Subscription")
         if path is None:
             return
-        found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self._api.items(path)}
+        found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self.api.items(path)}
         for name in reversed(list(resources)):
             entry = resources[name]
             self._delete([one for one in self._list(entry["apiVersion"], entry["kind"]) if ours(one)])
         spaces: list[Json] = []
         for entry in reversed(list(table.values())):
             subscription = found.get(entry["package"])
-            space = self._api.look("v1", "Namespace", entry["namespace"])
+            space = self.api.look("v1", "Namespace", entry["namespace"])
             if subscription is not None and not ours(subscription):
                 self._kept.append(f"{entry['title']}: its Subscription is not ours and stays")
                 continue
@@ -97,7 +82,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             for thing in self._instances(crd)
             if thing["metadata"].get("namespace") not in own and (thing["kind"], thing["metadata"]["name"]) not in made
         ]
-        if data and not remove_data and not self._task.check_mode:
+        if data and not remove_data and not self.check:
             raise AnsibleActionFail(
                 f"{entry['title']} stays for now: {len(data)} objects that we did not create need it "
                 f"({', '.join(title(one) for one in data[:5])}{', ...' if len(data) > 5 else ''}); delete them, or set "
@@ -118,14 +103,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def _leftovers(self, entry: Json) -> None:
         for one in entry.get("leftovers", []):
-            made = self._api.look(one["apiVersion"], one["kind"], one["name"])
+            made = self.api.look(one["apiVersion"], one["kind"], one["name"])
             if made is not None:
                 self._delete([self._typed(made, one["apiVersion"], one["kind"])])
 
     def _spaces(self, entry: Json) -> list[Json]:
         """The operator's namespace where it is ours, and those that the operator made."""
-        made = [self._api.look("v1", "Namespace", name) for name in entry.get("makes_namespaces", [])]
-        own = self._api.look("v1", "Namespace", entry["namespace"])
+        made = [self.api.look("v1", "Namespace", name) for name in entry.get("makes_namespaces", [])]
+        own = self.api.look("v1", "Namespace", entry["namespace"])
         label = entry.get("namespace_label", "")
         found = [one for one in made if one] + ([own] if own and ours(own) else [])
         return [self._typed(one, "v1", "Namespace") for one in found] + (
@@ -138,8 +123,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return self._list(f"{spec['group']}/{version}", spec["names"]["kind"])
 
     def _list(self, api_version: str, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
-        path = self._api.path(api_version, kind, namespace)
-        return [self._typed(one, api_version, kind) for one in self._api.items(path, selector)] if path else []
+        path = self.api.path(api_version, kind, namespace)
+        return [self._typed(one, api_version, kind) for one in self.api.items(path, selector)] if path else []
 
     @staticmethod
     def _typed(thing: Json, api_version: str, kind: str) -> Json:
@@ -148,8 +133,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def _delete(self, things: list[Json]) -> None:
         """Delete all of them at once and wait until each is gone."""
         self._removed += [title(one) for one in things]
-        if not self._task.check_mode:
-            remove(self._api, things, self._timeout, self._poll, self._lines)
+        if not self.check:
+            remove(self.api, things, self._timeout, self._poll, self._lines)
 
 
 def _component(package: str, namespace: str) -> str:

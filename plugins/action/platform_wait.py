@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
+from typing import ClassVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import (
     FAILED,
     READY,
@@ -30,34 +30,24 @@ OLM, CSV = "operators.coreos.com/v1alpha1", "ClusterServiceVersion"
 ALM_EXAMPLES = "alm-examples"
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Arguments: kubeconfig, kube_context, operators (from platform_plan), resources, timeout and poll (seconds)."""
+class ActionModule(ClusterAction):
+    """Looks at each in turn until all are ready or one is beyond hope."""
 
-    _supports_check_mode = True
-    _requires_connection = False
+    DOING = "waiting for the platform"
+    SPEC: ClassVar[Json] = {
+        "operators": {"type": "list", "elements": "dict", "default": []},
+        "resources": {"type": "list", "elements": "dict", "default": []},
+        "timeout": {"type": "float", "required": True},
+        "poll": {"type": "float", "default": 5.0},
+    }
 
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Wait; returns `seconds` and `states` by title, `examples` (alm-examples) by operator, `versions` by CRD."""
-        super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
-            {
-                "kubeconfig": {"type": "path", "required": True},
-                "kube_context": {"type": "str", "default": ""},
-                "operators": {"type": "list", "elements": "dict", "default": []},
-                "resources": {"type": "list", "elements": "dict", "default": []},
-                "timeout": {"type": "float", "required": True},
-                "poll": {"type": "float", "default": 5.0},
-            }
-        )
-        self._api = PlatformApi(args["kubeconfig"], args["kube_context"])
         self._examples: dict[str, list[Json]] = {}
         self._versions: dict[str, list[str]] = {}
         self._approved: list[str] = []
         self._timeout, self._poll = args["timeout"], args["poll"]
-        try:
-            seconds, states = self._wait(args["operators"], args["resources"])
-        except (ApiError, Unreachable) as error:
-            raise failure(error, "waiting for the platform") from error
+        seconds, states = self._wait(args["operators"], args["resources"])
         return {
             "changed": bool(self._approved),
             "approved": self._approved,
@@ -79,9 +69,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 if verdict.state == READY:
                     seconds[title] = round(lines.seconds, 1)
                     del pending[title]
-                elif verdict.state == FAILED and not self._task.check_mode:
+                elif verdict.state == FAILED and not self.check:
                     raise AnsibleActionFail(f"{title} has failed: {verdict.text}; {_hint(sort, one)}")
-            if not pending or self._task.check_mode:
+            if not pending or self.check:
                 break
             if lines.seconds > self._timeout:
                 sentences = [f"{title}: {states[title]}; {_hint(*pending[title])}" for title in pending]
@@ -96,14 +86,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return seconds, states
 
     def _resource(self, one: Json) -> Verdict:
-        found = self._api.look(one["apiVersion"], one["kind"], one["name"], one.get("namespace") or "")
+        found = self.api.look(one["apiVersion"], one["kind"], one["name"], one.get("namespace") or "")
         if found is not None and one["kind"] == "CustomResourceDefinition":
             self._versions[one["name"]] = [each["name"] for each in found["spec"]["versions"] if each["served"]]
         return judge(found, one.get("ready") or {})
 
     def _operator(self, one: Json) -> Verdict:
         namespace = one["namespace"]
-        subscription = self._api.look(OLM, "Subscription", one["subscription"], namespace)
+        subscription = self.api.look(OLM, "Subscription", one["subscription"], namespace)
         status = (subscription or {}).get("status") or {}
         early = judge_subscription(subscription, datetime.now(UTC))
         if early.state == FAILED:
@@ -114,14 +104,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return self._plan(one, plan_name)
         if not installed:
             return early
-        csv = self._api.look(OLM, CSV, installed, namespace)
+        csv = self.api.look(OLM, CSV, installed, namespace)
         verdict = judge_csv(csv)
         if csv is not None and verdict.state == READY:
             self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]"))
         return Verdict(verdict.state, f"{installed} {verdict.text}")
 
     def _plan(self, one: Json, name: str) -> Verdict:
-        plan = self._api.look(OLM, "InstallPlan", name, one["namespace"])
+        plan = self.api.look(OLM, "InstallPlan", name, one["namespace"])
         verdict = judge_plan(plan)
         if plan is None or (plan.get("status") or {}).get("phase") != "RequiresApproval":
             return verdict
@@ -131,9 +121,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 FAILED,
                 f"InstallPlan {name} waits for approval but brings {', '.join(brings)}, expected {one['csv']}",
             )
-        if not self._task.check_mode:
-            path = self._api.path(OLM, "InstallPlan", one["namespace"], name)
-            self._api.patch(str(path), {"spec": {"approved": True}})
+        if not self.check:
+            path = self.api.path(OLM, "InstallPlan", one["namespace"], name)
+            self.api.patch(str(path), {"spec": {"approved": True}})
             self._approved.append(f"{one['namespace']}/{name}")
         return Verdict(WAITING, f"InstallPlan {name} approved for {one['csv']}")
 

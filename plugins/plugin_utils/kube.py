@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from ansible.errors import AnsibleActionFail
@@ -18,6 +20,11 @@ Json = dict[str, Any]
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0
 NOT_FOUND = 404
+OVERLOADED = {429, 500, 502, 503, 504}
+"""What a busy or restarting API server, or a webhook behind it, answers for a while."""
+PAUSES = (1.0, 2.0, 4.0, 8.0)
+"""Seconds before a request is sent again."""
+Answer = TypeVar("Answer")
 
 
 class ApiError(Exception):
@@ -30,6 +37,28 @@ class ApiError(Exception):
 
 class Unreachable(Exception):
     """No usable answer at all: wrong address, certificate, or nobody listens."""
+
+
+class Cut(Unreachable):
+    """Somebody listens, but the connection ended before the answer did."""
+
+
+def patiently(request: Callable[[], Answer], absent: bool) -> Answer:
+    """Send a request that is safe to repeat; one that an overloaded server refused, or that was cut off, is sent again.
+
+    `absent` says whether a server that nobody reaches may come back, too.
+    """
+    for pause in PAUSES:
+        try:
+            return request()
+        except ApiError as error:
+            if error.status not in OVERLOADED:
+                raise
+        except Unreachable as error:
+            if not absent and not isinstance(error, Cut):
+                raise
+        time.sleep(pause)
+    return request()
 
 
 class Api:
@@ -72,7 +101,7 @@ class Api:
 
     def text(self, method: str, path: str, body: Json | bytes | None = None, **query: Any) -> str:
         """Send one request and return the answer's text; bytes are sent as they are."""
-        from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import HTTPError, ProtocolError
         from urllib3.util import Timeout
 
         url = f"{self.server.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -85,6 +114,8 @@ class Api:
                 timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
                 retries=False,
             )
+        except ProtocolError as error:
+            raise Cut(f"{self.server}: {error}") from error
         except HTTPError as error:
             raise Unreachable(f"{self.server}: {error}") from error
         text = answer.data.decode("utf-8", "replace")
@@ -128,6 +159,9 @@ class Api:
             raise
 
 
+Connected = TypeVar("Connected", bound=Api)
+
+
 def _message(text: str) -> str:
     """The sentence in a Status object, or the start of whatever else was answered."""
     try:
@@ -137,18 +171,23 @@ def _message(text: str) -> str:
     return str(found.get("message", text)) if isinstance(found, dict) else text[:300]
 
 
-def connect(kubeconfig: str, context: str | None = None) -> tuple[Api, Json]:
+def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] = Api) -> tuple[Connected, Json]:  # type: ignore[assignment]
     """Return the API and its /version; AnsibleActionFail with variable and remedy when nobody can work with it."""
-    api = Api(kubeconfig, context)
+    api = sort(kubeconfig, context)
     try:
-        version = api.send("GET", "/version")
-        api.send("GET", "/api")
+        version: Json = json.loads(patiently(lambda: Api.text(api, "GET", "/version"), absent=False))
+        json.loads(patiently(lambda: Api.text(api, "GET", "/api"), absent=False))
     except Unreachable as error:
         raise AnsibleActionFail(
             f"trainlab_kubeconfig: {kubeconfig}: the API server cannot be reached ({error}); start the cluster "
             "(embedded: `ansible-playbook playbooks/local.yml`) or set trainlab_kubeconfig to the one you mean"
         ) from error
     except ApiError as error:
+        if error.status in OVERLOADED:
+            raise AnsibleActionFail(
+                f"trainlab_kubeconfig: {kubeconfig}: {api.server} is overloaded or restarts ({error.status}: {error}); "
+                "run the playbook again when it answers"
+            ) from error
         raise AnsibleActionFail(
             f"trainlab_kubeconfig: {kubeconfig}: {api.server} refuses these credentials ({error.status}: {error}); "
             "log in again, or set trainlab_kubeconfig to a kubeconfig with valid credentials"

@@ -7,11 +7,17 @@ object: a set of 30 objects is one task. Every request is safe to repeat, so a b
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, Api, ApiError, Json, Unreachable
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
+    NOT_FOUND,
+    Api,
+    ApiError,
+    Json,
+    Unreachable,
+    patiently,
+)
 
 MANAGER = "trainlab-platform"
 """The name under which server-side apply records our fields."""
@@ -19,8 +25,6 @@ OWNER_LABEL, OWNER = "trainlab.rhoai/owner", "platform"
 """What we created carries this label; nothing without it is ever changed or removed."""
 RECORD = "trainlab.rhoai/served-before"
 """Annotation of our Namespaces and Subscriptions: API groups that were there before the operator, so that removal spares them."""
-RETRIED = {429, 500, 502, 503, 504}
-RETRIES, RETRY_SECONDS = 5, 1.0
 CORE_GROUP = "v1"
 VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
@@ -40,18 +44,12 @@ class PlatformApi(Api):
 
     def text(self, method: str, path: str, body: Json | bytes | None = None, **query: Any) -> str:
         """Send a request; an overloaded or absent server is asked again after 1, 2, 4 and 8 s."""
-        for attempt in range(RETRIES):
+
+        def once() -> str:
             self.requests += 1
-            try:
-                return super().text(method, path, body, **query)
-            except ApiError as error:
-                if error.status not in RETRIED or attempt == RETRIES - 1:
-                    raise
-            except Unreachable:
-                if attempt == RETRIES - 1:
-                    raise
-            time.sleep(RETRY_SECONDS * 2**attempt)
-        raise AssertionError("the last attempt returns or raises")
+            return Api.text(self, method, path, body, **query)
+
+        return patiently(once, absent=True)
 
     def resource(self, api_version: str, kind: str, fresh: bool = False) -> Json | None:
         """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""

@@ -11,13 +11,12 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
-from .kube import Api, ApiError, Json, Unreachable
+from .kube import OVERLOADED, Api, ApiError, Json, Unreachable
 from .pods import Pod, Trouble, diagnose, name, state
 
 POLL_SECONDS = 2.0
 SILENCE_SECONDS = 30.0
 TRIES_WITHOUT_API = 15
-OVERLOADED = (429, 500, 502, 503, 504)
 LAST_LINES = 15
 # what `trainlab` says in a pod starts so; other lines are its libraries' and only matter when something failed
 OURS = re.compile(r"^(?:\[\w+\]:\s*)?trainlab: (.*)$")

@@ -25,7 +25,8 @@ Objects = dict[str, Any]
 class Cluster:
     """Objects by API path, served over HTTP; a number instead of an object is answered as that HTTP status.
 
-    A list is answered one after the other, its last entry for ever.
+    A list is answered one after the other, its last entry for ever. -1 ends the connection before the answer, -2 in
+    the middle of it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,12 +43,16 @@ class Cluster:
                 found = cluster.objects.get(path, 404)
                 if isinstance(found, list):
                     found = found.pop(0) if len(found) > 1 else found[0]
-                status = found if isinstance(found, int) else 200
+                if found == -1:
+                    self.close_connection = True
+                    return
+                half = found == -2
+                status = found if isinstance(found, int) and found > 0 else 200
                 if isinstance(found, int):
                     found = {"kind": "Status", "message": f"{path}: said no"}
                 body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(len(body) * (2 if half else 1)))
                 self.end_headers()
                 self.wfile.write(body)
 

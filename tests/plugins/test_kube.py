@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
+
+CUT, HALF = -1, -2
+"""Instead of an object: the connection ends before the answer, or in the middle of it."""
 
 
 def test_reads_objects_lists_and_logs(cluster: Any) -> None:
@@ -62,3 +67,35 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, content: str | None) -> None:
         path.write_text(content, encoding="utf-8")
     with pytest.raises(AnsibleActionFail, match=r"trainlab_kubeconfig: .*set trainlab_kubeconfig to"):
         connect(str(path))
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were made; they take no time."""
+    made: list[float] = []
+    monkeypatch.setattr(kube.time, "sleep", made.append)
+    return made
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_overloaded_server_is_asked_again(cluster: Any, pauses: list[float], status: int) -> None:
+    cluster.objects["/version"] = [status, status, {"gitVersion": "v1.34.4"}]
+    _, version = connect(str(cluster.kubeconfig))
+    assert version["gitVersion"] == "v1.34.4"
+    assert pauses == [1, 2]
+
+
+def test_a_server_that_stays_overloaded_is_not_called_a_wrong_one(cluster: Any, pauses: list[float]) -> None:
+    cluster.objects["/version"] = 429
+    with pytest.raises(AnsibleActionFail, match=r"is overloaded or restarts \(429: .*run the playbook again"):
+        connect(str(cluster.kubeconfig))
+    assert pauses == [1, 2, 4, 8]
+
+
+def test_a_connection_that_is_cut_is_made_again(cluster: Any, pauses: list[float]) -> None:
+    cluster.objects["/version"] = [CUT, {"gitVersion": "v1.34.4"}]
+    cluster.objects["/api/v1/nodes"] = [HALF, {"items": [{"metadata": {"name": "n1"}}]}]
+    api, _ = connect(str(cluster.kubeconfig), None, PlatformApi)
+    assert [each["metadata"]["name"] for each in api.items("/api/v1/nodes")] == ["n1"]
+    assert pauses == [1, 1]
+    assert api.requests == 2
