@@ -6,10 +6,12 @@ their state (new, ours, found, external), the documents to apply, and the drift.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     OLM,
@@ -25,7 +27,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
 
 MARKETPLACE = "openshift-marketplace"
 CRD = "apiextensions.k8s.io/v1"
-FIELDS = ("table", "releases", "operators", "release", "channels", "sources", "versions", "approval")
+FIELDS = tuple(each.name for each in fields(Wanted))
 MAPPING: dict[str, Any] = {"type": "dict", "default": {}}
 
 
@@ -44,11 +46,16 @@ class ActionModule(ClusterAction):
         "sources": MAPPING,
         "versions": MAPPING,
         "approval": {"type": "str", "choices": ["Automatic", "Manual"], "default": "Automatic"},
+        "components": MAPPING,
+        "gpu_policy": MAPPING,
+        "gpu_shares": {"type": "int", "default": 1},
+        "training_api": {"type": "str", "default": "auto"},
     }
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""
-        _refuse(wrong_names(_wanted(args)))
+        wanted = _wanted(args)
+        _refuse(wrong_names(wanted) or contradictions(wanted))
 
     def act(self, args: Json) -> Json:
         """Return operators, documents, drift; AnsibleActionFail with every objection."""

@@ -6,7 +6,8 @@ DOCUMENTATION = r"""
 module: platform_plan
 short_description: Plan which operators are installed from where
 description:
-  - Read-only. All objections are told in one error; without one it returns what to apply, and the drift.
+  - Read-only. An inventory that contradicts itself is refused before the cluster is asked.
+  - All objections are told in one error; without one it returns what to apply, and the drift.
 version_added: 0.1.0
 options:
   cluster_id:
@@ -51,6 +52,22 @@ options:
     type: str
     choices: [Automatic, Manual]
     default: Automatic
+  components:
+    description: Components of the DataScienceCluster that are merged over the release's.
+    type: dict
+    default: {}
+  gpu_policy:
+    description: Fields that are merged over the ClusterPolicy.
+    type: dict
+    default: {}
+  gpu_shares:
+    description: Pods that share one GPU.
+    type: int
+    default: 1
+  training_api:
+    description: Key trainingApi of the values' block site.
+    type: str
+    default: auto
 extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)

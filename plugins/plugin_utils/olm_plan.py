@@ -19,7 +19,7 @@ RHOAI = "rhoai"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the inventory asks for: the variables of the role that decide about operators."""
+    """What the inventory asks for: the variables of the role that decide about operators, and those that may speak against it."""
 
     table: dict[str, Json]
     releases: dict[str, Json]
@@ -29,6 +29,10 @@ class Wanted:
     sources: dict[str, str]
     versions: dict[str, str]
     approval: str
+    components: dict[str, Any] = field(default_factory=dict)
+    gpu_policy: Json = field(default_factory=dict)
+    gpu_shares: int = 1
+    training_api: str = "auto"
 
 
 @dataclass
