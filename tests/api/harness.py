@@ -50,8 +50,8 @@ class Cluster:
         self.server, self._folder = server, folder
         self.client = Client(server.kubeconfig)
 
-    def playbook(self, name: str, *options: str, kubeconfig: Path | None = None, **variables: Any) -> Run:
-        """Run a playbook with these variables in the inventory."""
+    def inventory(self, kubeconfig: Path | None = None, **variables: Any) -> Path:
+        """Write an inventory with these variables."""
         host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         given = {
             "trainlab_kubeconfig": str(kubeconfig or self.server.kubeconfig),
@@ -60,10 +60,14 @@ class Cluster:
         } | variables
         inventory = self._folder / "inventory.json"
         inventory.write_text(json.dumps({"all": {"hosts": {"cluster": host}, "vars": given}}), encoding="utf-8")
+        return inventory
+
+    def playbook(self, name: str, *options: str, kubeconfig: Path | None = None, **variables: Any) -> Run:
+        """Run a playbook with these variables in the inventory."""
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
             "-i",
-            str(inventory),
+            str(self.inventory(kubeconfig, **variables)),
             f"playbooks/{name}.yml",
         ]
         done = subprocess.run(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import crds
 from client import Client, Json, condition
+from webhook import SlowWebhook
 
 OLM = "operators.coreos.com/v1alpha1"
 FINALIZER = "tests.trainlab.rhoai/finalizer"
@@ -21,8 +22,9 @@ class Operands:
     """Lets every installed operator act once per call of `step`."""
 
     def __init__(self, client: Client, faults: dict[str, str]) -> None:
-        """Faults by package: `not-ready` (never becomes ready)."""
+        """Faults by package: `not-ready` (never becomes ready); for rhods-operator also `webhook` (see webhook.py)."""
         self._client, self.faults = client, faults
+        self._webhook = SlowWebhook(client)
         self._acts: dict[str, Callable[[Json], None]] = {
             "nfd.": self._nfd,
             "gpu-operator-certified.": self._gpu,
@@ -33,6 +35,7 @@ class Operands:
 
     def step(self) -> None:
         """Act for every ClusterServiceVersion that has succeeded."""
+        self._webhook.step(self.faults.get("rhods-operator") == "webhook")
         for csv in self._client.items(OLM, "ClusterServiceVersion"):
             if (csv.get("status") or {}).get("phase") == "Succeeded":
                 for prefix, act in self._acts.items():

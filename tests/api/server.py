@@ -1,7 +1,7 @@
 """A real etcd, kube-apiserver and namespace controller on loopback, with test-only operators: a cluster without nodes.
 
     python tests/api/server.py start [--folder DIR]       prints the kubeconfig
-    python tests/api/server.py fault [--folder DIR] gpu-operator-certified=csv-failed job-set=late
+    python tests/api/server.py fault [--folder DIR] gpu-operator-certified=csv-failed job-set=late api-server=busy
     python tests/api/server.py stop [--folder DIR]
 
 Used by tests/api/conftest.py and molecule/default. The programs are those of the embedded cluster (cluster/lab build).
@@ -44,6 +44,8 @@ class Server:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         self.nobody = folder / "kubeconfig-nobody"
+        self.shaky = folder / "kubeconfig-shaky"
+        """The way to the same API server that has the faults of proxy.py."""
         self._pids = folder / "pids.json"
 
     def start(self) -> None:
@@ -54,8 +56,8 @@ class Server:
         self.fault({})
         for name in ("kube-apiserver", "kube-controller-manager"):
             (self.folder / "bin" / name).symlink_to(crds.build.binary("kubernetes"))
-        etcd, peer, api = _ports(3)
-        self._configure(api)
+        etcd, peer, api, proxy = _ports(4)
+        self._configure(api, proxy)
         self._run(
             "etcd",
             [
@@ -102,21 +104,31 @@ class Server:
                 "--concurrent-gc-syncs=2",
             ],
         )
+        self._run("proxy", [sys.executable, str(HERE / "proxy.py"), str(self.folder), str(proxy)])
         self._run("operators", [sys.executable, str(HERE / "operators.py"), str(self.folder)])
         self._await((self.folder / "ready").exists, "operators")
         for name, pid in json.loads(self._pids.read_text(encoding="ascii")).items():
             self._await(lambda pid=pid: _alive(pid), name, seconds=0.1)
 
-    def _configure(self, port: int) -> None:
+    def trouble(self) -> set[str]:
+        """Return what the proxy did to requests so far: statuses, and where it cut connections."""
+        lines = (self.folder / "proxy.log").read_text(encoding="utf-8").splitlines()
+        return {line.split()[0] for line in lines}
+
+    def _configure(self, port: int, proxy: int) -> None:
         users = {"admin": "system:masters", "nobody": "trainlab-nobody"}
         tokens = {user: secrets.token_hex(16) for user in users}
         lines = [f'{tokens[user]},{user},{user},"{group}"' for user, group in users.items()]
         (self.folder / "tokens.csv").write_text("\n".join(lines) + "\n", encoding="ascii")
-        for user, file in (("admin", self.kubeconfig), ("nobody", self.nobody)):
-            cluster = {
-                "server": f"https://127.0.0.1:{port}",
-                "certificate-authority": str(self.folder / "pki" / "apiserver.crt"),
-            }
+        direct = {
+            "server": f"https://127.0.0.1:{port}",
+            "certificate-authority": str(self.folder / "pki" / "apiserver.crt"),
+        }
+        for user, file, cluster in (
+            ("admin", self.kubeconfig, direct),
+            ("nobody", self.nobody, direct),
+            ("admin", self.shaky, {"server": f"http://127.0.0.1:{proxy}"}),
+        ):
             config = {
                 "apiVersion": "v1",
                 "kind": "Config",

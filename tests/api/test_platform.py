@@ -122,6 +122,17 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         ["platform_sources.nfd", "'mirror'", "packagemanifests"],
     ),
     ("version", ALL | {"platform_versions": {"rhoai": "rhods-operator.3.4.9"}}, ["platform_versions.rhoai", "3.4.2"]),
+    ("sharing", ALL | {"platform_operators": ["rhoai"], "platform_gpu_shares": 4}, ["platform_gpu_shares", "add gpu"]),
+    (
+        "component",
+        ALL | {"platform_release": "2.25", "platform_components": {"trainer": {"managementState": "Managed"}}},
+        ["platform_components.trainer", "2.25", "set platform_release to one of"],
+    ),
+    (
+        "training API",
+        ALL | {"platform_release": "2.25", "trainlab_site": {"trainingApi": "trainjob"}},
+        ["trainlab_site.trainingApi", "2.25", "pytorchjob or auto"],
+    ),
     (
         "cluster",
         ALL | {"platform_cluster_id": "elsewhere"},
