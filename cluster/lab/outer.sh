@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # outer.sh START CLUSTER NODES. Started by cluster.py in cgroup trainlab/outer.
 # `launch`: becomes pid 1 of the outer namespaces. `outer`: is it; its network namespace is the switch between the
 # nodes, and when it dies the kernel ends every node, link and mount with it. `node`: becomes a node's pid 1.

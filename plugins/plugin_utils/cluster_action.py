@@ -19,7 +19,8 @@ CONNECTION: Json = {
 class ClusterAction(ActionBase):  # type: ignore[misc]
     """Base of an ActionModule that says in SPEC what else it takes, and in `act` what it does.
 
-    DOING begins the sentence of a failure; arguments in braces. `api` is there in `act`; ApiError and Unreachable that leave `act` become the failure of the task.
+    DOING begins the sentence of a failure, with arguments in braces. `api` is there in `act`; ApiError and Unreachable that
+    leave `act` become the failure of the task.
     """
 
     _supports_check_mode = True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,41 +10,16 @@ import pytest
 import requests
 import yaml
 from attendee import helm, may, until, user
-from client import Client
-from crds import REPO
 from harness import Cluster
 from server import Server
-
-sys.path.insert(0, str(REPO / "tests" / "charts"))
-
-import live
-import upstream
-
-KUEUE = "kueue.x-k8s.io/v1beta1"
-QUEUES = ("clusterqueues", "localqueues", "resourceflavors", "workloads")
+from training_api import KUEUE, free_claims, serving
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An API server of its own: the one of the other tests is a bare OpenShift."""
-    one = Server(tmp_path_factory.mktemp("attendees") / "server")
-    one.start()
-    try:
-        live.install_crds(one)
-        client = Client(one.kubeconfig)
-        for kind in QUEUES:
-            text = upstream.from_module("kueue", f"config/components/crd/bases/kueue.x-k8s.io_{kind}.yaml")
-            crd = yaml.load(text, Loader=yaml.CSafeLoader)
-            crd["spec"].pop("conversion", None)
-            client.apply(json.loads(json.dumps(crd, default=str)))
-        until(lambda: client.path(KUEUE, "LocalQueue") is not None)
-        client.apply(live.node(4))
-        path = "/api/v1/nodes/n1"
-        client.send("PATCH", f"{path}/status", live.node(4), "application/merge-patch+json")
-        client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "nvidia-pool"}, "spec": {}})
+    with serving(tmp_path_factory.mktemp("attendees") / "server") as one:
         yield one
-    finally:
-        one.stop()
 
 
 INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
@@ -256,21 +229,14 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
     quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")
     assert quota and "requests.memory" not in quota["spec"]["hard"], "a limit that was taken out is gone"
 
-    _free_claims(cluster)
+    free_claims(cluster.client)
     undone = cluster.playbook("attendees", **wanted | {"attendees_state": "absent", "attendees_timeout": 60})
     assert undone.code == 0, undone.text
     for thing in (claim, volume):
         cluster.client.delete(thing)
-    _free_claims(cluster)
+    free_claims(cluster.client)
     cluster.client.delete(space)
     until(lambda: cluster.objects() == before)
-
-
-def _free_claims(cluster: Cluster) -> None:
-    """Take away the finalizers whose controller does not run here."""
-    for kind in ("PersistentVolumeClaim", "PersistentVolume"):
-        for one in cluster.client.items("v1", kind):
-            cluster.client.merge(one, {"metadata": {"finalizers": None}})
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

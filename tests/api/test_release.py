@@ -1,0 +1,68 @@
+"""Step train of the role ocp4_workload_trainlab, and playbooks/teardown.yml, against a real API server; see training_api.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import training_api
+from attendee import build, until
+from harness import Cluster
+from server import Server
+
+ROLE = "ocp4_workload_trainlab_"
+SPACE = "trainlab-demo"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server of its own: the one of the other tests is a bare OpenShift."""
+    with training_api.serving(tmp_path_factory.mktemp("release") / "server") as one:
+        yield one
+
+
+def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -> None:
+    """The workload trains, a second run changes nothing, teardown.yml leaves nothing but what was there before."""
+    bare = cluster.objects()
+    wanted: dict[str, Any] = {
+        f"{ROLE}kubeconfig": str(cluster.server.kubeconfig),
+        f"{ROLE}steps": ["workspace", "train"],
+        "output_dir": str(tmp_path),
+        "trainlab_helm": str(build.binary("helm")),
+    }
+    with training_api.trainer(cluster.server.kubeconfig):
+        first = cluster.playbook("ocp4_workload", ACTION="create", **wanted)
+        assert first.code == 0, first.text
+        (job,) = cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)
+        assert job["metadata"]["labels"]["app.kubernetes.io/instance"] == "survival"
+        second = cluster.playbook("ocp4_workload", "-v", ACTION="create", **wanted)
+        assert (second.code, second.changed) == (0, 0), second.text
+
+        gone = {"trainlab_namespace": SPACE, "trainlab_release": "survival", "trainlab_helm": wanted["trainlab_helm"]}
+        kept = cluster.playbook("teardown", **gone)
+        assert kept.code == 0, kept.text
+        assert "-e teardown_volumes=true removes volumes" in kept.text
+        assert cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE) == []
+        assert cluster.client.items("v1", "PersistentVolumeClaim", SPACE), "volumes stay unless they are asked for"
+        undone = cluster.playbook("teardown", teardown_volumes=True, **gone)
+        assert undone.code == 0, undone.text
+        until(lambda: cluster.objects() == bare)
+        again = cluster.playbook("teardown", teardown_volumes=True, **gone)
+        assert (again.code, again.changed) == (0, 0), again.text
+
+
+def test_a_queue_without_a_name_applies_nothing(cluster: Cluster) -> None:
+    """A LocalQueue that is asked for but has no name is told, not left out."""
+    bare = cluster.objects()
+    error = cluster.playbook(
+        "workspace",
+        trainlab_namespace=SPACE,
+        trainlab_release="survival",
+        trainlab_values=["values/survival.yaml"],
+        workspace_cluster_queue="nvidia-pool",
+    ).error
+    assert "workspace_cluster_queue is nvidia-pool, but site.queue is empty" in error
+    assert "trainlab_site" in error
+    assert cluster.objects() == bare
