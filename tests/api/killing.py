@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,11 +27,12 @@ def command(playbook: str, *options: str) -> list[str]:
     return [str(Path(sys.executable).with_name("ansible-playbook")), f"playbooks/{playbook}.yml", *options]
 
 
-def environment() -> dict[str, str]:
-    """Return variables with which each task begins with a line `TASK [`, and is written at once."""
+def environment(home: str) -> dict[str, str]:
+    """Return variables with which each task begins with a line `TASK [`, and what a killed run leaves lies in `home`."""
     return os.environ | {
         "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+        "ANSIBLE_HOME": home,
     }
 
 
@@ -46,14 +48,17 @@ def family(pid: int) -> list[int]:
 
 def killed(call: list[str], task: int, delay: float) -> str | None:
     """Kill a run `delay` seconds after its task number `task` has begun; return the output of one that ended before."""
-    with subprocess.Popen(
-        call,
-        cwd=REPO,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        subprocess.Popen(
+            call,
+            cwd=REPO,
+            env=environment(home),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process,
+    ):
         lines, tasks = [], 0
         assert process.stdout
         for line in process.stdout:

@@ -89,7 +89,12 @@ class Handler(BaseHTTPRequestHandler):
             if what == "after":
                 self._cut()
             else:
-                self._answer(answer.status_code, answer.headers["Content-Type"], answer.content, half=what == "half")
+                self._answer(
+                    answer.status_code,
+                    answer.headers.get("Content-Type", "text/plain"),
+                    answer.content,
+                    half=what == "half",
+                )
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
