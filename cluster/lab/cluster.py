@@ -114,7 +114,7 @@ def up(count: int) -> bool:
             _prepare(count)
         with say.step(f"start {count} nodes and their control plane"):
             _start(count)
-            _wait(count, "kubeadm init", lambda: (running.SHARE / "admin.conf").exists())
+            _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
             _publish(count)
         for number in range(1, count + 1):
             with say.step(f"node n{number} Ready"):

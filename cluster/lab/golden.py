@@ -40,7 +40,6 @@ class Ctr(Protocol):
 
     def __call__(self, *argv: str, stdin: IO[bytes] | None = None) -> str:
         """Raises say.LabError with ctr's message."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ class ActionModule(ClusterAction):
     def act(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""
         removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
-        names = {each["name"] for each in args["attendees"]} | {name for _, name in removed if name}
-        lines = [line for line, _ in removed] + self._files(Path(args["dest"]).absolute(), names)
+        names = {each["name"] for each in args["attendees"]} | {name for _line, name in removed if name}
+        lines = [line for line, _owner in removed] + self._files(Path(args["dest"]).absolute(), names)
         return {"changed": bool(lines), "removed": lines}
 
     def _cluster(self, names: list[str], timeout: float) -> list[tuple[str, str]]:

@@ -57,7 +57,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 def table(found: list[tuple[str, Finding]]) -> str:
     """Return the findings as lines of text; what is wrong takes a few lines, what is right one."""
-    width = max(len(title) for title, _ in found)
+    width = max(len(title) for title, _finding in found)
     lines = []
     for title, finding in found:
         head = f"    {finding.state:<8} {title:<{width}}  "

@@ -94,7 +94,7 @@ class ActionModule(ClusterAction):
 
     def _registry(self) -> None:
         """The registry gives an ImageStream its repository at once, when there is one."""
-        for _ in rounds(
+        for _round in rounds(
             REGISTRY_SECONDS,
             f"the registry's repository for ImageStream {self._space}/{self._name}",
             "the cluster's image registry is Removed or has no storage (usual on bare metal): `oc patch "
@@ -121,7 +121,7 @@ class ActionModule(ClusterAction):
     def _watch(self, name: str, timeout: float) -> None:
         path = f"{builds.BUILDS}/namespaces/{self._space}/builds/{name}"
         patience = Patience(self._lines)
-        for _ in rounds(
+        for _round in rounds(
             timeout,
             f"build {self._space}/{name}",
             f"see `oc -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it goes on "

@@ -141,7 +141,7 @@ def _missing_rights(api: PlatformApi) -> list[str]:
 def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]) -> Seen:
     """Ask for everything that decides about one operator."""
     entry = wanted.table[name]
-    _, source, _ = choice(wanted, name)
+    source = choice(wanted, name)[1]
     seen = Seen(manifest=_manifest(api, entry["package"], source))
     for each in subscriptions:
         if each["spec"].get("name") == entry["package"]:

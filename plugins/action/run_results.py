@@ -107,7 +107,7 @@ def _read(api: Api, args: Json) -> str:
     lines, namespace = Lines(), args["namespace"]
     with _pod(api, args) as name:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        for _ in rounds(args["timeout"], f"pod {name}", f"kubectl -n {namespace} describe pod {name}"):
+        for _round in rounds(args["timeout"], f"pod {name}", f"kubectl -n {namespace} describe pod {name}"):
             pod = api.get(path)
             if pod is None:
                 raise AnsibleActionFail(f"pod {name} was removed by somebody while it read the volume")
@@ -144,7 +144,7 @@ def _delete(api: Api, path: str) -> None:
     except ApiError as error:
         if error.status != 404:
             raise AnsibleActionFail(f"{path} cannot be removed: {error}") from error
-    for _ in rounds(30, f"removal of {path}", "look for its finalizers"):
+    for _round in rounds(30, f"removal of {path}", "look for its finalizers"):
         if api.get(path) is None:
             return
 

@@ -76,7 +76,7 @@ def _promotion(api: Api, args: Json, lines: Lines) -> str | None:
     """Wait for the promotion Job; return None when it promoted, else why not."""
     patience, job_name = Patience(lines), f"{args['run']}-promote"
     hint = f"kubectl -n {args['namespace']} logs job/{job_name}"
-    for _ in rounds(args["timeout"], f"promotion Job {job_name}", hint):
+    for _round in rounds(args["timeout"], f"promotion Job {job_name}", hint):
         word, reason = patience.ask(lambda: _promotion_now(api, args, lines, job_name)) or ("", None)
         if word:
             return reason
@@ -122,7 +122,7 @@ def _ready(api: Api, args: Json, lines: Lines) -> None:
     """Wait until the InferenceService is Ready for what it was last asked to be."""
     namespace, release, patience = args["namespace"], args["release"], Patience(lines)
     hint = f"kubectl -n {namespace} describe inferenceservice {release}"
-    for _ in rounds(args["timeout"], f"InferenceService {release}", hint):
+    for _round in rounds(args["timeout"], f"InferenceService {release}", hint):
         if patience.ask(lambda: _ready_now(api, args, lines)):
             return
 

@@ -47,7 +47,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         namespace, patience = args["namespace"], Patience(lines)
         follower = Follower(api, namespace, lines)
         hint = f"kubectl -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
-        for _ in rounds(args["timeout"], f"the training job of release {args['release']}", hint):
+        for _round in rounds(args["timeout"], f"the training job of release {args['release']}", hint):
             job = patience.ask(lambda: _find(api, namespace, args["release"]))
             if patience.unanswered:
                 continue

@@ -23,7 +23,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
         """Return what AgnosticD's plugin or `debug` returns, without `data`: it holds credentials, and results are printed."""
         super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
+        _result, args = self.validate_argument_spec(
             {
                 "msg": {"type": "str", "required": True},
                 "data": {"type": "dict", "default": {}},

@@ -32,7 +32,7 @@ class ClusterAction(ActionBase):  # type: ignore[misc]
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
         """Check the arguments, connect and return what `act` returns; AnsibleActionFail with the remedy otherwise."""
         super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(CONNECTION | self.SPEC)
+        _result, args = self.validate_argument_spec(CONNECTION | self.SPEC)
         args = plain(args)
         self.refuse(args)
         self.api, _version = connect(args["kubeconfig"], args["kube_context"], PlatformApi)

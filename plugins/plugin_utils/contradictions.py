@@ -83,9 +83,11 @@ def _components(wanted: Wanted) -> list[str]:
 def _training(wanted: Wanted) -> list[str]:
     """At least one training API is left, and it is the one that is trained with."""
     known = _known(wanted, wanted.release)
-    on = [api for api, (_, component) in TRAINS.items() if component in known and _state(wanted, component) == MANAGED]
+    on = [
+        api for api, (_kind, component) in TRAINS.items() if component in known and _state(wanted, component) == MANAGED
+    ]
     if not on:
-        names = " and ".join(f"platform_components.{part}" for _, part in TRAINS.values() if part in known)
+        names = " and ".join(f"platform_components.{part}" for _kind, part in TRAINS.values() if part in known)
         return [f"{names}: none is Managed, so that nothing can be trained; leave one of them Managed"]
     if wanted.training_api not in TRAINS or wanted.training_api in on:
         return []

@@ -67,7 +67,7 @@ class Follower:
         last = self._seen.get((pod, container), "")
         query = {"sinceTime": f"{last[:19]}Z"} if last else {"tailLines": 20}
         for line in self._api.log(self._namespace, pod, container, timestamps="true", **query).splitlines():
-            stamp, _, text = line.partition(" ")
+            stamp, _blank, text = line.partition(" ")
             if stamp <= last:
                 continue
             last = stamp

@@ -9,7 +9,7 @@ from .look import Finding
 
 def junit(found: list[tuple[str, Finding]]) -> str:
     """Return the XML: an error is a failure, a warning passes with its sentence, what was not looked at is skipped."""
-    count = [finding.state for _, finding in found].count
+    count = [finding.state for _title, finding in found].count
     totals = {
         "tests": str(len(found)),
         "failures": str(count("error")),

@@ -17,7 +17,7 @@ HUB_SECONDS = 5.0
 def reference(look: Look) -> Finding:
     """A wheel must be in the image; a hub model must exist in that revision, as far as can be seen from here."""
     source = str(look.phase["model"]["source"])
-    kind, _, rest = source.partition(":")
+    kind, _colon, rest = source.partition(":")
     if kind == "pypi":
         return _wheel(look, rest)
     if kind == "hf":
@@ -43,12 +43,12 @@ def _wheel(look: Look, wanted: str) -> Finding:
 
 def _normal(requirement: str) -> str:
     """Name and version as PyPI compares them."""
-    name, _, version = requirement.split(";")[0].split("#")[0].partition("==")
+    name, _equals, version = requirement.split(";")[0].split("#")[0].partition("==")
     return f"{re.sub(r'[-_.]+', '-', name.strip()).lower()}=={version.strip()}"
 
 
 def _hub(look: Look, wanted: str) -> Finding:
-    name, _, revision = wanted.partition("@")
+    name, _at, revision = wanted.partition("@")
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     url = f"{hub}/api/models/{name}/revision/{revision}"
     try:

@@ -99,7 +99,7 @@ def _is_there(look: Look) -> bool:
 
 
 def _may(look: Look, group: str, resource: str, verb: str, namespace: str) -> bool:
-    name, _, part = resource.partition("/")
+    name, _slash, part = resource.partition("/")
     wanted: Json = {"group": group, "resource": name, "subresource": part, "verb": verb, "namespace": namespace}
     answer = look.api.send(
         "POST",

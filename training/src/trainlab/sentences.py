@@ -40,7 +40,7 @@ def sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
         text = str(context.get("error", item["msg"]))
         if is_block:  # a rule over several keys: its text starts with the key, below this block
             joined = f"{name}.{text}" if name else text
-            return tuple(joined.split(":")[0].split(".")), joined
+            return tuple(joined.split(":", maxsplit=1)[0].split(".")), joined
         return key, f"{name}: {text}"
     if kind in BOUNDS:
         bound = context[BOUNDS[kind][0]]

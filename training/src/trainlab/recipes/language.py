@@ -127,7 +127,7 @@ class Language(Recipe):
         from trainlab.report import content, page
 
         collected = content.collect(run_dir)
-        return collected, page.render(collected)
+        return collected, page.render(collected, page.WORDING)
 
     def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
         """As Recipe.serve."""

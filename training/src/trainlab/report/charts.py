@@ -15,8 +15,8 @@ def curves(training: Points, validation: Points, what: str = "loss") -> str:
         return ""
     steps, losses = [x for x, _ in points], [y for _, y in points]
     x_ticks, y_ticks = ticks(min(0.0, *steps), max(steps)), ticks(min(losses), max(losses))
-    x_low, x_high = min(0.0, *steps), max(max(steps), 1)
-    y_low, y_high = min(y_ticks[0], min(losses)), max(y_ticks[-1], max(losses))
+    x_low, x_high = min(0.0, *steps), max(1, *steps)
+    y_low, y_high = min(y_ticks[0], *losses), max(y_ticks[-1], *losses)
 
     def x(value: float) -> float:
         return LEFT + (value - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)

@@ -28,7 +28,7 @@ WORDING = {
 SHOWN = 4  # held-out answers that are open; the others fold
 
 
-def render(content: Mapping[str, Any], wording: Mapping[str, Any] = WORDING) -> str:
+def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
     """Return the page: one file, no script, nothing loaded from elsewhere; `wording` has the keys of WORDING.
 
     Content that not every recipe has: `pictures` (images with predictions) and `accuracy` (a second pair of curves).
