@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; the options of `plan` are its own module's, imported only for it."""
+    """Return the parser; the options of `plan` and `prepare` are their own modules', imported only for them."""
     parser = argparse.ArgumentParser(prog="trainlab", description="Model-training phases: check, train, judge, serve.")
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -62,6 +62,12 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         from trainlab.plan.command import add_arguments
 
         add_arguments(plan)
+
+    prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenise and pack text for pre-training")
+    if list(first) == ["prepare"]:
+        from trainlab.prepare.command import add_arguments as add_prepare_arguments
+
+        add_prepare_arguments(prepare)
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
@@ -216,6 +222,12 @@ def _promote(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> int:
     from trainlab.plan.command import from_args
+
+    return from_args(args)
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from trainlab.prepare.command import from_args
 
     return from_args(args)
 

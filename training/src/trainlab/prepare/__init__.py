@@ -1,0 +1,4 @@
+"""Source files to blocks of tokens for pre-training: clean, de-duplicate, tokenise, pack; bounded memory, resumable.
+
+`command.py` is `trainlab prepare`; training reads the result with `blocks.Blocks`. No torch.
+"""
