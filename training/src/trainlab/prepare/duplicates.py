@@ -64,17 +64,17 @@ def duplicates(
     bands: int,
     threshold: float,
     skip: NDArray[np.bool_] | None = None,
-    entries: int = ENTRIES,
+    entries: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> NDArray[np.bool_]:
     """Return for each document whether it repeats an earlier one that stays.
 
     That is: both agree in one of `bands` bands, and in at least `threshold` of all numbers. Documents in `skip` are left
-    out. The result depends on signatures and arguments only; memory: `entries` keys, and a byte for each document.
+    out. The result depends on signatures and arguments only; memory: `entries` keys (ENTRIES), and a byte for each document.
     """
     total = len(signatures)
     repeats = np.zeros(total, dtype=np.bool_)
-    parts = max(1, -(-total * bands // entries))
+    parts = max(1, -(-total * bands // (entries or ENTRIES)))
     for part in range(parts):
         say(f"part {part + 1} of {parts}, {int(repeats.sum())} duplicates so far")
         for bucket in _buckets(signatures, bands, skip, part, parts):

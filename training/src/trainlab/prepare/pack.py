@@ -74,7 +74,7 @@ def pack_shard(
     kind = np.dtype(dtype(tokens.size)).newbyteorder("<")
     with files.whole_file(name(out, "blocks", ordinal, "bin")) as stream:
         digest = _Digest(stream)
-        for texts in _cut(batches):
+        for texts in cut(batches):
             documents = tokens.documents(texts)
             blocks, per_block, starts = packer.add(documents)
             digest.write(blocks.astype(kind).tobytes())
@@ -102,7 +102,7 @@ def read_packed(work: Path, ordinal: int) -> Packed | None:
     return Packed(**files.read_json(path)) if path.exists() else None
 
 
-def _cut(batches: Iterator[list[str]]) -> Iterator[list[str]]:
+def cut(batches: Iterator[list[str]]) -> Iterator[list[str]]:
     """Yield batches of about CHARACTERS at most."""
     for texts in batches:
         begin, size = 0, 0

@@ -1,0 +1,318 @@
+"""trainlab prepare: counts, duplicates, blocks that give documents back, a killed run, memory, input that cannot be used."""
+
+import csv
+import json
+import pickle
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from corpora import child, make_tokenizer, nearly, text, write_rows
+from pyarrow import parquet
+from trainlab import cli
+from trainlab.errors import UserError
+from trainlab.prepare import clean, duplicates, ingest, near, pack, rows
+from trainlab.prepare.blocks import Blocks
+from trainlab.prepare.options import Options
+from trainlab.prepare.pipeline import prepare
+from trainlab.prepare.tokens import load
+from trainlab.progress import Progress
+
+SPELLED = text(900) + " <|endoftext|> is spelled here"
+DISTINCT = [*(text(seed) for seed in range(60)), SPELLED]
+PLANTED = [
+    *DISTINCT,
+    *(one.replace("\n", "\r\n") + "  " for one in DISTINCT[:5]),  # equal after cleaning
+    *(nearly(one) for one in DISTINCT[5:12]),
+    "short",
+    " \n ",
+    "+-- 12 | 34 " * 20,
+    "\n".join(["one line of words that comes again"] * 9),
+]
+
+RUN = """
+import os, signal, sys
+from pathlib import Path
+from trainlab.prepare.options import Options
+from trainlab.prepare.pipeline import prepare
+from trainlab.progress import Progress
+source, out, tokenizer, stop = sys.argv[1:]
+left, real = int(stop), Path.replace
+def replace(self, target):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, target)
+Path.replace = replace
+prepare([source], Path(out), Options(Path(tokenizer), block_length=64, shard_chars=9000), Progress(speaks=False))
+"""
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from trainlab.prepare import duplicates
+from trainlab.prepare.options import Options
+from trainlab.prepare.pipeline import prepare
+from trainlab.progress import Progress
+duplicates.ENTRIES = 1 << 13
+source, out, tokenizer = sys.argv[1:]
+prepare([source], Path(out), Options(Path(tokenizer), block_length=64, shard_chars=1 << 18), Progress(speaks=False))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture
+def options(tokenizer: Path) -> Options:
+    """Small blocks and shards: about twelve documents in a shard."""
+    return Options(tokenizer, block_length=64, shard_chars=9000)
+
+
+def made(source: Path | str, out: Path, options: Options) -> dict[str, Any]:
+    return prepare([str(source)], out, options, Progress(speaks=False))
+
+
+def documents(blocks: Blocks, tokenizer: Path) -> list[str]:
+    """Return the texts that the blocks hold, the last one cut where the blocks end."""
+    found: list[list[int]] = []
+    for index in range(len(blocks)):
+        tokens, starts = blocks[index].tolist(), blocks.starts(index).tolist()
+        bounds = [0, *[start for start in starts if start], len(tokens)]
+        assert blocks.segments(index).tolist() == bounds
+        for begin, end in zip(bounds, bounds[1:], strict=False):
+            if begin in starts:
+                found.append([])
+            found[-1] += tokens[begin:end]
+    assert all(one[-1] == blocks.eos and blocks.eos not in one[:-1] for one in found[:-1])
+    backend = load(tokenizer).backend
+    return [backend.decode(one[:-1] if one[-1] == blocks.eos else one) for one in found]
+
+
+def test_counts_add_up_and_the_blocks_give_every_document_back(
+    tmp_path: Path, tokenizer: Path, options: Options
+) -> None:
+    report = made(write_rows(tmp_path / "a.jsonl", PLANTED), tmp_path / "out", options)
+    counts = report["documents"]
+    assert counts["dropped"] == {"empty": 1, "letters": 1, "repeated_lines": 1, "short": 1}
+    assert (counts["exact_duplicates"], counts["near_duplicates"]) == (5, 7)
+    assert counts["kept"] == len(DISTINCT)
+    left = counts["bad"] + sum(counts["dropped"].values()) + counts["exact_duplicates"] + counts["near_duplicates"]
+    assert counts["read"] == len(PLANTED) == left + counts["kept"]
+    assert report["characters"]["kept"] == sum(map(len, DISTINCT))
+
+    blocks = Blocks(tmp_path / "out")
+    blocks.verify()
+    assert len(blocks.index["shards"]) > 3 and blocks.index["dtype"] == "uint16"
+    tokens = report["tokens"]
+    assert blocks.index["tokens"] == tokens["packed"] == 64 * len(blocks) == tokens["made"] - tokens["remainder"]
+    assert 0 <= tokens["remainder"] < 64
+    found = documents(blocks, tokenizer)
+    assert found[:-1] == DISTINCT[: len(found) - 1] and len(found) == blocks.index["documents"]
+    assert DISTINCT[len(found) - 1].startswith(found[-1].rstrip("\ufffd")) and len(found) >= len(DISTINCT) - 1
+    assert not (tmp_path / "out/work").exists()
+
+
+def test_without_near_only_equal_texts_go(tmp_path: Path, tokenizer: Path) -> None:
+    report = made(write_rows(tmp_path / "a.jsonl", PLANTED), tmp_path / "out", Options(tokenizer, block_length=64, near=0))
+    assert report["documents"]["exact_duplicates"] == 5 and report["documents"]["kept"] == len(DISTINCT) + 7
+
+
+def test_a_bos_stands_before_each_document(tmp_path: Path) -> None:
+    folder = make_tokenizer(tmp_path / "bos", bos=True)
+    made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "out", Options(folder, block_length=64))
+    blocks = Blocks(tmp_path / "out")
+    firsts = [blocks[i][start] for i in range(len(blocks)) for start in blocks.starts(i)]
+    assert set(firsts) == {1} and len(firsts) == blocks.index["documents"]
+
+
+@pytest.mark.parametrize(("stop", "cleaned"), [(2, False), (8, False), (27, True), (41, True)])
+def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
+    stop: int, cleaned: bool, tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the file number `stop` gets its name; where all was cleaned by then, nothing is cleaned again."""
+    source = write_rows(tmp_path / "a.jsonl", PLANTED)
+    made(source, tmp_path / "whole", options)
+    killed = child(RUN, str(source), str(tmp_path / "killed"), str(options.tokenizer), str(stop))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with pytest.raises(UserError, match="no index.json; run `trainlab prepare"):
+        Blocks(tmp_path / "killed")
+    assert list((tmp_path / "killed").rglob(".*.bin.*")) or list((tmp_path / "killed").rglob(".*.json.*"))
+    if cleaned:
+        monkeypatch.setattr(ingest, "normalise", lambda text: pytest.fail("cleaned again"))
+    made(source, tmp_path / "killed", options)
+    whole, again = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.name != ".lock"}
+        for name in ("whole", "killed")
+    )
+    assert whole == again
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
+    peaks = []
+    for size in (2000, 8000):
+        source = write_rows(tmp_path / f"{size}.jsonl", [text(seed, 150) for seed in range(size)])
+        done = child(MEMORY, str(source), str(tmp_path / f"out{size}"), str(tokenizer))
+        assert done.returncode == 0, done.stderr
+        peaks.append(int(done.stdout.split()[-1]) / 1024)  # MiB
+    grown = (tmp_path / "8000.jsonl").stat().st_size - (tmp_path / "2000.jsonl").stat().st_size
+    assert grown > 6e6 and peaks[1] - peaks[0] < 3, peaks
+
+
+def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:
+    texts = [text(seed) for seed in range(300)] + [nearly(text(seed)) for seed in range(0, 300, 7)]
+    (tmp_path / "s.bin").write_bytes(near.signatures([near.grams(one) for one in texts]).tobytes())
+    found = []
+    for entries in (1 << 20, 500):
+        with duplicates.Signatures([tmp_path / "s.bin"], near.WIDTH) as signatures:
+            found.append(duplicates.duplicates(signatures, near.bands(0.8), 0.8, entries=entries))
+    assert found[0].tolist() == found[1].tolist() == [False] * 300 + [True] * 43
+    assert near.bands(0.8) == 16 and near.bands(0.5) == 64
+
+
+def test_a_packer_fed_in_pieces_makes_the_same_blocks() -> None:
+    given = [list(range(n)) for n in (5, 1, 17, 8, 30, 2)]
+    at_once = pack.Packer(8).add(given)
+    packer, parts = pack.Packer(8), []
+    for one in given:
+        parts.append(packer.add([one]))
+        packer = pack.Packer(8, packer.rest.tolist(), packer.rest_starts.tolist())
+    for index in range(3):
+        assert np.concatenate([part[index] for part in parts]).tolist() == at_once[index].tolist()
+    assert [pack.dtype(size) for size in (1 << 16, (1 << 16) + 1)] == ["uint16", "uint32"]
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet", "txt", "folder"])
+def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, options: Options) -> None:
+    made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "jsonl", options)
+    path = tmp_path / f"b.{kind}"
+    if kind == "json":
+        path.write_text(json.dumps([{"text": one} for one in DISTINCT]), encoding="utf-8")
+    elif kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows([["n", "text"], *enumerate(DISTINCT)])
+    elif kind == "parquet":
+        parquet.write_table(pyarrow.table({"text": DISTINCT}), path, row_group_size=7)
+    elif kind == "txt":
+        path.write_text("\n".join(f"#\n{one}" for one in DISTINCT), encoding="utf-8")
+        options = replace(options, document_start="^#$")
+        made(path, tmp_path / "txt", options)
+        assert Blocks(tmp_path / "txt").index["documents"] >= len(DISTINCT) - 1
+        return
+    else:
+        path.mkdir()
+        for i, one in enumerate(DISTINCT):
+            (path / f"{i:03d}.txt").write_text(one, encoding="utf-8")
+    made(path, tmp_path / kind, options)
+    assert (tmp_path / kind / "index.json").read_bytes() == (tmp_path / "jsonl/index.json").read_bytes()
+
+
+GOOD = json.dumps({"text": text(1)}).encode()
+BAD = [
+    (b'{"text": "half a', r"a.jsonl:2: not JSON .*cut or broken"),
+    (b'{"text": "\xff"}', r"a.jsonl:2: not UTF-8 at byte \d+ of the file; save it as UTF-8"),
+    (b'{"body": "x"}', r"a.jsonl:2: column 'text' is missing; there is 'body': name another column with --column"),
+    (b'{"text": 5}', r"a.jsonl:2: column 'text' is 5: must be a text"),
+    (b"[1]", r"a.jsonl:2: holds a list; each row must be an object"),
+    (rb'{"text": "\ud83d"}', r"a.jsonl:2: half a surrogate pair at character 0"),
+    (b'{"text": "' + b"a" * (rows.LIMIT + 1) + b'"}', r"a.jsonl:2: 4194305 characters, the most is 4194304; cut it"),
+    (b"[" * rows.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; cut it into documents"),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), BAD)
+def test_a_bad_row_is_an_error_or_counted(line: bytes, sentence: str, tmp_path: Path, options: Options) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_bytes(b"\n".join([GOOD, line, json.dumps({"text": text(2)}).encode()]))
+    with pytest.raises(UserError, match=sentence):
+        made(source, tmp_path / "out", options)
+    report = made(source, tmp_path / "out", replace(options, skip_bad=1))
+    assert (report["documents"]["bad"], report["documents"]["kept"]) == (1, 2)
+    assert len(report["bad_rows"]) == 1 and "a.jsonl:2: " in report["bad_rows"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.jsonl", b"", r"a.jsonl: is empty; remove it or put text into it"),
+        ("a.txt", b" \n", r"a.txt: is empty"),
+        ("a.parquet", b"", r"a.parquet: is empty"),
+        ("a.parquet", b"PAR1 half", r"a.parquet: cannot be read as Parquet .*is it cut\?"),
+        ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
+        ("a.csv", b'text\n"open\n', r"a.csv:2: not CSV .*is a quote open\?"),
+        ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
+        ("a.json", b"[{", r"a.json:1: not JSON"),
+        ("a.jsonl", b'{"a": "x", "b": "y"}', r"a.jsonl: the columns 'a', 'b' hold texts and none is called text"),
+        ("a.md", b"x", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet"),
+        ("a.jsonl", b'{"text": "too short"}', r"a.jsonl: 0 tokens stay, less than one block of 64"),
+    ],
+)
+def test_a_source_that_cannot_be_used(
+    name: str, content: bytes, sentence: str, tmp_path: Path, options: Options
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=sentence):
+        made(tmp_path / name, tmp_path / "out", options)
+
+
+def test_options_and_folders_that_do_not_fit(tmp_path: Path, options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_rows(tmp_path / "a.jsonl", DISTINCT[:9])
+    for change, sentence in (
+        ({"near": 1.5}, "--near 1.5: must be 0"),
+        ({"without": ("x",)}, "--without x: no such rule; the rules are broken, letters"),
+        ({"block_length": 1}, "--block-length 1: must be 2 or more"),
+        ({"document_start": "("}, r"--document-start '\(': no regular expression"),
+        ({"tokenizer": tmp_path}, "no tokenizer_config.json there"),
+        ({"tokenizer": make_tokenizer(tmp_path / "no_eos", eos=None)}, "has no EOS to end a document; set eos_token"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            made(source, tmp_path / "out", replace(options, **change))
+    args = ["prepare", str(source), "--out", str(tmp_path / "out"), "--tokenizer", str(options.tokenizer)]
+    for more, code, said in (
+        (["--block-length", "64"], 0, "9 of 9 documents stay (bad 0; dropped: none; duplicates: exact 0, near 0)"),
+        (["--block-length", "64"], 0, "is up to date"),
+        (["--block-length", "32"], 2, "was made with another block_length; name another --out, or remove it"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli.main([*args, *more])
+        output = capsys.readouterr()
+        assert end.value.code == code and said in output.out + output.err
+    with pytest.raises(UserError, match="no such file or folder"):
+        made(tmp_path / "none", tmp_path / "out2", options)
+
+
+def test_blocks_say_when_files_are_not_what_was_written(tmp_path: Path, options: Options) -> None:
+    made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "out", options)
+    blocks = Blocks(tmp_path / "out")
+    last = blocks[-1]
+    assert last.dtype == np.int64 and last.tolist() == pickle.loads(pickle.dumps(blocks))[len(blocks) - 1].tolist()
+    with pytest.raises(IndexError):
+        blocks[len(blocks)]
+    path = tmp_path / "out" / blocks.index["shards"][0]["file"]
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    with pytest.raises(UserError, match=r"blocks-00000.bin: is not what index.json says"):
+        Blocks(tmp_path / "out").verify()
+    path.write_bytes(data[:-1])
+    with pytest.raises(UserError, match=r"blocks-00000.bin: \d+ bytes, index.json says \d+"):
+        Blocks(tmp_path / "out")
+
+
+def test_cleaning_keeps_what_is_written_and_drops_what_is_not() -> None:
+    assert clean.normalise("\ufeffa\r\n  b \t\r\r\n\n\n\x00c\n") == "a\n  b\n\nc"
+    assert clean.normalise("e\u0301") == "\u00e9"
+    assert clean.dropped_by("x" * 60, 50) == "word_length" and clean.dropped_by("x" * 60, 50, ("word_length",)) is None
+    assert clean.dropped_by(text(1) + "\ufffd" * 3, 50) == "broken"
+
+
+def test_the_manual_of_python_goes_through(tmp_path: Path, tokenizer: Path) -> None:
+    report = made("pydoc:topics", tmp_path / "out", Options(tokenizer, block_length=256))
+    assert report["documents"]["read"] > 60 and report["blocks"] > 100
