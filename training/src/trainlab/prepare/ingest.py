@@ -7,7 +7,7 @@ on after the last clean-N.json, and makes the same shards as one that was never 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,61 +87,54 @@ def _shards(
     stream = _items(sources, options, place)
     while True:
         shard = Shard(next=place, done=True)
-        size = 0
         with (
             files.whole_file(name(work, "clean", ordinal, "parquet")) as table,
             files.whole_file(name(work, "exact", ordinal, "bin")) as digests,
             parquet.ParquetWriter(table, SCHEMA, compression="zstd") as writer,
         ):
             group = _Group(writer)
-            for index, done, item in stream:
-                shard.next = (index, done)
-                shard.counts["read"] += 1
+            for index, rows_done, item in stream:
+                shard.next = (index, rows_done)
                 read += 1
-                progress.status(f"clean: {read} documents read, in {sources[index].name}")
-                if isinstance(item, Bad):
-                    bad += 1
-                    _bad(f"{sources[index].at(item.number)}: {item.reason}", bad, options, shard)
-                    continue
-                shard.counts["characters_read"] += len(item.text)
-                text = normalise(item.text)
-                rule = dropped_by(text, options.min_chars, options.without)
-                if rule:
-                    shard.counts[f"dropped.{rule}"] += 1
-                    continue
-                group.add(f"{sources[index].name}:{item.number}", text)
-                digests.write(xxhash.xxh3_128_digest(text.encode()))
-                shard.documents += 1
-                size += len(text)
-                if size >= options.shard_chars:
+                bad += isinstance(item, Bad)
+                progress.status(f"clean: {read} rows read, in {sources[index].name}")
+                text = _use(item, sources[index], bad, options, shard)
+                if text is not None:
+                    group.add(f"{sources[index].name}:{item.number}", text)
+                    digests.write(xxhash.xxh3_128_digest(text.encode()))
+                if shard.counts["characters_read"] >= options.shard_chars:
                     shard.done = False
                     break
             group.write()
         place = shard.next
-        files.write_json(
-            name(work, "clean", ordinal, "json"),
-            {
-                "documents": shard.documents,
-                "next": list(shard.next),
-                "done": shard.done,
-                "counts": dict(sorted(shard.counts.items())),
-                "bad": shard.bad,
-            },
-        )
+        marker = {**asdict(shard), "counts": dict(sorted(shard.counts.items()))}
+        files.write_json(name(work, "clean", ordinal, "json"), marker)
         ordinal += 1
         yield shard
         if shard.done:
             return
 
 
-def _bad(sentence: str, bad: int, options: Options, shard: Shard) -> None:
-    """Count a bad row; raises UserError where it is one more than allowed."""
-    if bad > options.skip_bad:
-        more = f"; {options.skip_bad} were skipped before" if options.skip_bad else ""
-        raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
-    shard.counts["bad"] += 1
-    if len(shard.bad) < LISTED:
-        shard.bad.append(sentence)
+def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -> str | None:
+    """Return the clean text of a row, None where it is dropped; counts it. Raises UserError for a bad row too many."""
+    shard.counts["read"] += 1
+    if isinstance(item, Bad):
+        sentence = f"{source.at(item.number)}: {item.reason}"
+        if bad > options.skip_bad:
+            more = f"; {options.skip_bad} were skipped before" if options.skip_bad else ""
+            raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
+        shard.counts["bad"] += 1
+        if len(shard.bad) < LISTED:
+            shard.bad.append(sentence)
+        return None
+    shard.counts["characters_read"] += len(item.text)
+    text = normalise(item.text)
+    rule = dropped_by(text, options.min_chars, options.without)
+    if rule:
+        shard.counts[f"dropped.{rule}"] += 1
+        return None
+    shard.documents += 1
+    return text
 
 
 class _Group:
