@@ -116,10 +116,11 @@ def _buckets(
 
 def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
     """Mark each document of a bucket that is like an earlier one of it."""
+    left = [document for document in bucket[1:] if not repeats[document]]
+    if not left:  # each pair meets in most of the bands
+        return
     kept = signatures.row(bucket[0])[None]
-    for document in bucket[1:]:
-        if repeats[document]:
-            continue
+    for document in left:
         row = signatures.row(document)
         if (kept == row).mean(axis=1).max() >= threshold:
             repeats[document] = True

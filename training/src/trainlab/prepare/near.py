@@ -5,6 +5,7 @@ Jaccard similarity of the sets (Broder 1997) with a standard error of at most 0.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,8 @@ def signatures(sets: Sequence[Sequence[str]]) -> NDArray[np.uint32]:
     """Return the MinHash signatures of sets of strings, shape (len(sets), WIDTH)."""
     if not sets:
         return np.empty((0, WIDTH), dtype="<u4")
-    matrix = RMinHash.digest_matrix_from_token_sets(sets, num_perm=WIDTH, seed=SEED)
-    return np.array(matrix.to_rows(), dtype="<u4")
+    rows = RMinHash.digest_matrix_from_token_sets(sets, num_perm=WIDTH, seed=SEED).to_rows()
+    return np.fromiter(chain.from_iterable(rows), "<u4", WIDTH * len(rows)).reshape(-1, WIDTH)
 
 
 def bands(threshold: float, width: int = WIDTH) -> int:
