@@ -47,7 +47,9 @@ def make_tokenizer(folder: Path, eos: str | None = "<|endoftext|>", bos: bool = 
     )
     tokenizer.train_from_iterator([text(seed) for seed in range(20)], trainer)
     if bos:
-        tokenizer.post_processor = processors.TemplateProcessing(single="<|begin|> $A", special_tokens=[("<|begin|>", 1)])
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|begin|> $A", special_tokens=[("<|begin|>", 1)]
+        )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, bos_token="<|begin|>" if bos else None)
     fast.save_pretrained(folder)
     return folder
@@ -55,7 +57,8 @@ def make_tokenizer(folder: Path, eos: str | None = "<|endoftext|>", bos: bool = 
 
 def child(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own that finds the package."""
-    env = {**os.environ, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=300, check=False
     )

@@ -2,6 +2,7 @@
 
 import pickle
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def documents(blocks: Blocks, tokenizer: Path) -> list[str]:
         tokens, starts = blocks[index].tolist(), blocks.starts(index).tolist()
         bounds = [0, *[start for start in starts if start], len(tokens)]
         assert blocks.segments(index).tolist() == bounds
-        for begin, end in zip(bounds, bounds[1:], strict=False):
+        for begin, end in pairwise(bounds):
             if begin in starts:
                 found.append([])
             found[-1] += tokens[begin:end]
@@ -116,7 +117,9 @@ def test_counts_add_up_and_the_blocks_give_every_document_back(
 
 
 def test_without_near_only_equal_texts_go(tmp_path: Path, tokenizer: Path) -> None:
-    report = made(write_rows(tmp_path / "a.jsonl", PLANTED), tmp_path / "out", Options(tokenizer, block_length=64, near=0))
+    report = made(
+        write_rows(tmp_path / "a.jsonl", PLANTED), tmp_path / "out", Options(tokenizer, block_length=64, near=0)
+    )
     assert report["documents"]["exact_duplicates"] == 5 and report["documents"]["kept"] == len(DISTINCT) + 7
 
 
@@ -137,7 +140,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     made(source, tmp_path / "whole", options)
     killed = child(RUN, str(source), str(tmp_path / "killed"), str(options.tokenizer), str(stop))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    with pytest.raises(UserError, match="no index.json; run `trainlab prepare"):
+    with pytest.raises(UserError, match=r"no index.json; run `trainlab prepare"):
         Blocks(tmp_path / "killed")
     assert list((tmp_path / "killed").rglob(".*.bin.*")) or list((tmp_path / "killed").rglob(".*.json.*"))
     if cleaned:

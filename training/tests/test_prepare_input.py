@@ -109,7 +109,9 @@ def test_a_source_that_cannot_be_used(
         made(tmp_path / name, tmp_path / "out", options)
 
 
-def test_options_and_folders_that_do_not_fit(tmp_path: Path, options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_and_folders_that_do_not_fit(
+    tmp_path: Path, options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = write_rows(tmp_path / "a.jsonl", DISTINCT[:9])
     for change, sentence in (
         ({"near": 1.5}, "--near 1.5: must be 0"),

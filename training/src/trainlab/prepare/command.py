@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of blocks, index and report")
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR", help="model folder with the tokenizer")
     parser.add_argument("--column", metavar="NAME", help="column of the text [text, or the only one with texts]")
-    parser.add_argument("--document-start", metavar="REGEX", help="lines of a .txt that begin a document; ^$: empty ones")
+    parser.add_argument(
+        "--document-start", metavar="REGEX", help="lines of a .txt that begin a document; ^$: empty ones"
+    )
     for option, text in (
         ("block-length", "tokens of a block"),
         ("min-chars", "drop shorter documents"),
@@ -39,7 +41,9 @@ def from_args(args: argparse.Namespace) -> int:
     from trainlab.prepare.pipeline import prepare
 
     values = {field.name: getattr(args, field.name) for field in fields(Options)}
-    report = prepare(args.source, args.out, Options(**{**values, "without": tuple(args.without)}), Progress(speaks=True))
+    report = prepare(
+        args.source, args.out, Options(**{**values, "without": tuple(args.without)}), Progress(speaks=True)
+    )
     documents, tokens = report["documents"], report["tokens"]
     dropped = ", ".join(f"{name} {count}" for name, count in documents["dropped"].items()) or "none"
     print(

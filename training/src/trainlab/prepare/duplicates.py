@@ -88,7 +88,9 @@ def _buckets(
     """Yield the documents that share a band key, in their order, for the keys of one part."""
     rows = signatures.width // bands
     # Multilinear hashing with odd multipliers, another one for each number: bands have keys of their own.
-    factors = np.random.default_rng(0).integers(0, 1 << 63, size=(bands, rows), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = np.random.default_rng(0).integers(0, 1 << 63, size=(bands, rows), dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     offsets = np.random.default_rng(1).integers(0, 1 << 63, size=bands, dtype=np.uint64)
     keys: list[NDArray[np.uint64]] = []
     owners: list[NDArray[np.int64]] = []

@@ -54,10 +54,14 @@ def prepare(given: Sequence[str], out: Path, options: Options, progress: Progres
                 _steps(found, tokens, out, options, plan, progress)
             shutil.rmtree(out / "work", ignore_errors=True)
     except Timeout:
-        raise UserError(f"{out}: another `trainlab prepare` is at work there; wait for it, or name another --out") from None
+        raise UserError(
+            f"{out}: another `trainlab prepare` is at work there; wait for it, or name another --out"
+        ) from None
     except OSError as error:
         if error.errno == 28:
-            raise UserError(f"{out}: the volume is full ({files.free_text(out)}); enlarge it, then start again") from None
+            raise UserError(
+                f"{out}: the volume is full ({files.free_text(out)}); enlarge it, then start again"
+            ) from None
         raise
     report: dict[str, Any] = files.read_json(out / "report.json")
     return report

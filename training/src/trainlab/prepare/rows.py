@@ -236,7 +236,9 @@ def _value(number: int, row: dict[str, Any], column: str) -> Item:
         return Bad(number, _missing(column, list(row)))
     value = row[column]
     if not isinstance(value, str):
-        return Bad(number, f"column {column!r} is {value!r:.60}: must be a text; correct the row or name another column")
+        return Bad(
+            number, f"column {column!r} is {value!r:.60}: must be a text; correct the row or name another column"
+        )
     return Row(number, value)
 
 

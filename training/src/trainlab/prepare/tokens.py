@@ -32,7 +32,7 @@ class Tokens:
 
     def digest(self) -> str:
         """Return a digest that changes with the tokens that a text gets."""
-        return xxhash.xxh3_128_hexdigest(f"{self.backend.to_str()} {self.begin} {self.eos}")
+        return xxhash.xxh3_128_hexdigest(f"{self.backend.to_str()} {self.begin} {self.eos}".encode())
 
 
 def load(folder: Path) -> Tokens:
@@ -54,7 +54,9 @@ def load(folder: Path) -> Tokens:
             f"--tokenizer {folder}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or take "
             "another model"
         )
-    begin = [bos] if bos is not None and tokenizer("a")["input_ids"][:1] == [bos] else []  # as chat.begin, without torch
+    begin = (
+        [bos] if bos is not None and tokenizer("a")["input_ids"][:1] == [bos] else []
+    )  # as chat.begin, without torch
     backend = tokenizer.backend_tokenizer
     backend.encode_special_tokens = True
     backend.no_truncation()
