@@ -4,8 +4,8 @@ Two documents are compared by the sets of their word 5-grams; the share of equal
 Jaccard similarity of the sets (Broder 1997) with a standard error of at most 0.044 for 128 numbers.
 """
 
+from array import array
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from rensa import RMinHash
 
 WIDTH = 128  # numbers of a signature
 SEED = 42
+BATCH = 64  # sets at once: their numbers as Python objects stay in the processor's cache
 GRAM = 5  # words; a shorter text is one gram
 RECALL = 0.9  # of pairs exactly at the threshold
 
@@ -25,10 +26,11 @@ def grams(text: str) -> list[str]:
 
 def signatures(sets: Sequence[Sequence[str]]) -> NDArray[np.uint32]:
     """Return the MinHash signatures of sets of strings, shape (len(sets), WIDTH)."""
-    if not sets:
-        return np.empty((0, WIDTH), dtype="<u4")
-    rows = RMinHash.digest_matrix_from_token_sets(sets, num_perm=WIDTH, seed=SEED).to_rows()
-    return np.fromiter(chain.from_iterable(rows), "<u4", WIDTH * len(rows)).reshape(-1, WIDTH)
+    parts = []
+    for first in range(0, len(sets), BATCH):
+        matrix = RMinHash.digest_matrix_from_token_sets(sets[first : first + BATCH], num_perm=WIDTH, seed=SEED)
+        parts += [array("I", row).tobytes() for row in matrix.to_rows()]  # half the time of np.array over the lists
+    return np.frombuffer(b"".join(parts), dtype=np.uint32).reshape(-1, WIDTH).astype("<u4", copy=False)
 
 
 def bands(threshold: float, width: int = WIDTH) -> int:
