@@ -7,7 +7,9 @@ band keys of all documents are sorted, at most ENTRIES at a time, and the signat
 """
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +28,7 @@ class Signatures:
         self.width = width
         self._files = [path.open("rb") for path in paths]
         rows = [os.fstat(file.fileno()).st_size // (4 * width) for file in self._files]
-        self._ends = np.cumsum(rows, dtype=np.int64)
+        self._ends = list(accumulate(rows))
 
     def __enter__(self) -> "Signatures":
         return self
@@ -37,12 +39,12 @@ class Signatures:
 
     def __len__(self) -> int:
         """Documents."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return self._ends[-1] if self._ends else 0
 
     def chunks(self) -> Iterator[tuple[int, Numbers]]:
         """Yield (first document, signatures of shape (n, width)); never across two files."""
         first = 0
-        for file, end in zip(self._files, self._ends.tolist(), strict=True):
+        for file, end in zip(self._files, self._ends, strict=True):
             file.seek(0)
             while first < end:
                 count = min(CHUNK, end - first)
@@ -52,8 +54,8 @@ class Signatures:
 
     def row(self, document: int) -> Numbers:
         """Return the signature of one document."""
-        index = int(np.searchsorted(self._ends, document, side="right"))
-        begin = int(self._ends[index - 1]) if index else 0
+        index = bisect_right(self._ends, document)
+        begin = self._ends[index - 1] if index else 0
         size = 4 * self.width
         data = os.pread(self._files[index].fileno(), size, size * (document - begin))
         return np.frombuffer(data, dtype="<u4")
@@ -106,14 +108,17 @@ def _buckets(
         return
     key, owner = np.concatenate(keys), np.concatenate(owners)
     del keys, owners
-    order = np.argsort(key, kind="stable")  # stable: within a key the earlier document comes first
+    order = np.argsort(key)
     key, owner = key[order], owner[order]
     del order
     same = np.concatenate([[False], key[1:] == key[:-1], [False]])
     begins = np.nonzero(~same[:-1] & same[1:])[0]
     ends = np.nonzero(same[:-1] & ~same[1:])[0] + 1
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        yield owner[begin:end].tolist()
+    members = owner[same[:-1] | same[1:]].tolist()
+    at = 0
+    for count in (ends - begins).tolist():
+        yield sorted(members[at : at + count])
+        at += count
 
 
 def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
@@ -124,7 +129,7 @@ def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeat
     kept = signatures.row(bucket[0])[None]
     for document in left:
         row = signatures.row(document)
-        if (kept == row).mean(axis=1).max() >= threshold:
+        if np.count_nonzero(kept == row, axis=1).max() >= threshold * signatures.width:
             repeats[document] = True
         else:
             kept = np.concatenate([kept, row[None]])
