@@ -155,13 +155,13 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
     peaks = []
-    for size in (2000, 8000):
+    for size in (2000, 10000):
         source = write_rows(tmp_path / f"{size}.jsonl", [text(seed, 150) for seed in range(size)])
         done = child(MEMORY, str(source), str(tmp_path / f"out{size}"), str(tokenizer))
         assert done.returncode == 0, done.stderr
         peaks.append(int(done.stdout.split()[-1]) / 1024)  # MiB
-    grown = (tmp_path / "8000.jsonl").stat().st_size - (tmp_path / "2000.jsonl").stat().st_size
-    assert grown > 6e6 and peaks[1] - peaks[0] < 3, peaks
+    grown = (tmp_path / "10000.jsonl").stat().st_size - (tmp_path / "2000.jsonl").stat().st_size
+    assert grown > 9e6 and peaks[1] - peaks[0] < 6, peaks  # two runs of one size differ by up to 4
 
 
 def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:
