@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) ->
         assert done.returncode == 0, done.stderr
         peaks.append(int(done.stdout.split()[-1]) / 1024)  # MiB
     grown = (tmp_path / "10000.jsonl").stat().st_size - (tmp_path / "2000.jsonl").stat().st_size
-    assert grown > 9e6 and peaks[1] - peaks[0] < 6, peaks  # two runs of one size differ by up to 4
+    assert grown > 9e6 and peaks[1] - peaks[0] < 6, peaks  # measured: 4 up, 2 down
 
 
 def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:
