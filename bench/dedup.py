@@ -52,8 +52,7 @@ def ours(grams: list[list[str]]) -> set[int]:
         with path.open("wb") as stream:
             for first in range(0, len(grams), BATCH):
                 stream.write(near.signatures(grams[first : first + BATCH]).tobytes())
-        with Signatures([path], near.WIDTH) as signatures:
-            found = duplicates(signatures, near.bands(THRESHOLD), THRESHOLD)
+        found = duplicates(Signatures([path], near.WIDTH), near.bands(THRESHOLD), THRESHOLD)
     return set(found.nonzero()[0].tolist())
 
 

@@ -103,6 +103,7 @@ def test_counts_add_up_and_the_blocks_give_every_document_back(
     left = counts["bad"] + sum(counts["dropped"].values()) + counts["exact_duplicates"] + counts["near_duplicates"]
     assert counts["read"] == len(PLANTED) == left + counts["kept"]
     assert report["characters"]["kept"] == sum(map(len, DISTINCT))
+    assert report["tokenised_by"].startswith("tiktoken ") and len(report["bad_rows"]) == 0
 
     blocks = Blocks(tmp_path / "out")
     blocks.verify()
@@ -169,10 +170,27 @@ def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> No
     (tmp_path / "s.bin").write_bytes(near.signatures([near.grams(one) for one in texts]).tobytes())
     found = []
     for entries in (1 << 20, 500):
-        with duplicates.Signatures([tmp_path / "s.bin"], near.WIDTH) as signatures:
-            found.append(duplicates.duplicates(signatures, near.bands(0.8), 0.8, entries=entries))
+        signatures = duplicates.Signatures([tmp_path / "s.bin"], near.WIDTH)
+        found.append(duplicates.duplicates(signatures, near.bands(0.8), 0.8, entries=entries))
     assert found[0].tolist() == found[1].tolist() == [False] * 300 + [True] * 43
     assert near.bands(0.8) == 16 and near.bands(0.5) == 64
+
+
+def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands_are_read(tmp_path: Path) -> None:
+    """Chains: each document differs from the one before in 1 of 16 numbers, from the first of its chain in up to 4."""
+    draw = np.random.default_rng(0)
+    documents = []
+    for _ in range(50):
+        row = draw.integers(0, 1 << 32, 16, dtype=np.uint32)
+        for place in (0, 5, 10, 15):
+            documents.append(row.copy())
+            row[place] += 1
+        documents.append(row)
+    (tmp_path / "s.bin").write_bytes(np.stack(documents).astype("<u4").tobytes())
+    for entries in (1 << 20, 97, 31):
+        signatures = duplicates.Signatures([tmp_path / "s.bin"], 16)
+        found = duplicates.duplicates(signatures, 8, 0.9, entries=entries)
+        assert found.tolist() == [False, True, True, True, True] * 50
 
 
 def test_a_packer_fed_in_pieces_makes_the_same_blocks() -> None:

@@ -133,5 +133,17 @@ def test_options_and_folders_that_do_not_fit(
             cli.main([*args, *more])
         output = capsys.readouterr()
         assert end.value.code == code and said in output.out + output.err
+    with pytest.raises(UserError, match=r"--out .*a/b: lies in the source .*, whose files it would change"):
+        made(tmp_path, tmp_path / "a/b", options)
     with pytest.raises(UserError, match="no such file or folder"):
         made(tmp_path / "none", tmp_path / "out2", options)
+
+
+def test_blocks_longer_than_the_model_are_refused(tmp_path: Path, options: Options) -> None:
+    source = write_rows(tmp_path / "a.jsonl", DISTINCT[:9])
+    folder = make_tokenizer(tmp_path / "model")
+    for config in ({"max_position_embeddings": 63}, {"text_config": {"max_position_embeddings": 63}}):
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        with pytest.raises(UserError, match=r"--block-length 64: the model in --tokenizer .*model has 63 positions"):
+            made(source, tmp_path / "out", replace(options, tokenizer=folder))
+        made(source, tmp_path / f"out-{next(iter(config))}", replace(options, tokenizer=folder, block_length=63))

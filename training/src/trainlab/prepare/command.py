@@ -11,28 +11,47 @@ from trainlab.progress import Progress
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab prepare`."""
+    parser.epilog = (
+        "Example: trainlab prepare corpus/ --out blocks --tokenizer models/NAME. report.json in --out counts what was "
+        "left out and why. A stopped run goes on when the same command is given again."
+    )
     parser.add_argument(
         "source", nargs="+", help=".jsonl, .json, .csv, .txt, .parquet, a folder of them, or pydoc:topics"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of blocks, index and report")
-    parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR", help="model folder with the tokenizer")
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="model folder with the tokenizer; its EOS ends each document",
+    )
     parser.add_argument("--column", metavar="NAME", help="column of the text [text, or the only one with texts]")
     parser.add_argument(
         "--document-start", metavar="REGEX", help="lines of a .txt that begin a document; ^$: empty ones"
     )
     for option, text in (
-        ("block-length", "tokens of a block"),
-        ("min-chars", "drop shorter documents"),
-        ("skip-bad", "rows that may be left out because they cannot be used"),
-        ("shard-chars", "characters of a shard, the most that a kill costs"),
+        ("block-length", "tokens of a block, at most the positions of the model"),
+        ("min-chars", "drop documents with fewer characters"),
+        ("skip-bad", "skip and count at most so many rows that cannot be used; one more is an error"),
+        ("shard-chars", "characters of a shard: what a kill costs at most"),
     ):
         default = getattr(Options, option.replace("-", "_"))
         parser.add_argument(f"--{option}", type=int, default=default, metavar="N", help=f"{text} (default %(default)s)")
     parser.add_argument(
-        "--near", type=float, default=Options.near, metavar="J", help="Jaccard similarity of near duplicates, 0: off"
+        "--near",
+        type=float,
+        default=Options.near,
+        metavar="J",
+        help="drop a document whose word 5-grams agree so far with an earlier one (Jaccard), 0: only equal ones go "
+        "(default %(default)s)",
     )
     parser.add_argument(
-        "--without", action="append", default=[], metavar="RULE", help=f"leave a rule out: {', '.join(RULES)}"
+        "--without",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help=f"do not drop by this rule: {', '.join(RULES)}; may be repeated",
     )
 
 

@@ -6,12 +6,10 @@ Ullman, Mining of Massive Datasets, 3.4). An index in memory, as rensa has it, g
 band keys of all documents are sorted, at most ENTRIES at a time, and the signatures are read once for each such part.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +20,12 @@ Numbers = NDArray[np.uint32]
 
 
 class Signatures:
-    """Rows of `width` numbers in files that follow each other; a context manager, since it keeps them open."""
+    """Rows of `width` numbers in files that follow each other; they are opened for each reading, since they may be many."""
 
     def __init__(self, paths: Sequence[Path], width: int) -> None:
         self.width = width
-        self._files = [path.open("rb") for path in paths]
-        rows = [os.fstat(file.fileno()).st_size // (4 * width) for file in self._files]
-        self._ends = list(accumulate(rows))
-
-    def __enter__(self) -> "Signatures":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for file in self._files:
-            file.close()
+        self._paths = list(paths)
+        self._ends = list(accumulate(path.stat().st_size // (4 * width) for path in self._paths))
 
     def __len__(self) -> int:
         """Documents."""
@@ -44,21 +34,21 @@ class Signatures:
     def chunks(self) -> Iterator[tuple[int, Numbers]]:
         """Yield (first document, signatures of shape (n, width)); never across two files."""
         first = 0
-        for file, end in zip(self._files, self._ends, strict=True):
-            file.seek(0)
+        for end in self._ends:
             while first < end:
                 count = min(CHUNK, end - first)
-                found = np.frombuffer(file.read(4 * self.width * count), dtype="<u4").reshape(-1, self.width)
-                yield first, found
+                yield first, self._rows(first, count)
                 first += count
 
     def row(self, document: int) -> Numbers:
         """Return the signature of one document."""
-        index = bisect_right(self._ends, document)
-        begin = self._ends[index - 1] if index else 0
-        size = 4 * self.width
-        data = os.pread(self._files[index].fileno(), size, size * (document - begin))
-        return np.frombuffer(data, dtype="<u4")
+        return self._rows(document, 1)[0]
+
+    def _rows(self, first: int, count: int) -> Numbers:
+        index = bisect_right(self._ends, first)
+        skipped = first - (self._ends[index - 1] if index else 0)
+        at, size = 4 * self.width * skipped, self.width * count
+        return np.fromfile(self._paths[index], dtype="<u4", count=size, offset=at).reshape(count, self.width)
 
 
 def duplicates(
@@ -69,10 +59,11 @@ def duplicates(
     entries: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> NDArray[np.bool_]:
-    """Return for each document whether it repeats an earlier one that stays.
+    """Return for each document whether it repeats an earlier one, which may itself repeat a still earlier one.
 
     That is: both agree in one of `bands` bands, and in at least `threshold` of all numbers. Documents in `skip` are left
-    out. The result depends on signatures and arguments only; memory: `entries` keys (ENTRIES), and a byte for each document.
+    out. `entries` (ENTRIES) changes the memory, not the result: that many keys, a byte for each document, and the
+    signatures of those that share one band.
     """
     total = len(signatures)
     repeats = np.zeros(total, dtype=np.bool_)
@@ -123,13 +114,22 @@ def _buckets(
 
 def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
     """Mark each document of a bucket that is like an earlier one of it."""
-    left = [document for document in bucket[1:] if not repeats[document]]
-    if not left:  # each pair meets in most of the bands
+    if repeats[bucket[1:]].all():  # each pair meets in most of the bands
         return
-    kept = signatures.row(bucket[0])[None]
-    for document in left:
+    needed = threshold * signatures.width
+    shape = (len(bucket), signatures.width)
+    stay, gone = np.empty(shape, np.uint32), np.empty(shape, np.uint32)  # take memory as they fill
+    staying = going = 0
+    for document in bucket:
         row = signatures.row(document)
-        if np.count_nonzero(kept == row, axis=1).max() >= threshold * signatures.width:
+        # Those that stay first: they are few where one text comes many times.
+        if not repeats[document] and (_like(stay[:staying], row, needed) or _like(gone[:going], row, needed)):
             repeats[document] = True
+        if repeats[document]:
+            gone[going], going = row, going + 1
         else:
-            kept = np.concatenate([kept, row[None]])
+            stay[staying], staying = row, staying + 1
+
+
+def _like(rows: Numbers, row: Numbers, needed: float) -> bool:
+    return len(rows) > 0 and bool(np.count_nonzero(rows == row, axis=1).max() >= needed)

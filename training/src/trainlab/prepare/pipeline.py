@@ -4,6 +4,7 @@ DIR/work holds what steps leave for the next (ingest.py, duplicates.py, pack.py)
 run that was killed is started again with the same command and leaves the same bytes. DIR/index.json comes last.
 """
 
+import errno
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,15 +22,15 @@ from trainlab.errors import UserError
 from trainlab.prepare import near
 from trainlab.prepare.blocks import INDEX
 from trainlab.prepare.duplicates import Signatures, duplicates
-from trainlab.prepare.ingest import Shard, ingest, name, texts
+from trainlab.prepare.ingest import LISTED, Shard, ingest, name, texts
 from trainlab.prepare.options import Options
 from trainlab.prepare.pack import Packed, dtype, pack_shard, read_packed
-from trainlab.prepare.rows import Source, sources
-from trainlab.prepare.tokens import Tokens, load
+from trainlab.prepare.rows import Source, content, sources
+from trainlab.prepare.tokens import Tokens, load, quicken
 from trainlab.progress import Progress
 
 EXACT = 4  # numbers of a digest
-PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "numpy")
+PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "tiktoken", "numpy")
 Flags = NDArray[np.bool_]
 
 
@@ -41,8 +42,16 @@ def prepare(given: Sequence[str], out: Path, options: Options, progress: Progres
     options.check()
     found = sources(given)
     tokens = load(options.tokenizer)
+    if tokens.longest and options.block_length > tokens.longest:
+        raise UserError(
+            f"--block-length {options.block_length}: the model in --tokenizer {options.tokenizer} has {tokens.longest} "
+            "positions (its config.json); lower it, or name a model with more"
+        )
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is a file; name a folder")
+    for one in given:
+        if out.resolve().is_relative_to(Path(one).resolve()):
+            raise UserError(f"--out {out}: lies in the source {one}, whose files it would change; name another folder")
     out.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(out / ".lock", timeout=0):
@@ -58,7 +67,7 @@ def prepare(given: Sequence[str], out: Path, options: Options, progress: Progres
             f"{out}: another `trainlab prepare` is at work there; wait for it, or name another --out"
         ) from None
     except OSError as error:
-        if error.errno == 28:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
                 f"{out}: the volume is full ({files.free_text(out)}); enlarge it, then start again"
             ) from None
@@ -73,11 +82,9 @@ def _plan(found: Sequence[Source], tokens: Tokens, options: Options, progress: P
     for source in found:
         progress.status(f"reading {source.path}")
         digest, size = xxhash.xxh3_128(), 0
-        if source.path.is_file():
-            with source.path.open("rb") as stream:
-                while data := stream.read(files.CHUNK):
-                    digest.update(data)
-                    size += len(data)
+        for data in content(source):
+            digest.update(data)
+            size += len(data)
         entries.append({"name": source.name, "bytes": size, "xxh3_128": digest.hexdigest()})
     return {"sources": entries, "tokenizer": tokens.digest(), **options.identity()}
 
@@ -95,7 +102,7 @@ def _steps(
     if (work / "plan.json").exists():
         _same(files.read_json(work / "plan.json"), plan, out)
     files.write_json(work / "plan.json", plan)
-    for left in [*work.glob(".*"), *out.glob(".blocks-*"), *out.glob(".starts-*")]:
+    for left in [*work.glob(".*"), *out.glob(".*.bin.*"), *out.glob(".*.json.*")]:
         left.unlink()  # of a run that was killed
     with progress.step("clean"):
         shards = ingest(found, options, work, progress)
@@ -110,8 +117,10 @@ def _steps(
             bands = near.bands(options.near)
             repeated = _flags(work, "near", ordinals, near.WIDTH, bands, options.near, exact, progress)
     with progress.step("tokenise and pack"):
+        tokens, library = quicken(tokens, next(texts(work, 0), []))
+        progress.say(f"tokenise: by {library}")
         packed = _pack(work, out, shards, exact | repeated, tokens, options, progress)
-    report = _report(plan, shards, int(exact.sum()), int(repeated.sum()), packed)
+    report = {**_report(shards, int(exact.sum()), int(repeated.sum()), packed), "tokenised_by": library, "plan": plan}
     if not report["blocks"]:
         raise UserError(
             f"{found[0].path}{' ...' if len(found) > 1 else ''}: {report['tokens']['made']} tokens stay, less than one "
@@ -134,14 +143,12 @@ def _flags(
     """Return which documents repeat an earlier one, from the file that says it or newly found."""
     path = work / f"{what}-repeats.bin"
     if not path.exists():
-        with (
-            Signatures([name(work, what, ordinal, "bin") for ordinal in ordinals], width) as signatures,
-            files.whole_file(path) as stream,
-        ):
+        signatures = Signatures([name(work, what, ordinal, "bin") for ordinal in ordinals], width)
 
-            def say(text: str) -> None:
-                progress.status(f"{what} duplicates: {text}")
+        def say(text: str) -> None:
+            progress.status(f"{what} duplicates: {text}")
 
+        with files.whole_file(path) as stream:
             stream.write(duplicates(signatures, bands, threshold, skip, say=say).tobytes())
     return np.frombuffer(path.read_bytes(), dtype=np.bool_)
 
@@ -192,9 +199,7 @@ def _kept(work: Path, ordinal: int, kept: Flags) -> Iterator[list[str]]:
         done += len(group)
 
 
-def _report(
-    plan: dict[str, Any], shards: Sequence[Shard], exact: int, repeated: int, packed: Sequence[Packed]
-) -> dict[str, Any]:
+def _report(shards: Sequence[Shard], exact: int, repeated: int, packed: Sequence[Packed]) -> dict[str, Any]:
     counts: Counter[str] = sum((shard.counts for shard in shards), Counter())
     dropped = {key.removeprefix("dropped."): n for key, n in sorted(counts.items()) if key.startswith("dropped.")}
     made = sum(one.tokens for one in packed)
@@ -211,9 +216,8 @@ def _report(
         "characters": {"read": counts["characters_read"], "kept": sum(one.characters for one in packed)},
         "tokens": {"made": made, "packed": made - rest, "remainder": rest},
         "blocks": sum(one.blocks for one in packed),
-        "bad_rows": [sentence for shard in shards for sentence in shard.bad],
+        "bad_rows": [sentence for shard in shards for sentence in shard.bad][:LISTED],
         "versions": {package: version(package) for package in PACKAGES},
-        "plan": plan,
     }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainlab import files
 from trainlab.errors import UserError
 from trainlab.text import read
 from trainlab.text.block import TOPICS
@@ -20,6 +21,7 @@ LIMIT = 1 << 22  # characters of one document: tokenising takes some 150 bytes a
 BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes a character
 WHOLE = 1 << 26  # bytes of a .json file, which is read whole
 CUT = "cut it into documents"
+COLUMN = "--column"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ def sources(given: Sequence[str]) -> list[Source]:
         if source.name != TOPICS and source.path.suffix.lower() not in READERS:
             raise UserError(f"{source.path}: must end in {', '.join(READERS)}; rename or convert it")
     return found
+
+
+def content(source: Source) -> Iterator[bytes]:
+    """Yield what the texts of a source depend on: the bytes of its file, or the topics of this Python."""
+    if source.name == TOPICS:
+        yield from (row.text.encode() for row in rows(source, None, None) if isinstance(row, Row))
+        return
+    with source.path.open("rb") as stream:
+        yield from iter(lambda: stream.read(files.CHUNK), b"")
 
 
 def rows(source: Source, column: str | None, start: str | None) -> Iterator[Item]:
@@ -134,7 +145,7 @@ def _jsonl(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
             if not isinstance(row, dict):
                 yield Bad(number, f"holds a {type(row).__name__}; each row must be an object")
                 continue
-            column = column or _detected(path, row)
+            column = column or read.detected(path, row, COLUMN)
             yield _value(number, row, column)
 
 
@@ -150,7 +161,7 @@ def _json(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
     if not text.strip() or reader is None:
         return
     for number, row in enumerate(reader(path, text), start=1):
-        column = column or _detected(path, row.columns)
+        column = column or read.detected(path, row.columns, COLUMN)
         yield _value(number, row.columns, column)
 
 
@@ -172,7 +183,7 @@ def _csv(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
         for fields in reader:
             if len(fields) == len(header):
                 row = dict(zip(header, fields, strict=True))
-                column = column or _detected(path, row)
+                column = column or read.detected(path, row, COLUMN)
                 yield _value(reader.line_num, row, column)
             elif fields:
                 yield Bad(
@@ -214,7 +225,7 @@ def _parquet(path: Path, column: str | None, start: str | None) -> Iterator[Item
         file = parquet.ParquetFile(path)
         kinds = {field.name: field.type for field in file.schema_arrow}
         texts = {name: "" for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")}
-        column = column or _detected(path, texts)
+        column = column or read.detected(path, texts, COLUMN)
         if column not in texts:
             what = f"column {column!r} is of type {kinds[column]}" if column in kinds else _missing(column, list(kinds))
             raise UserError(f"{path}: {what}; name a column of texts with --column")
@@ -244,15 +255,6 @@ def _value(number: int, row: dict[str, Any], column: str) -> Item:
 
 def _missing(column: str, have: list[str]) -> str:
     return f"column {column!r} is missing; there is {', '.join(map(repr, have))}: name another column with --column"
-
-
-def _detected(path: Path, row: dict[str, Any]) -> str:
-    """Return the column called text, else the only one that holds texts in the first row."""
-    texts = [name for name, value in row.items() if isinstance(value, str)]
-    if "text" in row or len(texts) == 1:
-        return "text" if "text" in row else texts[0]
-    what = f"the columns {', '.join(map(repr, texts))} hold texts" if texts else "no column holds texts"
-    raise UserError(f"{path}: {what} and none is called text; name the right one with --column")
 
 
 READERS: dict[str, Callable[[Path, str | None, str | None], Iterator[Item]]] = {
