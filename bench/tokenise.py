@@ -1,7 +1,7 @@
 """How fast do texts become tokens: as `trainlab prepare` does it, or one by one in `datasets.map`?
 
 python bench/tokenise.py [--texts 8000] [--rounds 5] [--json FILE]    (needs the packages of the trainer image)
-Texts of some 500 characters out of Python's manual and the sources of its library; a byte-level BPE trained here on some
+Texts of some 700 characters out of Python's manual and the sources of its library; a byte-level BPE trained here on some
 of them, the same for all sides; each text ends with EOS, and all ids must be equal. The sides take turns, a ratio is the
 median over the turns, of CPU seconds of this process with its threads, so that other programs on the machine do not
 count. Ours must be 3 times as fast as the map, else, or when ids differ, it exits with 1. Beside: the ratio of wall-clock
