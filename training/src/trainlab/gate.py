@@ -13,7 +13,12 @@ from trainlab.config import Phase
 from trainlab.errors import UserError
 
 Scores = Mapping[str, Any]
-UNITS = {"answer_loss": "nats per token", "fact_recall": "of the facts", "form_adherence": "of the form"}
+UNITS = {
+    "answer_loss": "nats per token",
+    "fact_recall": "of the facts",
+    "form_adherence": "of the form",
+    "preference_margin": "nats",
+}
 
 
 def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
@@ -24,9 +29,9 @@ def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = paired(before, after)
-    loss = _compared(pairs, "loss", phase)
-    recall = _compared(pairs, "recall", phase)
-    form = _compared(pairs, "adherence", phase)
+    loss = compared(pairs, "loss", phase)
+    recall = compared(pairs, "recall", phase)
+    form = compared(pairs, "adherence", phase)
     rule = phase.gate
     gain = {"answer_loss": loss, "fact_recall": recall, "form_adherence": form}[rule.metric]
     conditions = [_gain_condition(gain, phase)]
@@ -73,7 +78,7 @@ def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:
     return found
 
 
-def _compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> dict[str, Any] | None:
+def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> dict[str, Any] | None:
     """Compare one score of all rows that have it on both sides; None if none has, or a value is not finite."""
     both = [(a[key], b[key]) for a, b in pairs if a.get(key) is not None and b.get(key) is not None]
     if not both or not all(math.isfinite(value) for pair in both for value in pair):

@@ -4,6 +4,7 @@ Every token of a block but its first counts in the loss. The best checkpoint by 
 """
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from trainlab import chat, checkpoints, dist, files
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
-from trainlab.recipes.layers import unfreeze
+from trainlab.recipes.layers import everything, unfreeze
 from trainlab.recipes.trainer import Checked, Schedule, Talk
+from trainlab.staged import speed
 from trainlab.text.pack import Blocks
 from trainlab.text.score import fuse
 
@@ -34,8 +36,8 @@ class TextJob(Job):
 class BlockSet(Dataset[dict[str, torch.Tensor]]):
     """Blocks as the Trainer takes them: int64, (length,); labels are the same tokens, the model shifts them."""
 
-    def __init__(self, blocks: list[list[int]]) -> None:
-        self._blocks = torch.tensor(blocks)
+    def __init__(self, blocks: Sequence[list[int]]) -> None:
+        self._blocks = blocks  # prepared ones are read from the volume one by one
 
     def __len__(self) -> int:
         """Blocks."""
@@ -43,7 +45,8 @@ class BlockSet(Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """Return one block."""
-        return {"input_ids": self._blocks[index], "labels": self._blocks[index]}
+        block = torch.tensor(self._blocks[index])
+        return {"input_ids": block, "labels": block}
 
 
 class BlockTrainer(Checked):
@@ -54,12 +57,13 @@ class BlockTrainer(Checked):
         return super().compute_loss(model, {**inputs, "fused_lm_head": True}, *args, **kwargs)
 
 
-def train(job: TextJob) -> dict[str, Any]:
+def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dict[str, Any]:
     """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
     counts = trained(job)
-    trainer = build(job, folder)
+    speed.prepare(job.model, phase, job.progress.say)
+    trainer = build(job, folder, kind)
     resume = checkpoints.last_good_everywhere(folder, job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
@@ -105,18 +109,14 @@ def trained(job: TextJob) -> dict[str, float | int]:
     """Freeze what the phase does not train; return {trainable, total, share} in parameters. A tied head stays tied."""
     if not job.phase.text.train_all:
         return unfreeze(job.model, job.phase)
-    job.model.requires_grad_(True)
-    for parameter in job.model.parameters():
-        parameter.data = parameter.data.float()  # for the reason given in layers.py; autocast computes in bfloat16
-    total = sum(p.numel() for p in job.model.parameters())
-    return {"trainable": total, "total": total, "share": 1.0}
+    return everything(job.model)
 
 
-def build(job: TextJob, folder: Path) -> BlockTrainer:
+def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockTrainer) -> BlockTrainer:
     """Return the trainer with checkpoints in `folder`."""
     phase, parts = job.phase, job.blocks
     validate = bool(parts.validation.blocks)
-    trainer = BlockTrainer(
+    trainer = kind(
         model=fuse(job.model),
         args=config(phase, folder, validate),
         train_dataset=BlockSet(parts.train.blocks),
@@ -159,7 +159,7 @@ def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
         save_strategy="steps",
         eval_steps=10**9,  # Schedule decides
         save_steps=10**9,
-        load_best_model_at_end=validate,
+        load_best_model_at_end=validate and not speed.sharded(phase),
         metric_for_best_model="eval_loss" if validate else None,
         greater_is_better=False if validate else None,
         save_total_limit=None,  # Checked rotates, after the marker is written
@@ -171,6 +171,8 @@ def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
         dataloader_pin_memory=gpu,
         ddp_find_unused_parameters=False,
         ddp_timeout=phase.resources.timeout_minutes * 60,
+        activation_checkpointing=speed.recompute(phase),
+        **speed.sharding(phase),
     )
 
 

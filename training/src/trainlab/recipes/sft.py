@@ -18,9 +18,10 @@ from trainlab import chat, checkpoints, dist, files
 from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
-from trainlab.recipes.layers import unfreeze
+from trainlab.recipes.layers import everything, unfreeze
 from trainlab.recipes.trainer import Checked, CheckedTrainer, Schedule, Talk
 from trainlab.recipes.trunk import TrunkCache
+from trainlab.staged import speed
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -29,9 +30,12 @@ def train(job: Job) -> dict[str, Any]:
     set_seed(phase.seed)
     if phase.lora.rank:
         job.model, counts = adapters.add(job.model, phase)
+    elif phase.stage.name:
+        counts = everything(job.model)
     else:
         counts = unfreeze(job.model, phase)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
+    speed.prepare(job.model, phase, job.progress.say)
     trainer = build(job, rows, validation, folder)
     resume = checkpoints.last_good_everywhere(folder, job.progress.say)
     if resume:
@@ -73,7 +77,7 @@ def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Pa
 def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
     train, gpu = phase.train, torch.cuda.is_available()
-    tied = phase.unfreeze.tied_head and not phase.lora.rank
+    tied = phase.unfreeze.tied_head and not phase.lora.rank and not phase.stage.name
     return SFTConfig(
         output_dir=str(folder),
         seed=phase.seed,
@@ -89,8 +93,8 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
         bf16=chat.compute_dtype(phase) == torch.bfloat16,
         use_cpu=not gpu,
         # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-        activation_checkpointing=tied,
-        activation_checkpointing_kwargs={"use_reentrant": False} if tied else None,
+        activation_checkpointing=tied or speed.recompute(phase),
+        activation_checkpointing_kwargs={"use_reentrant": False} if tied or speed.recompute(phase) else None,
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
         max_length=phase.model.max_length if train.packing else None,
         completion_only_loss=True,
@@ -104,7 +108,7 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
         save_strategy="steps",
         eval_steps=10**9,  # Schedule decides
         save_steps=10**9,
-        load_best_model_at_end=validate,
+        load_best_model_at_end=validate and not speed.sharded(phase),
         metric_for_best_model="eval_loss" if validate else None,
         greater_is_better=False if validate else None,
         save_total_limit=None,  # CheckedTrainer rotates, after the marker is written
@@ -114,6 +118,7 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
         dataloader_pin_memory=gpu,
         ddp_find_unused_parameters=False,
         ddp_timeout=phase.resources.timeout_minutes * 60,
+        **speed.sharding(phase),
     )
 
 
@@ -139,6 +144,7 @@ def result(phase: Phase) -> str:
 
 def save_best(job: Job, trainer: Checked) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
+    whole = speed.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         name = result(job.phase)
@@ -147,18 +153,18 @@ def save_best(job: Job, trainer: Checked) -> None:
                 if job.phase.lora.rank:
                     adapters.save(model, folder, job.phase)
                 else:
-                    _save_whole(model, folder, chat.compute_dtype(job.phase))
+                    _save_whole(model, folder, chat.compute_dtype(job.phase), whole)
                 job.tokenizer.save_pretrained(folder)
         except Exception as error:  # OSError or SafetensorError, by the file that met the end
             raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None
     dist.barrier()
 
 
-def _save_whole(model: Any, folder: Path, dtype: torch.dtype) -> None:
+def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, Any] | None = None) -> None:
     narrowed: dict[int, torch.Tensor] = {}  # a tied head stays the embedding's tensor: else both would be written
     state = {
         name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
-        for name, tensor in model.state_dict().items()
+        for name, tensor in (whole or model.state_dict()).items()
     }
     model.config.use_cache = True
     model.config.dtype = dtype

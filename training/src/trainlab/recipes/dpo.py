@@ -1,0 +1,146 @@
+"""Direct Preference Optimization (Rafailov et al., arXiv 2305.18290): TRL's DPOTrainer; called by recipes/language.py.
+
+The reference is the parent, whose log-probabilities are computed once before the first step: no second model in memory,
+and, as TRL keeps them beside the pairs on the run volume, a restarted run does not compute them again.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset, load_from_disk
+from transformers import PrinterCallback, ProgressCallback, set_seed
+from transformers.integrations import TensorBoardCallback
+from trl import DPOConfig, DPOTrainer
+
+from trainlab import chat, checkpoints, dist, files
+from trainlab.config import Phase
+from trainlab.data import split_by_question
+from trainlab.recipes import Job, sft
+from trainlab.recipes.layers import everything
+from trainlab.recipes.trainer import Checked, Schedule, Talk
+from trainlab.staged import speed
+
+PAIRS = "pairs"
+
+
+class PairTrainer(Checked, DPOTrainer):
+    """TRL's trainer with our checkpoints, on pairs that are tokens already."""
+
+    def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the pairs as they are: chat.py made the prompt's tokens, so training and serving see the same."""
+        return dataset
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
+    phase, folder = job.phase, job.run_dir / "checkpoints"
+    set_seed(phase.seed)
+    counts = everything(job.model)
+    rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
+    speed.prepare(job.model, phase, job.progress.say)
+    with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
+        trainer = build(job, rows, validation, folder)
+    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
+    if resume:
+        job.progress.say(f"resuming from {resume}")
+    began = time.monotonic()
+    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    seconds = time.monotonic() - began
+    history = trainer.state.log_history
+    with job.progress.step("saving best_model/"):
+        sft.save_best(job, trainer)
+    if dist.is_main():
+        files.write_json(job.run_dir / "training_history.json", history)
+    summary = sft.summarise(phase, trainer, done.metrics, history, counts, seconds, len(rows), len(validation), resume)
+    return {**summary, "beta": phase.stage.beta, "reference": "log-probabilities of the parent, computed once"}
+
+
+def build(job: Job, rows: list[Any], validation: list[Any], folder: Path, precompute: bool = True) -> PairTrainer:
+    """Return the trainer; with `precompute` it has run the model over all pairs already."""
+    phase = job.phase
+    stored = _stored(job, rows, validation)
+    trainer = PairTrainer(
+        model=job.model,
+        args=config(phase, folder, bool(validation), precompute),
+        train_dataset=load_from_disk(str(stored / "train")),
+        eval_dataset=load_from_disk(str(stored / "validation")) if validation else None,
+        processing_class=job.tokenizer,
+        callbacks=[Schedule(phase.train.checkpoints, bool(validation)), Talk(job.progress)],
+    )
+    trainer.keep = phase.train.keep_checkpoints
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    if dist.is_main():
+        from torch.utils.tensorboard import SummaryWriter
+
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
+    return trainer
+
+
+def encode(tokenizer: Any, phase: Phase, row: Any) -> dict[str, list[int]]:
+    """Return the tokens of one pair: prompt_ids, chosen_ids and rejected_ids, each answer with its EOS.
+
+    Raises UserError for a pair whose prompt and longer answer do not fit into `model.max_length`.
+    """
+    chosen = chat.encode(tokenizer, phase, row)
+    rejected = chat.encode(tokenizer, phase, {**row, "answer": row["rejected"]})
+    prompt = chosen["completion_mask"].index(1)
+    ids = chosen["input_ids"]
+    return {"prompt_ids": ids[:prompt], "chosen_ids": ids[prompt:], "rejected_ids": rejected["input_ids"][prompt:]}
+
+
+def _stored(job: Job, rows: list[Any], validation: list[Any]) -> Path:
+    """Return RUN_DIR/pairs with the tokens, the same on every rank: TRL keeps the log-probabilities beside them."""
+    target = job.run_dir / PAIRS
+    if dist.is_main() and not target.exists():
+        with files.whole_folder(target) as folder:
+            for name, part in (("train", rows), ("validation", validation)):
+                if part:
+                    tokens = [encode(job.tokenizer, job.phase, row) for row in part]
+                    Dataset.from_list(tokens).save_to_disk(str(folder / name))
+    dist.barrier()
+    return target
+
+
+def config(phase: Phase, folder: Path, validate: bool, precompute: bool = True) -> DPOConfig:
+    """Return TRL's settings for a phase."""
+    train, gpu = phase.train, torch.cuda.is_available()
+    return DPOConfig(
+        output_dir=str(folder),
+        seed=phase.seed,
+        beta=phase.stage.beta,
+        precompute_ref_log_probs=precompute,
+        num_train_epochs=train.epochs,
+        per_device_train_batch_size=train.batch_size,
+        per_device_eval_batch_size=train.batch_size,
+        gradient_accumulation_steps=train.gradient_accumulation,
+        learning_rate=train.learning_rate,
+        warmup_steps=train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        lr_scheduler_type="cosine",
+        bf16=chat.compute_dtype(phase) == torch.bfloat16,
+        use_cpu=not gpu,
+        activation_checkpointing=speed.recompute(phase),
+        activation_checkpointing_kwargs={"use_reentrant": False} if speed.recompute(phase) else None,
+        max_length=None,  # chat.encode refuses longer rows by name
+        logging_steps=1,
+        logging_first_step=True,
+        eval_strategy="steps" if validate else "no",
+        save_strategy="steps",
+        eval_steps=10**9,  # Schedule decides
+        save_steps=10**9,
+        load_best_model_at_end=validate and not speed.sharded(phase),
+        metric_for_best_model="eval_loss" if validate else None,
+        greater_is_better=False if validate else None,
+        save_total_limit=None,  # Checked rotates, after the marker is written
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=gpu,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=phase.resources.timeout_minutes * 60,
+        **speed.sharding(phase),
+    )
