@@ -153,10 +153,12 @@ class Evaluate(Strict):
 class Gate(Strict):
     """When a tuned model may be served."""
 
-    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy", "perplexity", "preference_margin"] = Field(
-        "answer_loss",
-        description="The score that decides; accuracy for recipe resnet, perplexity for cpt and pretrain, "
-        "preference_margin for dpo."
+    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy", "perplexity", "preference_margin"] = (
+        Field(
+            "answer_loss",
+            description="The score that decides; accuracy for recipe resnet, perplexity for cpt and pretrain, "
+            "preference_margin for dpo.",
+        )
     )
     min_gain: float = Field(
         0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."

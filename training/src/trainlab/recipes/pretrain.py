@@ -25,7 +25,9 @@ class LessonTrainer(cpt.BlockTrainer):
             whole = inputs["input_ids"].shape[1]
             inputs = {name: tensor.view(-1, length) for name, tensor in inputs.items()}
             if kwargs.get("num_items_in_batch") is not None:
-                kwargs["num_items_in_batch"] = kwargs["num_items_in_batch"] * (whole // length * (length - 1)) / (whole - 1)
+                kwargs["num_items_in_batch"] = (
+                    kwargs["num_items_in_batch"] * (whole // length * (length - 1)) / (whole - 1)
+                )
         return super().compute_loss(model, inputs, *args, **kwargs)
 
 

@@ -32,6 +32,8 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     lora = phase.get("lora") or {}
     head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
     what = f"the last {unfreeze['layers']} layers {head}"
+    if (phase.get("stage") or {}).get("name"):
+        what = "all weights"
     if lora.get("rank"):
         where = ", ".join(lora["target_modules"]) or "all linear layers but the head"
         what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"

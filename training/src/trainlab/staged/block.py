@@ -56,10 +56,14 @@ class Stage(BaseModel):
     )
     beta: float = Field(0.1, gt=0, le=10, description="Stage dpo: weight of staying near the parent.")
     max_perplexity: float | None = Field(
-        None, gt=1, description="Gate of pretrain: perplexity on held-out blocks at most this; null judges the gain alone."
+        None,
+        gt=1,
+        description="Gate of pretrain: perplexity on held-out blocks at most this; null judges the gain alone.",
     )
     max_answer_loss_rise: float = Field(
-        0.2, ge=0, description="Gate of dpo: the loss on right answers may rise by so many nats per token over the parent's."
+        0.2,
+        ge=0,
+        description="Gate of dpo: the loss on right answers may rise by so many nats per token over the parent's.",
     )
     min_preference_accuracy: float = Field(
         0.5, ge=0, lt=1, description="Gate of dpo: more than this share of held-out pairs must be told apart rightly."
@@ -113,7 +117,9 @@ def _ancestry(stage: Stage, model: str, kind: str) -> str | None:
         return f"stage.parent: missing in stage {stage.name}; set {before}"
     if STAGES.index(stage.parent) >= STAGES.index(stage.name):
         return f"stage.parent: {stage.parent} does not come before {stage.name}; the order is {', '.join(STAGES)}"
-    return None if kind == "parent" else f"model.source: {model} with stage.parent {stage.parent}; set parent:llama-SIZE"
+    return (
+        None if kind == "parent" else f"model.source: {model} with stage.parent {stage.parent}; set parent:llama-SIZE"
+    )
 
 
 def _lessons(stage: Stage, longest: int) -> str | None:

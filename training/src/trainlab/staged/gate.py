@@ -68,11 +68,17 @@ def complete(
     note = _new(override, run_dir) if override else _old(run_dir)
     if note and not passed:
         full |= {"promoted": True, "override": note}
-        reasons.insert(0, f"Overridden by {note['who']} on {note['when']}: {note['why']}. The gate itself did not promote:")
+        reasons.insert(
+            0, f"Overridden by {note['who']} on {note['when']}: {note['why']}. The gate itself did not promote:"
+        )
     return full
 
 
-OWN = ("max_perplexity", "min_preference_accuracy", "max_answer_loss_rise")  # checks that the recipe's gate does not have
+OWN = (
+    "max_perplexity",
+    "min_preference_accuracy",
+    "max_answer_loss_rise",
+)  # checks that the recipe's gate does not have
 
 
 def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:

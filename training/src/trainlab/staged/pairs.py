@@ -28,7 +28,9 @@ def broken_off(name: str, answer: str) -> str:
     """Return the first half of the words of an answer (rounded down), without the mark at their end."""
     words = answer.split()
     if len(words) < 2:
-        raise UserError(f"row {name}: its answer is one word, which cannot be broken off; give pairs with stage.pairs given")
+        raise UserError(
+            f"row {name}: its answer is one word, which cannot be broken off; give pairs with stage.pairs given"
+        )
     return " ".join(words[: len(words) // 2]).rstrip(".,;:!?")
 
 

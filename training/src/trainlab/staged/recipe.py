@@ -13,7 +13,7 @@ from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
 from trainlab.staged import init, pairs, stored
 from trainlab.staged.block import MARGIN
-from trainlab.text import corpus, sources
+from trainlab.text import sources
 from trainlab.text.recipe import TextRecipe
 
 if TYPE_CHECKING:

@@ -131,6 +131,4 @@ def _convert(model: Any) -> None:
         sizes = (getattr(module, "in_features", 1), getattr(module, "out_features", 1))
         return not name.endswith("lm_head") and all(size % 16 == 0 for size in sizes)
 
-    convert_to_float8_training(
-        model, config=Float8LinearConfig.from_recipe_name("tensorwise"), module_filter_fn=fits
-    )
+    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name("tensorwise"), module_filter_fn=fits)

@@ -71,10 +71,14 @@ def check(folder: Path, phase: Phase, digests: bool = True) -> dict[str, Any]:
         if not isinstance(value, int) or value < 0:
             raise UserError(f"{path}: {key} is {value!r}: must be a whole number; prepare the data again")
     if index.get("dtype") not in DTYPES:
-        raise UserError(f"{path}: dtype is {index.get('dtype')!r}: must be {' or '.join(DTYPES)}; prepare the data again")
+        raise UserError(
+            f"{path}: dtype is {index.get('dtype')!r}: must be {' or '.join(DTYPES)}; prepare the data again"
+        )
     length = index["block_length"]
     if length != phase.model.max_length:
-        raise UserError(f"{path}: blocks have {length} tokens, phase.model.max_length is {phase.model.max_length}; set {length}")
+        raise UserError(
+            f"{path}: blocks have {length} tokens, phase.model.max_length is {phase.model.max_length}; set {length}"
+        )
     size = np.dtype(DTYPES[index["dtype"]]).itemsize
     shards = index.get("shards")
     if not isinstance(shards, list) or sum(int(shard["blocks"]) for shard in shards) != index["blocks"]:
@@ -112,7 +116,9 @@ def load(folder: Path, phase: Phase, tokenizer: Any, vocabulary: int) -> "Blocks
     choose = min(MOST, max(1, round(total * fraction))) if fraction else 0
     train = total - judge - choose - 1 - bool(choose)
     if train < 1:
-        raise UserError(f"{folder / INDEX}: {total} blocks are too few for {judge} held out and {choose} to validate; add text")
+        raise UserError(
+            f"{folder / INDEX}: {total} blocks are too few for {judge} held out and {choose} to validate; add text"
+        )
     used = min(train, phase.data.train_rows or train)
 
     def part(first: int, count: int) -> list[list[int]]:
