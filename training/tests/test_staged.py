@@ -1,5 +1,6 @@
 """Stages on a random model: parents and gates, what trains, and that resuming, packing and precomputing change nothing."""
 
+import itertools
 import json
 import os
 import shutil
@@ -251,7 +252,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     shard = tmp_path / "a" / "blocks-00001.bin"
     whole = shard.read_bytes()
     shard.write_bytes(b"\xff" + whole[1:])
-    with pytest.raises(UserError, match="its digest is not the one of index.json"):
+    with pytest.raises(UserError, match=r"its digest is not the one of index\.json"):
         stored.check(tmp_path / "a", phase)
     shard.write_bytes(whole[:-5])
     with pytest.raises(UserError, match=r"blocks-00001.bin: has 1467 of 1472 bytes"):
@@ -377,7 +378,7 @@ def test_a_stage_trains_all_weights_and_packed_rows_do_not_see_each_other(
     with torch.no_grad():
         packed = job.model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits[0]
         starts = [*(batch["position_ids"][0] == 0).nonzero().flatten().tolist(), batch["input_ids"].shape[1]]
-        for first, last in zip(starts, starts[1:], strict=False):
+        for first, last in itertools.pairwise(starts):
             alone = job.model(input_ids=batch["input_ids"][:, first:last], use_cache=False).logits[0]
             assert torch.allclose(packed[first:last], alone, atol=1e-4)
     job = make_job(phase_dict, SFT, tmp_path, tiny_model, "all")
