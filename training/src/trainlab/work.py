@@ -70,6 +70,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     record["parent"] = record["model"].pop("parent", None)
     record["ranks"] = ranks.prove()
     progress.say(ranks.sentence(record["ranks"]))
+    if record["parent"]:
+        progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
     if dist.is_main():
         refuse_changed_data(run_dir, record)
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})

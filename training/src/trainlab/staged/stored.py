@@ -30,11 +30,12 @@ class Stored(Sequence[list[int]]):
 
     def __init__(self, folder: Path, index: dict[str, Any], first: int, last: int) -> None:
         self._first, self._length = first, last - first
-        counts = [int(shard["blocks"]) for shard in index["shards"]]
+        shards = [shard for shard in index["shards"] if shard["blocks"]]  # a shard of duplicates is empty
+        counts = [int(shard["blocks"]) for shard in shards]
         self._starts = [0, *accumulate(counts)]
         self._maps = [
             np.memmap(folder / shard["file"], DTYPES[index["dtype"]], "r", shape=(count, index["block_length"]))
-            for shard, count in zip(index["shards"], counts, strict=True)
+            for shard, count in zip(shards, counts, strict=True)
         ]
 
     def __len__(self) -> int:
