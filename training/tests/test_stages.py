@@ -99,6 +99,9 @@ def test_a_parent_that_cannot_be_one_is_refused_before_anything_starts(
     large = phase_of(phase_dict, SFT, stage={"parent_run": "odd"}, model={"source": "parent:llama-139M"})
     with pytest.raises(UserError, match=r"its model is llama-2.4M, phase.model.source is parent:llama-139M"):
         parents.adopt(large, out, out / "mine")
+    long = phase_of(phase_dict, SFT, stage={"parent_run": "odd"}, model={"max_length": 1024})
+    with pytest.raises(UserError, match=r"phase.model.max_length is 1024: llama-2.4M has 512 positions; lower it"):
+        parents.adopt(long, out, out / "mine")
     (out / "odd" / "gate.json").write_text('{"stage": "pre', encoding="utf-8")
     with pytest.raises(UserError, match=r"gate.json: cannot be read as JSON"):
         parents.adopt(named, out, out / "mine")

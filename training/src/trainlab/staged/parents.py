@@ -87,6 +87,11 @@ def check(phase: Phase, parent: Path) -> dict[str, Any]:
             f"{parent}: its model is {_size(source)}, phase.model.source is {phase.model.source}; set parent:{_size(source)}, "
             "or name another run"
         )
+    context = init.architecture(phase).context
+    if phase.model.max_length > context:
+        raise UserError(
+            f"phase.model.max_length is {phase.model.max_length}: {_size(source)} has {context} positions; lower it"
+        )
     if not gate.get("promoted"):
         failed = [one["reason"] for one in gate.get("checks", []) if not one["passed"]] or gate.get("reasons", [])
         raise UserError(
