@@ -1,7 +1,6 @@
 """Stages on a random model: what trains, and that resuming, packing, compiling and precomputing change nothing."""
 
 import itertools
-import json
 import shutil
 from functools import partial
 from pathlib import Path
