@@ -173,7 +173,7 @@ def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, A
 
 def summarise(
     phase: Phase,
-    trainer: CheckedTrainer,
+    trainer: Checked,
     metrics: dict[str, float],
     history: list[dict[str, Any]],
     counts: dict[str, float | int],

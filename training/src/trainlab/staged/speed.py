@@ -99,7 +99,8 @@ def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
 
 def _slow(model: Any) -> str | None:
     """Return the probe's result where FP8 does not pay: forward and backward of one matrix of this model, both ways."""
-    part = decoder_layers(model)[0].mlp.up_proj
+    layer: Any = decoder_layers(model)[0]
+    part = layer.mlp.up_proj
     times = []
     for eight in (False, True):
         linear = nn.Sequential(nn.Linear(part.in_features, part.out_features, bias=False))
