@@ -64,7 +64,7 @@ def step(made: Any, batch: dict[str, Any]) -> tuple[float, float]:
     loss.backward()
     seconds = time.perf_counter() - began
     made.model.zero_grad()
-    return seconds, float(loss)
+    return seconds, float(loss.detach())
 
 
 def measure(rounds: int, tokens: int) -> dict[str, Any]:
