@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import Any
-
-from ansible import constants as C
-from ansible.plugins.callback import CallbackBase
-
 DOCUMENTATION = """
 name: progress
 type: stdout
@@ -21,6 +14,15 @@ version_added: 0.1.0
 requirements:
   - Set as stdout in configuration.
 """
+
+# Ansible's sanity test wants the documentation before the imports.
+import json  # noqa: E402
+import time  # noqa: E402
+from typing import Any  # noqa: E402
+
+from ansible import constants as C  # noqa: E402
+from ansible.plugins.callback import CallbackBase  # noqa: E402
+
 HIDDEN_ACTIONS = {
     "ansible.builtin.include_role",
     "ansible.builtin.include_tasks",

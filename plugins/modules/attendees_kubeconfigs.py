@@ -9,14 +9,6 @@ description:
   - Each holds a token of the attendee's ServiceAccount that ends by itself; one that is past half of its life is renewed.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   attendees:
     description: 'Whom to write for: C(name) and C(namespace) of each.'
     type: list
@@ -42,9 +34,7 @@ options:
     description: Block C(site) that is written to site.yaml beside them; empty writes none.
     type: dict
     default: {}
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

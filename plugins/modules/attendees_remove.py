@@ -9,14 +9,6 @@ description:
   - Removes what carries the owner label of the role C(attendees), and nothing else, and waits until it is gone.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   attendees:
     description: 'Whom to remove: C(name) and C(namespace) of each; empty is all of them.'
     type: list
@@ -30,9 +22,7 @@ options:
     description: Seconds until each object has to be gone.
     type: float
     required: true
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

@@ -10,14 +10,6 @@ description:
   - A namespace that exists without that label is somebody else's and ends the task before anything is applied.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   owner:
     description: Value of the owner label.
     type: str
@@ -27,9 +19,7 @@ options:
     type: list
     elements: dict
     required: true
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

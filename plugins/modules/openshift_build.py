@@ -10,14 +10,6 @@ description:
   - A build that fails ends the task with the last lines of its log.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   namespace:
     description: Namespace of the BuildConfig and the ImageStream.
     type: str
@@ -48,9 +40,7 @@ options:
     description: Seconds until the build has to be complete.
     type: float
     required: true
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

@@ -9,14 +9,6 @@ description:
   - What exists without our owner label is never changed; in what it differs is returned as C(drift).
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   documents:
     description: The objects, in order.
     type: list
@@ -26,9 +18,7 @@ options:
     description: Set these fields of an object that its operator makes, and do not own it.
     type: bool
     default: false
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

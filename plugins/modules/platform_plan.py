@@ -9,14 +9,6 @@ description:
   - Read-only. All objections are told in one error; without one it returns what to apply, and the drift.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   cluster_id:
     description: uid of namespace kube-system that the cluster has to have; empty checks nothing.
     type: str
@@ -59,9 +51,7 @@ options:
     type: str
     choices: [Automatic, Manual]
     default: Automatic
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

@@ -9,14 +9,6 @@ description:
   - Only what carries our owner label goes, from any half-installed state, in reverse order.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   table:
     description: The operators, as roles/platform/vars/main.yml has them.
     type: dict
@@ -37,9 +29,7 @@ options:
     description: Seconds between two looks.
     type: float
     default: 5.0
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

@@ -10,14 +10,6 @@ description:
   - With manual approval it approves the one InstallPlan that brings the expected version. Check mode looks once.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
-  kube_context:
-    description: Context of the kubeconfig; empty is its current one.
-    type: str
-    default: ""
   operators:
     description: Operators as module M(trainlab.rhoai.platform_plan) returned them.
     type: list
@@ -36,9 +28,7 @@ options:
     description: Seconds between two looks.
     type: float
     default: 5.0
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

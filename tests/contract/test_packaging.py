@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,6 @@ def test_execution_environment_has_the_python_packages() -> None:
         assert locked(name) in span, name
 
 
-@pytest.mark.skipif(find_spec("ansible_builder") is None, reason="ansible-builder is not installed: schema only")
 def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     """Writes the Containerfile; building it needs a container registry and is not tested."""
     command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(tmp_path)]
@@ -139,9 +137,6 @@ def test_fragment_has_known_sections(path: Path) -> None:
             assert isinstance(each, str) and each.endswith("."), f"{section}: {each}: one sentence"
 
 
-@pytest.mark.skipif(
-    find_spec("antsibull_changelog") is None, reason="antsibull-changelog is not installed: own check only"
-)
 def test_antsibull_takes_the_fragments() -> None:
     """The tool's own check of configuration and fragments."""
     done = subprocess.run(

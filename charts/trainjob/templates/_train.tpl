@@ -1,5 +1,8 @@
 {{/* The training pod, the same for PyTorchJob and TrainJob: .ctx and the .container name that the operator wants. */}}
 
+{{- /* Where the first pod tells how far it is: the port that OpenShift AI's trainer asks by default. */}}
+{{- define "trainjob.progressPort" -}}28080{{- end -}}
+
 {{- define "trainjob.trainPodLabels" -}}
 {{ include "trainjob.labels" . }}
 app.kubernetes.io/component: train
@@ -53,13 +56,13 @@ containers:
     env:
       {{- include "trainjob.env" . | nindent 6 }}
       - {name: TRAINLAB_RUN, value: {{ $ctx.run }}}
-      - {name: TRAINLAB_PROGRESS_PORT, value: "28080"}
+      - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}
       - {name: TRAINLAB_TERMINATION_MESSAGE, value: /dev/termination-log}
       - {name: HF_HUB_OFFLINE, value: "1"}
       {{- if eq (int $asked.gpus_per_node) 0 }}
       - {name: OMP_NUM_THREADS, value: {{ include "trainjob.threads" $asked | quote }}}
       {{- end }}
-    ports: [{name: progress, containerPort: 28080, protocol: TCP}]
+    ports: [{name: progress, containerPort: {{ include "trainjob.progressPort" . }}, protocol: TCP}]
     resources:
       {{- $gpus := dict "gpus" (int $asked.gpus_per_node) "gpuResource" $ctx.site.gpuResource }}
       {{- include "trainjob.resources" (merge (pick $asked "cpu" "memory") $gpus) | nindent 6 }}

@@ -42,11 +42,6 @@ class Progress:
         if speaks:
             threading.Thread(target=self._beat, name="progress", daemon=True).start()
 
-    @property
-    def activity(self) -> str:
-        """What was last said to be going on."""
-        return self._status
-
     def say(self, text: str) -> None:
         """Print a line now."""
         self._said = time.monotonic()
@@ -90,7 +85,7 @@ class Progress:
             "totalEpochs": None if now.epochs is None else round(now.epochs),
             "trainMetrics": _finite(now.train),
             "evalMetrics": _finite(now.validation),
-            "activity": "done" if self.ended else self.activity,
+            "activity": "done" if self.ended else self._status,
         }
 
     def _beat(self) -> None:

@@ -7,7 +7,6 @@ the port (a laptop) only progress.json is written, which `trainlab watch RUN_DIR
 import json
 import os
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -29,7 +28,8 @@ class Tracker:
         self._over = threading.Event()
         if port := os.environ.get(PORT_VARIABLE):
             listen(progress, int(port))
-        threading.Thread(target=self._write, name="tracker", daemon=True).start()
+        self._writer = threading.Thread(target=self._write, name="tracker", daemon=True)
+        self._writer.start()
 
     def end(self) -> None:
         """Publish the end: 100 per cent, in the file and as the termination message of a pod that did its work.
@@ -37,6 +37,7 @@ class Tracker:
         A failed pod keeps the message that Kubernetes makes of its last log lines: they say why.
         """
         self._over.set()
+        self._writer.join()  # or what it is just writing would replace the end
         self._progress.ended = True
         page = self._progress.page()
         files.write_json(self._file, page)
@@ -48,7 +49,7 @@ class Tracker:
             try:
                 files.write_json(self._file, self._progress.page())
             except OSError:  # a full disk: the training itself says so, and better
-                time.sleep(EVERY)
+                continue
 
 
 def listen(progress: Progress, port: int, host: str = "") -> ThreadingHTTPServer:

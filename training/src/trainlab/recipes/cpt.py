@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PrinterCallback, ProgressCallback, TrainingArguments, default_data_collator, set_seed
-from transformers.integrations import TensorBoardCallback
+from transformers import TrainingArguments, default_data_collator, set_seed
 from transformers.utils import is_flash_attn_2_available
 
 from trainlab import chat, checkpoints, dist, files
@@ -20,7 +19,7 @@ from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything, unfreeze
-from trainlab.recipes.trainer import Checked, Schedule, Talk
+from trainlab.recipes.trainer import Checked, Schedule, Talk, equip, outcome, settings
 from trainlab.staged import speed
 from trainlab.text.pack import Blocks
 from trainlab.text.score import fuse
@@ -125,54 +124,17 @@ def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockT
         data_collator=default_data_collator,  # all are of one length: no padding, so no attention mask
         callbacks=[Schedule(phase.train.checkpoints, validate), Talk(job.progress)],
     )
-    trainer.keep = phase.train.keep_checkpoints
-    trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
-    if dist.is_main():
-        from torch.utils.tensorboard import SummaryWriter
-
-        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
+    equip(trainer, phase, job.run_dir)
     return trainer
 
 
 def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
     """Return the Trainer's settings for a phase; warm-up, validations and checkpoints are fractions of the steps."""
-    train, gpu = phase.train, torch.cuda.is_available()
     return TrainingArguments(
-        output_dir=str(folder),
-        seed=phase.seed,
-        num_train_epochs=train.epochs,
-        per_device_train_batch_size=train.batch_size,
-        per_device_eval_batch_size=train.batch_size,
-        gradient_accumulation_steps=train.gradient_accumulation,
-        learning_rate=train.learning_rate,
-        warmup_steps=train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
-        weight_decay=train.weight_decay,
-        max_grad_norm=train.max_grad_norm,
-        lr_scheduler_type="cosine",
-        bf16=chat.compute_dtype(phase) == torch.bfloat16,
-        use_cpu=not gpu,
+        **settings(phase, folder, validate),
         remove_unused_columns=False,
-        logging_steps=1,
-        logging_first_step=True,
-        eval_strategy="steps" if validate else "no",
-        save_strategy="steps",
-        eval_steps=10**9,  # Schedule decides
-        save_steps=10**9,
-        load_best_model_at_end=validate and not speed.sharded(phase),
-        metric_for_best_model="eval_loss" if validate else None,
-        greater_is_better=False if validate else None,
-        save_total_limit=None,  # Checked rotates, after the marker is written
-        report_to="none",
-        disable_tqdm=True,
         log_level="error",  # a head that is tied is missing in every checkpoint, and said to be
         log_level_replica="error",
-        dataloader_num_workers=0,
-        dataloader_pin_memory=gpu,
-        ddp_find_unused_parameters=False,
-        ddp_timeout=phase.resources.timeout_minutes * 60,
-        activation_checkpointing=speed.recompute(phase),
-        **speed.sharding(phase),
     )
 
 
@@ -185,35 +147,19 @@ def summarise(
     resume: Path | None,
 ) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which text/recipe.py adds."""
-    phase, part, history = job.phase, job.blocks.train, trainer.state.log_history
-    batch = phase.train.batch_size * phase.train.gradient_accumulation * dist.world_size()
-    steps = trainer.state.global_step
-    first = checkpoints.step(resume) if resume else 0
-    losses = [entry["loss"] for entry in history if "loss" in entry]
-    evaluations = [entry for entry in history if "eval_loss" in entry]
-    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
-    seen = round(len(part) * phase.train.epochs * (1 - first / steps)) * phase.model.max_length
+    phase, part = job.phase, job.blocks.train
+    done = outcome(phase, trainer, metrics, seconds, resume)
+    share = 1 - done["resumed_from_step"] / done["steps"]
+    seen = round(len(part) * phase.train.epochs * share) * phase.model.max_length
     return {
-        "recipe": phase.recipe,
+        **done,
         "parameters": counts,
         "rows": len(part),
         "validation_rows": len(job.blocks.validation),
         "documents": part.documents,
         "text_tokens": part.tokens,
         "remainder_tokens": part.remainder,
-        "world_size": dist.world_size(),
-        "effective_batch": batch,
-        "epochs": phase.train.epochs,
-        "steps": steps,
-        "resumed_from_step": first,
         "tokens": seen,
-        "seconds": round(seconds, 1),
         "tokens_per_second": round(seen / seconds, 1) if seconds else None,
-        "first_loss": losses[0] if losses else None,
-        "last_loss": losses[-1] if losses else None,
-        "mean_loss": metrics.get("train_loss"),
-        "validation_loss": best["eval_loss"] if best else None,
-        "best_step": best["step"] if best else steps,
-        "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
         "attention": job.model.config._attn_implementation,
     }

@@ -8,10 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset, load_from_disk
-from transformers import PrinterCallback, ProgressCallback, set_seed
-from transformers.integrations import TensorBoardCallback
+from transformers import set_seed
 from trl import DPOConfig, DPOTrainer
 
 from trainlab import chat, checkpoints, dist, files
@@ -19,7 +17,7 @@ from trainlab.config import Phase
 from trainlab.data import split_by_question
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything
-from trainlab.recipes.trainer import Checked, Schedule, Talk
+from trainlab.recipes.trainer import Checked, Schedule, Talk, equip, settings
 from trainlab.staged import speed
 
 PAIRS = "pairs"
@@ -48,12 +46,11 @@ def train(job: Job) -> dict[str, Any]:
     began = time.monotonic()
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
-    history = trainer.state.log_history
     with job.progress.step("saving best_model/"):
         sft.save_best(job, trainer)
     if dist.is_main():
-        files.write_json(job.run_dir / "training_history.json", history)
-    summary = sft.summarise(phase, trainer, done.metrics, history, counts, seconds, len(rows), len(validation), resume)
+        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
+    summary = sft.summarise(phase, trainer, done.metrics, counts, seconds, len(rows), len(validation), resume)
     return {**summary, "beta": phase.stage.beta, "reference": "log-probabilities of the parent, computed once"}
 
 
@@ -69,13 +66,7 @@ def build(job: Job, rows: list[Any], validation: list[Any], folder: Path, precom
         processing_class=job.tokenizer,
         callbacks=[Schedule(phase.train.checkpoints, bool(validation)), Talk(job.progress)],
     )
-    trainer.keep = phase.train.keep_checkpoints
-    trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
-    if dist.is_main():
-        from torch.utils.tensorboard import SummaryWriter
-
-        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
+    equip(trainer, phase, job.run_dir)
     return trainer
 
 
@@ -106,41 +97,9 @@ def _stored(job: Job, rows: list[Any], validation: list[Any]) -> Path:
 
 def config(phase: Phase, folder: Path, validate: bool, precompute: bool = True) -> DPOConfig:
     """Return TRL's settings for a phase."""
-    train, gpu = phase.train, torch.cuda.is_available()
     return DPOConfig(
-        output_dir=str(folder),
-        seed=phase.seed,
+        **settings(phase, folder, validate),
         beta=phase.stage.beta,
         precompute_ref_log_probs=precompute,
-        num_train_epochs=train.epochs,
-        per_device_train_batch_size=train.batch_size,
-        per_device_eval_batch_size=train.batch_size,
-        gradient_accumulation_steps=train.gradient_accumulation,
-        learning_rate=train.learning_rate,
-        warmup_steps=train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
-        weight_decay=train.weight_decay,
-        max_grad_norm=train.max_grad_norm,
-        lr_scheduler_type="cosine",
-        bf16=chat.compute_dtype(phase) == torch.bfloat16,
-        use_cpu=not gpu,
-        activation_checkpointing=speed.recompute(phase),
-        activation_checkpointing_kwargs={"use_reentrant": False} if speed.recompute(phase) else None,
         max_length=None,  # chat.encode refuses longer rows by name
-        logging_steps=1,
-        logging_first_step=True,
-        eval_strategy="steps" if validate else "no",
-        save_strategy="steps",
-        eval_steps=10**9,  # Schedule decides
-        save_steps=10**9,
-        load_best_model_at_end=validate and not speed.sharded(phase),
-        metric_for_best_model="eval_loss" if validate else None,
-        greater_is_better=False if validate else None,
-        save_total_limit=None,  # Checked rotates, after the marker is written
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_num_workers=0,
-        dataloader_pin_memory=gpu,
-        ddp_find_unused_parameters=False,
-        ddp_timeout=phase.resources.timeout_minutes * 60,
-        **speed.sharding(phase),
     )

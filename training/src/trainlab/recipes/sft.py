@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, ProgressCallback, set_seed
-from transformers.integrations import TensorBoardCallback
+from transformers import set_seed
 from trl import SFTConfig
 
 from trainlab import chat, checkpoints, dist, files
@@ -19,7 +18,7 @@ from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import everything, unfreeze
-from trainlab.recipes.trainer import Checked, CheckedTrainer, Schedule, Talk
+from trainlab.recipes.trainer import Checked, CheckedTrainer, Schedule, Talk, equip, outcome, settings
 from trainlab.recipes.trunk import TrunkCache
 from trainlab.staged import speed
 
@@ -45,12 +44,11 @@ def train(job: Job) -> dict[str, Any]:
         trainer.trunk = fill_trunk(job, trainer)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
-    history = trainer.state.log_history
     with job.progress.step(f"saving {result(phase)}/"):
         save_best(job, trainer)
     if dist.is_main():
-        files.write_json(job.run_dir / "training_history.json", history)
-    return summarise(phase, trainer, done.metrics, history, counts, seconds, len(rows), len(validation), resume)
+        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
+    return summarise(phase, trainer, done.metrics, counts, seconds, len(rows), len(validation), resume)
 
 
 def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
@@ -64,61 +62,23 @@ def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Pa
         processing_class=job.tokenizer,
         callbacks=[Schedule(phase.train.checkpoints, bool(validation)), Talk(job.progress)],
     )
-    trainer.keep = phase.train.keep_checkpoints
-    trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
-    if dist.is_main():
-        from torch.utils.tensorboard import SummaryWriter
-
-        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
+    equip(trainer, phase, job.run_dir)
     return trainer
 
 
 def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
-    train, gpu = phase.train, torch.cuda.is_available()
+    # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
     tied = phase.unfreeze.tied_head and not phase.lora.rank and not phase.stage.name
     return SFTConfig(
-        output_dir=str(folder),
-        seed=phase.seed,
-        num_train_epochs=train.epochs,
-        per_device_train_batch_size=train.batch_size,
-        per_device_eval_batch_size=train.batch_size,
-        gradient_accumulation_steps=train.gradient_accumulation,
-        learning_rate=train.learning_rate,
-        warmup_steps=train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
-        weight_decay=train.weight_decay,
-        max_grad_norm=train.max_grad_norm,
-        lr_scheduler_type="cosine",
-        bf16=chat.compute_dtype(phase) == torch.bfloat16,
-        use_cpu=not gpu,
-        # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-        activation_checkpointing=tied or speed.recompute(phase),
-        activation_checkpointing_kwargs={"use_reentrant": False} if tied or speed.recompute(phase) else None,
+        **settings(phase, folder, validate, recompute=tied),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
-        max_length=phase.model.max_length if train.packing else None,
+        max_length=phase.model.max_length if phase.train.packing else None,
         completion_only_loss=True,
         # Best fit, whole rows only; no padding mask, so positions that restart keep the rows of a pack apart (transformers'
         # masking_utils, with every attention implementation).
-        packing=train.packing,
+        packing=phase.train.packing,
         eval_packing=False,
-        logging_steps=1,
-        logging_first_step=True,
-        eval_strategy="steps" if validate else "no",
-        save_strategy="steps",
-        eval_steps=10**9,  # Schedule decides
-        save_steps=10**9,
-        load_best_model_at_end=validate and not speed.sharded(phase),
-        metric_for_best_model="eval_loss" if validate else None,
-        greater_is_better=False if validate else None,
-        save_total_limit=None,  # CheckedTrainer rotates, after the marker is written
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_num_workers=0,
-        dataloader_pin_memory=gpu,
-        ddp_find_unused_parameters=False,
-        ddp_timeout=phase.resources.timeout_minutes * 60,
-        **speed.sharding(phase),
     )
 
 
@@ -175,7 +135,6 @@ def summarise(
     phase: Phase,
     trainer: Checked,
     metrics: dict[str, float],
-    history: list[dict[str, Any]],
     counts: dict[str, float | int],
     seconds: float,
     rows: int,
@@ -183,32 +142,14 @@ def summarise(
     resume: Path | None,
 ) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which work.py adds."""
-    world = dist.world_size()
-    batch = phase.train.batch_size * phase.train.gradient_accumulation * world
-    steps = trainer.state.global_step
-    first = checkpoints.step(resume) if resume else 0
-    losses = [entry["loss"] for entry in history if "loss" in entry]
-    evaluations = [entry for entry in history if "eval_loss" in entry]
-    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
-    seen = rows * phase.train.epochs * (1 - first / steps) if phase.train.packing else (steps - first) * batch
-    tokens_seen = next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0)
+    done = outcome(phase, trainer, metrics, seconds, resume)
+    taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
+    seen = rows * phase.train.epochs * taken / done["steps"] if phase.train.packing else taken * done["effective_batch"]
     return {
-        "recipe": phase.recipe,
+        **done,
         "parameters": counts,
         "rows": rows,
         "validation_rows": validation_rows,
-        "world_size": world,
-        "effective_batch": batch,
-        "epochs": phase.train.epochs,
-        "steps": steps,
-        "resumed_from_step": first,
-        "tokens": tokens_seen,
-        "seconds": round(seconds, 1),
+        "tokens": next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0),
         "samples_per_second": round(seen / seconds, 2) if seconds else None,
-        "first_loss": losses[0] if losses else None,
-        "last_loss": losses[-1] if losses else None,
-        "mean_loss": metrics.get("train_loss"),
-        "validation_loss": best["eval_loss"] if best else None,
-        "best_step": best["step"] if best else steps,
-        "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
     }

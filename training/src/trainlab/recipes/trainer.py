@@ -1,15 +1,28 @@
-"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft and cpt."""
+"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft, cpt and dpo."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+import torch
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.integrations import TensorBoardCallback
 from trl import SFTTrainer
 
-from trainlab import checkpoints, dist
+from trainlab import chat, checkpoints, dist
+from trainlab.config import Phase
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
+from trainlab.staged import speed
 
 
 class Checked(Trainer):
@@ -92,3 +105,82 @@ class Talk(TrainerCallback):
         if "eval_loss" in logs:
             self._validation = {"loss": float(logs["eval_loss"])}
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
+
+
+def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False) -> dict[str, Any]:
+    """Return what all trainers are told alike; warm-up, validations and saves follow the steps.
+
+    `recompute` asks for activation checkpointing whatever `stage.recompute` says.
+    """
+    train, gpu = phase.train, torch.cuda.is_available()
+    recompute = recompute or speed.recompute(phase)
+    return {
+        "output_dir": str(folder),
+        "seed": phase.seed,
+        "num_train_epochs": train.epochs,
+        "per_device_train_batch_size": train.batch_size,
+        "per_device_eval_batch_size": train.batch_size,
+        "gradient_accumulation_steps": train.gradient_accumulation,
+        "learning_rate": train.learning_rate,
+        "warmup_steps": train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
+        "weight_decay": train.weight_decay,
+        "max_grad_norm": train.max_grad_norm,
+        "lr_scheduler_type": "cosine",
+        "bf16": chat.compute_dtype(phase) == torch.bfloat16,
+        "use_cpu": not gpu,
+        "activation_checkpointing": recompute,
+        "activation_checkpointing_kwargs": {"use_reentrant": False} if recompute else None,
+        "logging_steps": 1,
+        "logging_first_step": True,
+        "eval_strategy": "steps" if validate else "no",
+        "save_strategy": "steps",
+        "eval_steps": 10**9,  # Schedule decides
+        "save_steps": 10**9,
+        "load_best_model_at_end": validate and not speed.sharded(phase),
+        "metric_for_best_model": "eval_loss" if validate else None,
+        "greater_is_better": False if validate else None,
+        "save_total_limit": None,  # Checked rotates, after the marker is written
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": gpu,
+        "ddp_find_unused_parameters": False,
+        "ddp_timeout": phase.resources.timeout_minutes * 60,
+        **speed.sharding(phase),
+    }
+
+
+def equip(trainer: Checked, phase: Phase, run_dir: Path) -> None:
+    """Set how many checkpoints stay, silence the library's own lines, and write TensorBoard's files on rank 0."""
+    trainer.keep = phase.train.keep_checkpoints
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    if dist.is_main():
+        from torch.utils.tensorboard import SummaryWriter
+
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(run_dir / "tensorboard"))))
+
+
+def outcome(
+    phase: Phase, trainer: Checked, metrics: Mapping[str, float], seconds: float, resume: Path | None
+) -> dict[str, Any]:
+    """Return what every training_summary.json says of steps, losses and time; `resume` is the checkpoint gone on from."""
+    world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    evaluations = [entry for entry in history if "eval_loss" in entry]
+    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    return {
+        "recipe": phase.recipe,
+        "world_size": world,
+        "effective_batch": phase.train.batch_size * phase.train.gradient_accumulation * world,
+        "epochs": phase.train.epochs,
+        "steps": steps,
+        "resumed_from_step": checkpoints.step(resume) if resume else 0,
+        "seconds": round(seconds, 1),
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+        "mean_loss": metrics.get("train_loss"),
+        "validation_loss": best["eval_loss"] if best else None,
+        "best_step": best["step"] if best else steps,
+        "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
+    }

@@ -21,28 +21,42 @@ PARTS = {  # file -> what the report lacks without it
 }
 
 
-def collect(run_dir: Path) -> dict[str, Any]:
-    """Return the content of report.json; raises UserError without a readable phase.json."""
-    phase = files.read_json(run_dir / "phase.json")["phase"]
+def read(run_dir: Path, parts: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Return (file -> content, a sentence for each file that is missing or broken); `parts` says what each is for."""
     found: dict[str, Any] = {}
     missing: list[str] = []
-    for name, lack in PARTS.items():
+    for name, lack in parts.items():
         try:
             found[name] = files.read_json(run_dir / name)
         except UserError:
             state = "cannot be read" if (run_dir / name).exists() else "is not there"
             missing.append(f"{name} {state}: {lack}.")
-    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
-    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
+    return found, missing
+
+
+def frame(run_dir: Path, phase: Mapping[str, Any], found: Mapping[str, Any], summary: list[str]) -> dict[str, Any]:
+    """Return what every report begins with: the run, its sentences of `summary`, and the gate's decision."""
+    manifest, gate = found.get("manifest.json") or {}, found.get("gate.json")
     return {
         "run": manifest.get("run") or run_dir.name,
         "title": phase["title"],
         "time": manifest.get("ended") or manifest.get("started"),
         "promoted": gate["promoted"] if gate else None,
         "verdict": gate["verdict"] if gate else None,
-        "summary": words.summary(gate, before, after, summary, manifest),
+        "summary": summary,
         "reasons": gate["reasons"] if gate else [],
         "thresholds": gate["thresholds"] if gate else {},
+    }
+
+
+def collect(run_dir: Path) -> dict[str, Any]:
+    """Return the content of report.json; raises UserError without a readable phase.json."""
+    phase = files.read_json(run_dir / "phase.json")["phase"]
+    found, missing = read(run_dir, PARTS)
+    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
+    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
+    return {
+        **frame(run_dir, phase, found, words.summary(gate, before, after, summary, manifest)),
         "scores": _scores(gate, before, after, phase),
         "topics": topics(before, after),
         "curves": curves(found.get("training_history.json") or []),

@@ -6,7 +6,6 @@ from typing import Any
 
 from trainlab import files
 from trainlab.compare import interval
-from trainlab.errors import UserError
 from trainlab.report import content, page, words
 
 WORDING = {
@@ -27,26 +26,12 @@ TOPICS = 20  # documents that the page lists, those with most blocks first
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
     phase = files.read_json(run_dir / "phase.json")["phase"]
-    found: dict[str, Any] = {}
-    missing: list[str] = []
-    for name, lack in content.PARTS.items():
-        try:
-            found[name] = files.read_json(run_dir / name)
-        except UserError:
-            state = "cannot be read" if (run_dir / name).exists() else "is not there"
-            missing.append(f"{name} {state}: {lack}.")
+    found, missing = content.read(run_dir, content.PARTS)
     manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
     before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
     sides = found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json")
     return {
-        "run": manifest.get("run") or run_dir.name,
-        "title": phase["title"],
-        "time": manifest.get("ended") or manifest.get("started"),
-        "promoted": gate["promoted"] if gate else None,
-        "verdict": gate["verdict"] if gate else None,
-        "summary": _summary(gate, before, after, summary, manifest),
-        "reasons": gate["reasons"] if gate else [],
-        "thresholds": gate["thresholds"] if gate else {},
+        **content.frame(run_dir, phase, found, _summary(gate, before, after, summary, manifest)),
         "scores": _scores(gate, before, after, phase),
         "topics": sorted(content.topics(before, after), key=lambda row: -row["questions"])[:TOPICS],
         "curves": content.curves(found.get("training_history.json") or []),

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trainlab.compare import SAME, compare
+from trainlab.compare import SAME
 from trainlab.config import Phase
-from trainlab.gate import paired
+from trainlab.gate import compared, paired
 from trainlab.text.block import METRIC
 
 Scores = Mapping[str, Any]
@@ -19,19 +19,8 @@ def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
     Promoted only if the interval of the gain in nats per token (paired bootstrap over blocks) lies above `gate.min_gain`.
     A gain of g nats divides the perplexity by exp(g). Raises UserError if the two do not cover the same blocks.
     """
-    pairs = [(a["loss"], b["loss"]) for a, b in paired(before, after)]
-    finite = all(math.isfinite(value) for pair in pairs for value in pair)
+    gain = compared(paired(before, after), "loss", phase)
     settings, needed = phase.evaluate, phase.gate.min_gain
-    gain = None
-    if finite:
-        gain = compare(
-            [a for a, _ in pairs],
-            [b for _, b in pairs],
-            higher_is_better=False,
-            samples=settings.bootstrap_samples,
-            confidence=settings.confidence,
-            seed=phase.seed,
-        )
     return {
         "promoted": bool(gain and gain["low"] > needed),
         "verdict": gain["verdict"] if gain else SAME,

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.errors import UserError
-from trainlab.report import words
+from trainlab.report import content, words
 from trainlab.vision.gate import wilson
 
 PARTS = {  # file -> what the report lacks without it
@@ -38,28 +37,14 @@ WORDING = {
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
     phase = files.read_json(run_dir / "phase.json")["phase"]
-    found: dict[str, Any] = {}
-    missing: list[str] = []
-    for name, lack in PARTS.items():
-        try:
-            found[name] = files.read_json(run_dir / name)
-        except UserError:
-            state = "cannot be read" if (run_dir / name).exists() else "is not there"
-            missing.append(f"{name} {state}: {lack}.")
+    found, missing = content.read(run_dir, PARTS)
     manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
     before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
     history = found.get("training_history.json") or []
     demo = [found.get(f"demo_outputs/{name}.json") for name in ("images", "before", "after")]
     classes = [str(name) for name in (demo[2] or demo[1] or [{"probabilities": {}}])[0]["probabilities"]]
     return {
-        "run": manifest.get("run") or run_dir.name,
-        "title": phase["title"],
-        "time": manifest.get("ended") or manifest.get("started"),
-        "promoted": gate["promoted"] if gate else None,
-        "verdict": gate["verdict"] if gate else None,
-        "summary": _summary(gate, summary, manifest),
-        "reasons": gate["reasons"] if gate else [],
-        "thresholds": gate["thresholds"] if gate else {},
+        **content.frame(run_dir, phase, found, _summary(gate, summary, manifest)),
         "scores": _scores(gate, before, after, phase),
         "topics": _classes(before, after, classes),
         "curves": _curves(history, "loss"),
