@@ -1,6 +1,7 @@
 """Stages on a random model: what trains, and that resuming, packing, compiling and precomputing change nothing."""
 
 import itertools
+import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -47,8 +48,11 @@ def test_the_drawn_model_has_the_counted_size_and_a_tokenizer_that_can_chat(
     assert model.config.tie_word_embeddings and tokenizer.pad_token_id != tokenizer.eos_token_id
     text = "with é and 水: as it was"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    with pytest.raises(UserError, match=r"llama-1.1B: no such size; known: llama-7.39b"):
-        init.architecture(phase_of(phase_dict, PRETRAIN, model={"source": "init:llama-1.1B"}))
+    init.check_text(phase, folder, tmp_path / "text.jsonl")
+    with (tmp_path / "text.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"id": 99, "body": "one more document"}) + "\n")
+    with pytest.raises(UserError, match=r"text.jsonl is not the text that the tokenizer in .* was trained on; remove"):
+        init.check_text(phase, folder, tmp_path / "text.jsonl")
 
 
 LESSONS = [{"length": 8, "share": 0.5}, {"length": 32, "share": 0.5}]
@@ -249,5 +253,7 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
     assert record["parent"]["run"] == "dpo" and record["model"]["sha256"] == record["parent"]["sha256"]
     assert files.read_json(out / "pretrain" / "manifest.json")["parent"] is None
     assert (out / "lora" / "lora_adapter" / "adapter_model.safetensors").exists()
+    said = (out / "lora" / "report.html").read_text(encoding="utf-8")
+    assert "dpo, stage dpo" in said
     assert "pre-training from random weights" in (out / "pretrain" / "report.html").read_text(encoding="utf-8")
     assert run.evaluate_again(out / "dpo", models, None) == 0

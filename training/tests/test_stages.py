@@ -12,6 +12,7 @@ from trainlab import files
 from trainlab.errors import UserError
 from trainlab.loading import load_values
 from trainlab.plan import models as table
+from trainlab.report import words
 from trainlab.staged import gate, pairs, parents, stored
 from trainlab.staged.block import STAGES
 
@@ -23,6 +24,7 @@ from trainlab.staged.block import STAGES
         (PRETRAIN, {"recipe": "cpt"}, "recipe: cpt in stage pretrain; set pretrain"),
         (PRETRAIN, {"stage": {"parent": "sft"}}, "stage.parent: stage pretrain has none; remove it"),
         (PRETRAIN, {"model": {"source": "pvc:tiny"}}, "pvc:tiny in stage pretrain; set init:llama-SIZE"),
+        (PRETRAIN, {"model": {"source": "init:llama-7B"}}, "model.source"),  # is 7.39B: named by its count
         (SFT, {"stage": {"parent": ""}}, "stage.parent: missing in stage sft; set pretrain"),
         (SFT, {"stage": {"parent": "dpo"}}, "stage.parent: dpo does not come before sft"),
         (SFT, {"model": {"source": "init:llama-2.4M"}}, "with stage.parent pretrain; set parent:llama-SIZE"),
@@ -57,7 +59,9 @@ def write_run(out: Path, name: str, kind: str, ended: str | None = "2026-11-21",
     return folder
 
 
-def test_the_newest_finished_parent_is_taken_by_hard_links(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+def test_the_newest_finished_parent_is_taken_by_hard_links(
+    phase_dict: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     phase, out = phase_of(phase_dict, SFT), tmp_path / "runs"
     write_run(out, "new", "pretrain", ended="2026-11-22")
     write_run(out, "old", "pretrain", ended="2026-11-20")
@@ -71,7 +75,12 @@ def test_the_newest_finished_parent_is_taken_by_hard_links(phase_dict: dict[str,
     digest = files.folder_sha256(out / "new" / "best_model")
     assert note["sha256"] == note["parent"]["sha256"] == digest
     assert (note["parent"]["run"], note["parent"]["stage"]) == ("new", "pretrain")
-    shutil.rmtree(out / "new")  # a restart needs the parent no more
+    assert not capsys.readouterr().err
+    write_run(out, "later", "pretrain", ended="2026-11-23")
+    assert parents.adopt(phase, out, run_dir) == folder
+    assert "mine goes on from run new, as it began; run later of stage pretrain is newer" in capsys.readouterr().err
+    for gone in ("new", "later"):  # a restart needs the parent no more
+        shutil.rmtree(out / gone)
     assert parents.adopt(phase, out, run_dir) == folder
 
 
@@ -111,7 +120,7 @@ def test_a_parent_that_cannot_be_one_is_refused_before_anything_starts(
 def test_counts_are_those_of_the_weights() -> None:
     for name, expected in (("llama-2.4M", 2_410_176), ("llama-139M", 139_322_112), ("llama-7.39B", 7_391_678_464)):
         arch = table.find(name)
-        assert arch is not None and arch.parameters == expected
+        assert arch is table.TABLE[name] and arch.parameters == expected
 
 
 def decision(low: float, **more: Any) -> dict[str, Any]:
@@ -152,6 +161,9 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
     note = gate.Override.of(True, "Ada", "a rehearsal")
     found = gate.complete(decision(0.5), {}, phase, run_dir, note)
     assert found["promoted"] and found["override"]["who"] == "Ada" and found["override"]["when"]
+    assert words.verdict(found | {"metric": "perplexity"}).endswith(
+        "did not promote it; Ada let it go on: a rehearsal."
+    )
     assert found["reasons"][0].startswith("Overridden by Ada on ") and not found["checks"][0]["passed"]
     files.write_json(run_dir / "gate.json", found)
     assert gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
@@ -161,9 +173,9 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
         gate.complete(decision(1.5), {}, phase, run_dir, note)
     with pytest.raises(UserError, match="is no stage; only a stage's gate can be overridden"):
         gate.complete({}, {}, phase_of(phase_dict, {}), run_dir, note)
-    for words, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
+    for given, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
         with pytest.raises(UserError, match=text):
-            gate.Override.of(*words)
+            gate.Override.of(*given)
 
 
 def write_blocks(folder: Path, count: int = 30, length: int = 32, **changes: Any) -> Path:
@@ -196,6 +208,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
         ({"blocks": "many"}, r"blocks is 'many': must be a whole number"),
         ({"block_length": 64}, r"blocks have 64 tokens, phase.model.max_length is 32; set 64"),
         ({"blocks": 31}, r"the shards do not hold 31 blocks"),
+        ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks and sha256"),
         ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
         ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; take a larger model"),
     ):

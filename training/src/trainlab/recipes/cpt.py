@@ -3,7 +3,6 @@
 Every token of a block but its first counts in the loss. The best checkpoint by validation loss becomes best_model/.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,12 @@ from torch.utils.data import Dataset
 from transformers import TrainingArguments, default_data_collator, set_seed
 from transformers.utils import is_flash_attn_2_available
 
-from trainlab import chat, checkpoints, dist, files
+from trainlab import chat
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything, unfreeze
-from trainlab.recipes.trainer import Checked, Schedule, Talk, equip, outcome, settings
+from trainlab.recipes.trainer import Checked, Fit, Schedule, Talk, equip, outcome, settings
 from trainlab.staged import speed
 from trainlab.text.pack import Blocks
 from trainlab.text.score import fuse
@@ -63,17 +62,7 @@ def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dic
     counts = trained(job)
     speed.prepare(job.model, phase, job.progress.say)
     trainer = build(job, folder, kind)
-    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
-    if resume:
-        job.progress.say(f"resuming from {resume}")
-    began = time.monotonic()
-    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    seconds = time.monotonic() - began
-    with job.progress.step("saving best_model/"):
-        sft.save_best(job, trainer)
-    if dist.is_main():
-        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    return summarise(job, trainer, done.metrics, counts, seconds, resume)
+    return summarise(job, trainer, sft.fit(job, trainer), counts)
 
 
 def prepare(model: Any, phase: Phase) -> Any:
@@ -138,17 +127,10 @@ def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
     )
 
 
-def summarise(
-    job: TextJob,
-    trainer: BlockTrainer,
-    metrics: dict[str, float],
-    counts: dict[str, float | int],
-    seconds: float,
-    resume: Path | None,
-) -> dict[str, Any]:
+def summarise(job: TextJob, trainer: BlockTrainer, fitted: Fit, counts: dict[str, float | int]) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which text/recipe.py adds."""
     phase, part = job.phase, job.blocks.train
-    done = outcome(phase, trainer, metrics, seconds, resume)
+    done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     share = 1 - done["resumed_from_step"] / done["steps"]
     seen = round(len(part) * phase.train.epochs * share) * phase.model.max_length
     return {

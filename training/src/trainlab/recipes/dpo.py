@@ -1,10 +1,10 @@
 """Direct Preference Optimization (Rafailov et al., arXiv 2305.18290): TRL's DPOTrainer; called by recipes/language.py.
 
-The reference is the parent, whose log-probabilities are computed once before the first step: no second model in memory,
-and, as TRL keeps them beside the pairs on the run volume, a restarted run does not compute them again.
+The reference is the parent, whose log-probabilities are computed once before the first step: no second model in memory
+while it trains (with FSDP, TRL loads one for that pass alone). TRL keeps them beside the pairs on the run volume under a
+name made of pairs and weights, so a restarted run does not compute them again.
 """
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from datasets import Dataset, load_from_disk
 from transformers import set_seed
 from trl import DPOConfig, DPOTrainer
 
-from trainlab import chat, checkpoints, dist, files
+from trainlab import chat, dist, files
 from trainlab.config import Phase
 from trainlab.data import split_by_question
 from trainlab.recipes import Job, sft
@@ -40,17 +40,7 @@ def train(job: Job) -> dict[str, Any]:
     speed.prepare(job.model, phase, job.progress.say)
     with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
         trainer = build(job, rows, validation, folder)
-    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
-    if resume:
-        job.progress.say(f"resuming from {resume}")
-    began = time.monotonic()
-    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    seconds = time.monotonic() - began
-    with job.progress.step("saving best_model/"):
-        sft.save_best(job, trainer)
-    if dist.is_main():
-        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    summary = sft.summarise(phase, trainer, done.metrics, counts, seconds, len(rows), len(validation), resume)
+    summary = sft.summarise(phase, trainer, sft.fit(job, trainer), counts, len(rows), len(validation))
     return {**summary, "beta": phase.stage.beta, "reference": "log-probabilities of the parent, computed once"}
 
 

@@ -18,7 +18,7 @@ from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import everything, unfreeze
-from trainlab.recipes.trainer import Checked, CheckedTrainer, Schedule, Talk, equip, outcome, settings
+from trainlab.recipes.trainer import Checked, CheckedTrainer, Fit, Schedule, Talk, equip, outcome, settings
 from trainlab.recipes.trunk import TrunkCache
 from trainlab.staged import speed
 
@@ -36,19 +36,24 @@ def train(job: Job) -> dict[str, Any]:
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
     speed.prepare(job.model, phase, job.progress.say)
     trainer = build(job, rows, validation, folder)
-    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
+    return summarise(phase, trainer, fit(job, trainer), counts, len(rows), len(validation))
+
+
+def fit(job: Job, trainer: Checked) -> Fit:
+    """Train from the newest whole checkpoint on; leave the best one as result and training_history.json."""
+    resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
-    if phase.train.trunk_cache:
+    if isinstance(trainer, CheckedTrainer) and job.phase.train.trunk_cache:
         trainer.trunk = fill_trunk(job, trainer)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
-    with job.progress.step(f"saving {result(phase)}/"):
+    with job.progress.step(f"saving {result(job.phase)}/"):
         save_best(job, trainer)
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    return summarise(phase, trainer, done.metrics, counts, seconds, len(rows), len(validation), resume)
+    return Fit(done.metrics, seconds, resume)
 
 
 def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
@@ -134,15 +139,13 @@ def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, A
 def summarise(
     phase: Phase,
     trainer: Checked,
-    metrics: dict[str, float],
+    fitted: Fit,
     counts: dict[str, float | int],
-    seconds: float,
     rows: int,
     validation_rows: int,
-    resume: Path | None,
 ) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which work.py adds."""
-    done = outcome(phase, trainer, metrics, seconds, resume)
+    done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
     seen = rows * phase.train.epochs * taken / done["steps"] if phase.train.packing else taken * done["effective_batch"]
     return {

@@ -1,6 +1,7 @@
 """Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft, cpt and dpo."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +162,17 @@ def equip(trainer: Checked, phase: Phase, run_dir: Path) -> None:
         trainer.add_callback(TensorBoardCallback(SummaryWriter(str(run_dir / "tensorboard"))))
 
 
-def outcome(
-    phase: Phase, trainer: Checked, metrics: Mapping[str, float], seconds: float, resume: Path | None
-) -> dict[str, Any]:
-    """Return what every training_summary.json says of steps, losses and time; `resume` is the checkpoint gone on from."""
+@dataclass(frozen=True)
+class Fit:
+    """How a training went: the Trainer's metrics, seconds, and the checkpoint that it went on from."""
+
+    metrics: Mapping[str, float]
+    seconds: float
+    resume: Path | None
+
+
+def outcome(phase: Phase, trainer: Checked, fitted: Fit) -> dict[str, Any]:
+    """Return what every training_summary.json says of steps, losses and time."""
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
@@ -175,11 +183,11 @@ def outcome(
         "effective_batch": phase.train.batch_size * phase.train.gradient_accumulation * world,
         "epochs": phase.train.epochs,
         "steps": steps,
-        "resumed_from_step": checkpoints.step(resume) if resume else 0,
-        "seconds": round(seconds, 1),
+        "resumed_from_step": checkpoints.step(fitted.resume) if fitted.resume else 0,
+        "seconds": round(fitted.seconds, 1),
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
-        "mean_loss": metrics.get("train_loss"),
+        "mean_loss": fitted.metrics.get("train_loss"),
         "validation_loss": best["eval_loss"] if best else None,
         "best_step": best["step"] if best else steps,
         "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),

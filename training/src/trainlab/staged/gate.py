@@ -15,6 +15,7 @@ from trainlab.config import Phase
 from trainlab.errors import UserError
 
 SCORES = ("eval_before.json", "eval_after.json")
+OWN = ("max_perplexity", "min_preference_accuracy", "max_answer_loss_rise")  # checks that the recipe's gate lacks
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,6 @@ def complete(
             0, f"Overridden by {note['who']} on {note['when']}: {note['why']}. The gate itself did not promote:"
         )
     return full
-
-
-OWN = (
-    "max_perplexity",
-    "min_preference_accuracy",
-    "max_answer_loss_rise",
-)  # checks that the recipe's gate does not have
 
 
 def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:

@@ -24,13 +24,8 @@ TEMPLATE = (
 
 
 def architecture(phase: Phase) -> table.Architecture:
-    """Return the architecture that `model.source` names; raises UserError for a size that the table lacks."""
-    name = phase.model.source.partition(":")[2]
-    found = table.find(name)
-    if found is None:
-        known = ", ".join(mark for mark in table.MARKS if mark.startswith("llama-"))
-        raise UserError(f"phase.model.source is {phase.model.source}: no such size; known: {known}")
-    return found
+    """Return the architecture that `model.source` names; config.py takes only sizes that the table has."""
+    return table.TABLE[phase.model.source.partition(":")[2]]
 
 
 def place(phase: Phase, models: Path) -> Path:
@@ -59,10 +54,34 @@ def draw(phase: Phase, models: Path, data: Path, wheels: Path | None) -> Path:
         if not (target / "source.json").exists():
             with files.whole_folder(target) as folder:
                 count = _draw(phase, folder, _tokenizer(phase, models, data, wheels))
-                note = {"source": phase.model.source, "parameters": count, "seed": phase.seed}
+                note = {
+                    "source": phase.model.source,
+                    "parameters": count,
+                    "seed": phase.seed,
+                    "text": _text(phase, data),
+                }
                 files.write_json(folder / "source.json", {**note, "sha256": files.folder_sha256(folder)})
             print(f"trainlab: drew {count:,} parameters into {target}", file=sys.stderr, flush=True)
     return target
+
+
+def check_text(phase: Phase, folder: Path, data: Path) -> None:
+    """Raise UserError where the tokenizer was trained on another text: words that now judge may have shaped it."""
+    known, now = files.read_json(folder / "source.json").get("text"), _text(phase, data)
+    if known != now:
+        raise UserError(
+            f"phase.data.source is {phase.data.source}: {data} is not the text that the tokenizer in {folder} was trained "
+            "on; remove that folder and run `trainlab fetch` again"
+        )
+
+
+def _text(phase: Phase, data: Path) -> str | None:
+    """Return the digest of the text that the tokenizer is trained on, None for a tokenizer that comes from elsewhere."""
+    from trainlab.text import corpus
+
+    if phase.stage.tokenizer != "trained" or stored.is_prepared(data):
+        return None
+    return str(corpus.origin(phase, data)["sha256"])
 
 
 def _draw(phase: Phase, folder: Path, tokenizer: Any) -> int:

@@ -6,6 +6,7 @@ parent's directory, goes on from the same weights after a restart, and is served
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def adopt(phase: Phase, out: Path, run_dir: Path) -> Path:
     """
     target = run_dir / FOLDER
     if (target / NOTE).exists():
+        _tell_of_a_newer_one(phase, out, target)
         return target
     parent = find(phase, out)
     gate = check(phase, parent)
@@ -60,13 +62,14 @@ def find(phase: Phase, out: Path) -> Path:
         if not (path / "phase.json").exists():
             raise UserError(f"phase.stage.parent_run is {stage.parent_run}: no run {path}; correct the name")
         return path
-    found = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
-    if not found:
+    newest = _newest(phase, out)
+    if newest is None:
         raise UserError(
             f"phase.stage.parent is {stage.parent}: no finished run of stage {stage.parent} with model "
-            f"{_size(phase.model.source)} in {out}; run that stage first, or name its directory with phase.stage.parent_run"
+            f"{_size(phase.model.source)} in {out}; run that stage first, with the same release (or --out), or name its "
+            "directory with phase.stage.parent_run"
         )
-    return max(found)[1]
+    return newest
 
 
 def check(phase: Phase, parent: Path) -> dict[str, Any]:
@@ -101,6 +104,23 @@ def check(phase: Phase, parent: Path) -> dict[str, Any]:
     if not (parent / "best_model" / "config.json").exists():
         raise UserError(f"{parent}: holds no best_model/; train stage {stage} again")
     return dict(gate)
+
+
+def _newest(phase: Phase, out: Path) -> Path | None:
+    found = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
+    return max(found)[1] if found else None
+
+
+def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
+    """Say that a run keeps the parent that it began with although there is a newer one now."""
+    own, newest = files.read_json(kept / NOTE)["parent"]["run"], None if phase.stage.parent_run else _newest(phase, out)
+    if newest and newest.name != own:
+        print(
+            f"trainlab: {kept.parent.name} goes on from run {own}, as it began; run {newest.name} of stage "
+            f"{phase.stage.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that goes on from it",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _ended(path: Path, phase: Phase) -> str | None:

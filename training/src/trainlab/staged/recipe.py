@@ -36,6 +36,7 @@ class Pretrain(TextRecipe):
         """As Recipe.preflight; prepared blocks are compared with their digests."""
         if not stored.is_prepared(data_dir):
             super().preflight(model_dir, data_dir)
+            init.check_text(self.phase, model_dir, data_dir)
             return
         if not model_dir.is_dir():
             raise UserError(f"{model_dir}: no model; run `trainlab fetch` with the same --models")

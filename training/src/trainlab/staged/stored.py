@@ -82,16 +82,23 @@ def check(folder: Path, phase: Phase, digests: bool = True) -> dict[str, Any]:
         )
     size = np.dtype(DTYPES[index["dtype"]]).itemsize
     shards = index.get("shards")
-    if not isinstance(shards, list) or sum(int(shard["blocks"]) for shard in shards) != index["blocks"]:
+    if not isinstance(shards, list) or not all(_is_shard(shard) for shard in shards):
+        raise UserError(f"{path}: shards must each have file, blocks and sha256; prepare the data again")
+    if sum(shard["blocks"] for shard in shards) != index["blocks"]:
         raise UserError(f"{path}: the shards do not hold {index['blocks']} blocks; prepare the data again")
     for shard in shards:
-        file, wanted = folder / shard["file"], int(shard["blocks"]) * length * size
+        file, wanted = folder / shard["file"], shard["blocks"] * length * size
         have = file.stat().st_size if file.is_file() else 0
         if have != wanted:
             raise UserError(f"{file}: has {have} of {wanted} bytes; prepare the data again")
         if digests and files.sha256(file) != shard["sha256"]:
             raise UserError(f"{file}: its digest is not the one of {INDEX}: it was changed; prepare the data again")
     return dict(index)
+
+
+def _is_shard(shard: Any) -> bool:
+    kinds = {"file": str, "blocks": int, "sha256": str}
+    return isinstance(shard, dict) and all(isinstance(shard.get(key), kind) for key, kind in kinds.items())
 
 
 def load(folder: Path, phase: Phase, tokenizer: Any, vocabulary: int) -> "Blocks":
