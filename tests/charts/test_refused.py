@@ -83,8 +83,12 @@ STAGE = {
         "train: {trunk_cache: true, packing: false}",
         "stage: {curriculum: [{length: 512, share: 1}]}",
     ],
+    "staged-lora": [
+        "lora: {rank: 0}",
+        "stage: {shard: true}",
+        "resources: {gpus_per_node: 0, processes_per_node: 1}, stage: {compile: true}",
+    ],
     "staged-dpo": ["gate: {metric: answer_loss}", "serve: {runtime: vllm, gpus: 1}"],
-    "staged-lora": ["lora: {rank: 0}"],
 }
 """What a phase that is no stage refuses of one, and the stages of each other (staged/block.py)."""
 

@@ -134,7 +134,8 @@ def test_wishes_that_need_gpus_are_refused_without(phase_dict: dict[str, Any], t
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     for key, lack in (("shard", "several GPUs"), ("compile", "a GPU")):
-        phase = phase_of(phase_dict, PRETRAIN, stage={key: True})
+        gpus = {"gpus_per_node": 2, "processes_per_node": 2}
+        phase = phase_of(phase_dict, PRETRAIN, stage={key: True}, resources=gpus)
         with pytest.raises(UserError, match=rf"phase.stage.{key} is true: needs {lack}"):
             speed.prepare(None, phase, lambda _: None)
     said: list[str] = []

@@ -32,6 +32,8 @@ from trainlab.staged.block import STAGES
         (SFT, {"lora": {"rank": 4}}, "lora.rank: 4 in stage sft"),
         (SFT, {"gate": {"metric": "preference_margin"}}, "preference_margin belongs to stage dpo"),
         (DPO, {"gate": {"metric": "answer_loss"}}, "gate.metric: answer_loss in stage dpo"),
+        (SFT, {"stage": {"shard": True}}, "stage.shard: true with 0 GPUs, needs 2 at least; set false"),
+        (SFT, {"stage": {"compile": True}}, "stage.compile: true with 0 GPUs, needs 1 at least; set false"),
         (PRETRAIN, {"stage": {"curriculum": [{"length": 24, "share": 1}]}}, "length 24 does not divide"),
         (PRETRAIN, {"stage": {"curriculum": [{"length": 8, "share": 0.5}]}}, "shares add up to 0.5; make it 1"),
         (

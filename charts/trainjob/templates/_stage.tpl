@@ -41,6 +41,12 @@
 {{- if ne $phase.serve.runtime "trainlab" -}}
 {{- fail (printf "phase.serve.runtime: %s in stage %s, whose base is a run's model; set trainlab" $phase.serve.runtime $stage.name) -}}
 {{- end -}}
+{{- $gpus := mul (int $phase.resources.nodes) (int $phase.resources.gpus_per_node) -}}
+{{- range $wish := list (list "shard" 2) (list "compile" 1) -}}
+{{- if and (get $stage (first $wish)) (lt $gpus (last $wish | int64)) -}}
+{{- fail (printf "phase.stage.%s: true with %d GPUs, needs %d at least; set false" (first $wish) $gpus (last $wish)) -}}
+{{- end -}}
+{{- end -}}
 {{- if eq $stage.name "pretrain" -}}
 {{- if or $stage.parent $stage.parent_run -}}
 {{- fail "phase.stage.parent: stage pretrain has none; remove it" -}}

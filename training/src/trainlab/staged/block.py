@@ -104,6 +104,10 @@ def problem(phase: "Phase") -> str | None:
         return f"train.trunk_cache: true in stage {stage.name}, which trains all layers; set false"
     if phase.serve.runtime != "trainlab":
         return f"serve.runtime: {phase.serve.runtime} in stage {stage.name}, whose base is a run's model; set trainlab"
+    gpus = phase.resources.nodes * phase.resources.gpus_per_node
+    for key, wished, needed in (("shard", stage.shard, 2), ("compile", stage.compile, 1)):
+        if wished and gpus < needed:
+            return f"stage.{key}: true with {gpus} GPUs, needs {needed} at least; set false"
     return _ancestry(stage, model, kind) or _lessons(stage, phase.model.max_length)
 
 
