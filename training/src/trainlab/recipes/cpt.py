@@ -122,8 +122,6 @@ def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
     return TrainingArguments(
         **settings(phase, folder, validate),
         remove_unused_columns=False,
-        log_level="error",  # a head that is tied is missing in every checkpoint, and said to be
-        log_level_replica="error",
     )
 
 

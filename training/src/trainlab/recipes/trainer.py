@@ -1,5 +1,6 @@
 """Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft, cpt and dpo."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,9 @@ from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
 from trainlab.staged import speed
+
+# TRL and PEFT ask transformers by the name that it gave up in 5.23; it says so once for each rank.
+warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
 
 
 class Checked(Trainer):
@@ -142,6 +146,8 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "greater_is_better": False if validate else None,
         "save_total_limit": None,  # Checked rotates, after the marker is written
         "report_to": "none",
+        "log_level": "error",  # a head that is tied is missing in every checkpoint, and said to be
+        "log_level_replica": "error",
         "disable_tqdm": True,
         "dataloader_num_workers": 0,
         "dataloader_pin_memory": gpu,
