@@ -15,6 +15,7 @@ from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
 from trainlab.plan.units import quantity
+from trainlab.text import block as text_block
 
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
@@ -33,8 +34,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
     rank = int(lora.get("rank") or 0)
-    texts = phase.recipe == "cpt"
-    some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze)
+    texts = phase.recipe in text_block.RECIPES
+    some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze) and not phase.stage.name
     kind: Trainable = "lora" if rank else ("top" if some else "all")
     rows, tokens = text.blocks(phase) if texts else _data(block["data"], files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
@@ -48,7 +49,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         tied_head=bool(unfreeze.get("tied_head")),
         lora_rank=rank,
         trunk_cached=kind == "top" and bool(train.get("trunk_cache")),
-        from_scratch=phase.recipe == "pretrain" and bool(block.get("from_scratch")),
+        from_scratch=phase.model.source.startswith("init:"),
         rows=rows,
         tokens_per_row=tokens,
         max_length=phase.model.max_length,
@@ -63,9 +64,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         weight_bytes=2 if narrow else 4,
         gradient_bytes=2 if narrow else 4,
         precision="bf16" if narrow else "fp32",
-        checkpointing=bool(train.get("checkpointing")),
+        checkpointing=phase.stage.recompute,
         chunked_loss=texts,
-        sharded=bool(train.get("fsdp")),
+        sharded=phase.stage.shard,
         nodes=phase.resources.nodes,
         devices_per_node=phase.resources.processes_per_node,
         on_gpu=on_gpu,
