@@ -62,7 +62,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
         weight_bytes=2 if narrow else 4,
-        gradient_bytes=2 if narrow else 4,
+        gradient_bytes=4,  # what is trained is kept in float32 (recipes/layers.py), and DDP sends it as it is
         precision="bf16" if narrow else "fp32",
         checkpointing=phase.stage.recompute,
         chunked_loss=texts,
@@ -85,9 +85,7 @@ def card_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Card, str]:
     if gpu:
         if job.on_gpu:
             return job, cards.find(gpu), "--gpu"
-        moved = replace(
-            job, on_gpu=True, devices_per_node=1, weight_bytes=2, gradient_bytes=2, precision="bf16", memory_per_pod=0
-        )
+        moved = replace(job, on_gpu=True, devices_per_node=1, weight_bytes=2, precision="bf16", memory_per_pod=0)
         return moved, cards.find(gpu), "--gpu"
     if not job.on_gpu:
         return job, cards.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
