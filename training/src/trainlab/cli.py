@@ -79,6 +79,11 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         if name == "eval":
             command.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
             command.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA]")
+        if name == "gate":
+            command.add_argument("--dry-run", action="store_true", help="print the decision, write nothing")
+            command.add_argument("--override", action="store_true", help="let a stage go on that its gate refused")
+            command.add_argument("--who", metavar="NAME", help="with --override: who takes it on")
+            command.add_argument("--why", metavar="REASON", help="with --override: for what reason")
         if name == "report":
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
 
@@ -190,7 +195,12 @@ def _eval(args: argparse.Namespace) -> int:
 def _gate(args: argparse.Namespace) -> int:
     from trainlab import run
 
-    print(json.dumps(run.gate_again(args.run_dir), indent=2))
+    override = None
+    if args.override or args.who or args.why:
+        from trainlab.staged.gate import Override
+
+        override = Override.of(args.override, args.who, args.why)
+    print(json.dumps(run.gate_again(args.run_dir, args.dry_run, override), indent=2))
     return 0
 
 
