@@ -8,24 +8,28 @@ band keys of all documents are sorted, at most ENTRIES at a time, and the signat
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-ENTRIES = 1 << 21  # keys that are sorted at once; 40 bytes each
+ENTRIES = 1 << 21  # keys that are sorted at once; 24 bytes each
 CHUNK = 1 << 12  # signatures that are read at once
+OPEN = 64
+HALF = np.uint64(32)  # bits; a document has a number below 2**32
 Numbers = NDArray[np.uint32]
 
 
 class Signatures:
-    """Rows of `width` numbers in files that follow each other; they are opened for each reading, since they may be many."""
+    """Rows of `width` numbers in files that follow each other; at most OPEN of them are mapped at once."""
 
     def __init__(self, paths: Sequence[Path], width: int) -> None:
         self.width = width
         self._paths = list(paths)
         self._ends = list(accumulate(path.stat().st_size // (4 * width) for path in self._paths))
+        self._mapped = lru_cache(OPEN)(self._map)
 
     def __len__(self) -> int:
         """Documents."""
@@ -34,21 +38,21 @@ class Signatures:
     def chunks(self) -> Iterator[tuple[int, Numbers]]:
         """Yield (first document, signatures of shape (n, width)); never across two files."""
         first = 0
-        for end in self._ends:
-            while first < end:
-                count = min(CHUNK, end - first)
-                yield first, self._rows(first, count)
-                first += count
+        for path, end in zip(self._paths, self._ends, strict=True):
+            with path.open("rb") as file:
+                while first < end:
+                    count = min(CHUNK, end - first)
+                    yield first, np.fromfile(file, "<u4", self.width * count).reshape(count, self.width)
+                    first += count
 
     def row(self, document: int) -> Numbers:
         """Return the signature of one document."""
-        return self._rows(document, 1)[0]
+        index = bisect_right(self._ends, document)
+        found: Numbers = self._mapped(index)[document - (self._ends[index - 1] if index else 0)]
+        return found
 
-    def _rows(self, first: int, count: int) -> Numbers:
-        index = bisect_right(self._ends, first)
-        skipped = first - (self._ends[index - 1] if index else 0)
-        at, size = 4 * self.width * skipped, self.width * count
-        return np.fromfile(self._paths[index], dtype="<u4", count=size, offset=at).reshape(count, self.width)
+    def _map(self, index: int) -> Numbers:
+        return np.asarray(np.memmap(self._paths[index], "<u4", "r")).reshape(-1, self.width)
 
 
 def duplicates(
@@ -86,35 +90,33 @@ def _buckets(
     ) + np.uint64(1)
     offsets = np.random.default_rng(1).integers(0, 1 << 63, size=bands, dtype=np.uint64)
     keys: list[NDArray[np.uint64]] = []
-    owners: list[NDArray[np.int64]] = []
     for first, chunk in signatures.chunks():
         cut = chunk[:, : bands * rows].reshape(-1, bands, rows)
         key = offsets + np.einsum("nbr,br->nb", cut.astype(np.uint64), factors)
-        wanted = (key >> np.uint64(32)) % np.uint64(parts) == part
+        wanted = (key >> HALF) % np.uint64(parts) == part
         if skip is not None:
             wanted &= ~skip[first : first + len(chunk), None]
-        keys.append(key[wanted])
-        owners.append(np.nonzero(wanted)[0] + first)
+        # Key and document in one number, which sorts fast; two keys that agree in half cost a comparison, no more.
+        keys.append((key[wanted] << HALF) | (np.nonzero(wanted)[0] + first).astype(np.uint64))
     if not keys:
         return
-    key, owner = np.concatenate(keys), np.concatenate(owners)
-    del keys, owners
-    order = np.argsort(key)
-    key, owner = key[order], owner[order]
-    del order
+    both = np.concatenate(keys)
+    del keys
+    both.sort()
+    key = both >> HALF
     same = np.concatenate([[False], key[1:] == key[:-1], [False]])
     begins = np.nonzero(~same[:-1] & same[1:])[0]
     ends = np.nonzero(same[:-1] & ~same[1:])[0] + 1
-    members = owner[same[:-1] | same[1:]].tolist()
+    members = (both[same[:-1] | same[1:]] & np.uint64(0xFFFFFFFF)).tolist()
     at = 0
     for count in (ends - begins).tolist():
-        yield sorted(members[at : at + count])
+        yield members[at : at + count]
         at += count
 
 
 def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
     """Mark each document of a bucket that is like an earlier one of it."""
-    if repeats[bucket[1:]].all():  # each pair meets in most of the bands
+    if all(repeats[document] for document in bucket[1:]):  # each pair meets in most of the bands
         return
     needed = threshold * signatures.width
     shape = (len(bucket), signatures.width)
