@@ -60,6 +60,39 @@ TEXT = [
 """What recipe sft refuses of recipe cpt, and recipe cpt of both others (text/block.py)."""
 
 
+STAGE = {
+    "survival": [
+        "recipe: dpo",
+        "stage: {beta: 0.2}",
+        "model: {source: 'init:llama-2.4M'}",
+        "gate: {metric: preference_margin}",
+    ],
+    "staged-pretrain": [
+        "recipe: cpt",
+        "stage: {parent: sft}",
+        "model: {source: 'pvc:x'}",
+        "stage: {curriculum: [{length: 300, share: 1}]}",
+        "stage: {curriculum: [{length: 512, share: 0.5}]}",
+        "stage: {curriculum: [{length: 1024, share: 0.5}, {length: 512, share: 0.5}]}",
+    ],
+    "staged-sft": [
+        "stage: {parent: ''}",
+        "stage: {parent: dpo}",
+        "model: {source: 'init:llama-2.4M'}",
+        "lora: {rank: 8}",
+        "train: {trunk_cache: true, packing: false}",
+        "stage: {curriculum: [{length: 512, share: 1}]}",
+    ],
+    "staged-lora": [
+        "lora: {rank: 0}",
+        "stage: {shard: true}",
+        "resources: {gpus_per_node: 0, processes_per_node: 1}, stage: {compile: true}",
+    ],
+    "staged-dpo": ["gate: {metric: answer_loss}", "serve: {runtime: vllm, gpus: 1}"],
+}
+"""What a phase that is no stage refuses of one, and the stages of each other (staged/block.py)."""
+
+
 @functools.cache
 def cli(*files: str) -> subprocess.CompletedProcess[str]:
     """Run `trainlab check` on values files; the last wins."""
@@ -87,7 +120,8 @@ def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
     "phase",
     [("survival", one) for one in LANGUAGE + QUESTIONS]
     + [("resnet", one) for one in VISION]
-    + [("gemma", one) for one in TEXT],
+    + [("gemma", one) for one in TEXT]
+    + [(name, one) for name, several in STAGE.items() for one in several],
 )
 def test_helm_and_the_cli_refuse_what_the_recipe_does_not_take(phase: tuple[str, str], tmp_path: Path) -> None:
     full, file = str(VALUES / f"{phase[0]}.yaml"), tmp_path / "wrong.yaml"

@@ -35,6 +35,18 @@ def test_site_is_no_part_of_the_run_but_every_key_of_the_phase_is() -> None:
     assert run_of("phase.seed=42", "phase.train.max_grad_norm=1", "phase.gate={}") == run, "defaults written out"
 
 
+@pytest.mark.parametrize("scale", ["", "demo", "local"])
+def test_stages_of_one_release_share_the_volumes_and_have_runs_of_their_own(scale: str) -> None:
+    claims, runs = set(), set()
+    for name in ("staged-pretrain", "staged-sft", "staged-dpo", "staged-lora"):
+        files = [VALUES / f"{name}.yaml", *([VALUES / scale / f"{name}.yaml"] if scale else [])]
+        found = documents(template(tuple(map(str, files)), release="staged"))
+        volumes = [each for each in found if each["kind"] == "PersistentVolumeClaim"]
+        claims |= {(each["metadata"]["name"], json.dumps(each["spec"], sort_keys=True)) for each in volumes}
+        runs.add(one(found, "PyTorchJob")["metadata"]["name"])
+    assert {name for name, _ in claims} == {"staged-models", "staged-runs"} and len(claims) == 2 and len(runs) == 4
+
+
 @pytest.mark.parametrize(
     ("served", "api"),
     [

@@ -22,7 +22,9 @@ HOME = machine.HOME
 KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also does not run the demo first
 NAMESPACE = "trainlab-demo"
 CHEAP = {"resnet"}  # about a minute of training; `make test-all-phases` runs the others too
-OTHERS = sorted(path.stem for path in (REPO / "values" / "local").glob("*.yaml") if path.stem != "survival")
+LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
+STAGES = ("pretrain", "sft", "dpo", "lora")  # each goes on from the one before
+OTHERS = sorted(LOCAL - {"survival"} - {f"staged-{stage}" for stage in STAGES})
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
@@ -232,6 +234,22 @@ def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
     assert gate["promoted"], gate["reasons"]
     helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
     playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
+
+
+def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
+    """One model in four stages: one release, whose volumes hold the run that the next stage goes on from."""
+    if os.environ.get("E2E_PHASES") != "all":
+        pytest.skip("minutes of training: make test-all-phases runs it")
+    parent = None
+    for stage in STAGES:
+        playbook("site", "-e", f"phase=staged-{stage}")
+        run = max((REPO / "artifacts").glob("staged-*"), key=lambda path: path.stat().st_mtime)
+        gate = json.loads((run / "gate.json").read_text())
+        assert gate["promoted"] and not gate["override"] and gate["stage"] == stage, gate["reasons"]
+        assert (gate["parent"] or {}).get("run") == parent, f"{run.name} goes on from {gate['parent']}"
+        helm("-n", NAMESPACE, "test", "staged", "--timeout", "5m")
+        parent = run.name
+    playbook("teardown", "-e", "phase=staged-lora", "-e", "teardown_volumes=true")
 
 
 @pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])

@@ -38,7 +38,7 @@ TEN_GBIT = 1.25e9
         ("SmolLM3-3B", 3_075_098_624),
         ("Phi-3-mini", 3_821_079_552),
         ("gemma-3-270m", 268_098_176),
-        ("llama-7B", 7_391_678_464),
+        ("llama-7.39B", 7_391_678_464),
     ],
 )
 def test_parameters_equal_the_published_weights(name: str, parameters: int) -> None:

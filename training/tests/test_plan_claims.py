@@ -23,7 +23,7 @@ sys.modules["plan_jobs"] = jobs
 _spec.loader.exec_module(jobs)
 
 TEN_GBIT = 1.25e9
-NARROW_7B = replace(models.TABLE["llama-7B"], intermediate=11008)
+NARROW_7B = replace(models.TABLE["llama-7.39B"], intermediate=11008)
 
 
 def found(job: Job, claims: Claims, card: str) -> list[Finding]:

@@ -130,6 +130,13 @@ def test_port_in_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             tracker.Tracker(Progress(speaks=False), tmp_path)
 
 
+def test_port_that_is_no_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The chart sets it; by hand anything can stand there."""
+    monkeypatch.setenv(tracker.PORT_VARIABLE, "abc")
+    with pytest.raises(UserError, match="TRAINLAB_PROGRESS_PORT is 'abc': not a number"):
+        tracker.Tracker(Progress(speaks=False), tmp_path)
+
+
 @pytest.mark.parametrize("source", ["{tmp}", "http://127.0.0.1:{port}", "https://127.0.0.1:{port}"])
 def test_nothing_to_watch(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong place is an error that says what a right one is."""

@@ -47,6 +47,7 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- end -}}
 {{- include "trainjob.checkText" . -}}
 {{- include "trainjob.checkVision" . -}}
+{{- include "trainjob.checkStage" . -}}
 {{- if and $gpus (ne $processes $gpus) -}}
 {{- fail (printf "phase.resources.processes_per_node: %d processes for %d GPUs per pod; set it to the same number as resources.gpus_per_node" $processes $gpus) -}}
 {{- end -}}

@@ -7,7 +7,7 @@
 {{- $data := $phase.data.source -}}
 {{- $kind := splitList ":" $data | first -}}
 {{- $metric := $phase.gate.metric -}}
-{{- if ne $recipe "cpt" -}}
+{{- if not (has $recipe (list "cpt" "pretrain")) -}}
 {{- if ne (toJson $phase.text) (toJson $defaults.text) -}}
 {{- fail (printf "phase.text: recipe %s does not read this block; remove it" $recipe) -}}
 {{- end -}}
@@ -19,19 +19,19 @@
 {{- end -}}
 {{- else -}}
 {{- if has $kind (list "builtin" "torchvision") -}}
-{{- fail (printf "phase.data.source: %s with recipe cpt, which reads running text; set pydoc:topics, hf:OWNER/NAME@40-HEX-REVISION, or pvc:PATH of a text file" $data) -}}
+{{- fail (printf "phase.data.source: %s with recipe %s, which reads running text; set pydoc:topics, hf:OWNER/NAME@40-HEX-REVISION, or pvc:PATH of a text file" $data $recipe) -}}
 {{- end -}}
 {{- if ne $metric "perplexity" -}}
-{{- fail (printf "phase.gate.metric: %s with recipe cpt; set perplexity" $metric) -}}
+{{- fail (printf "phase.gate.metric: %s with recipe %s; set perplexity" $metric $recipe) -}}
 {{- end -}}
 {{- if int $phase.lora.rank -}}
-{{- fail (printf "phase.lora.rank: %d with recipe cpt, which trains the model's own weights; set 0" (int $phase.lora.rank)) -}}
+{{- fail (printf "phase.lora.rank: %d with recipe %s, which trains the model's own weights; set 0" (int $phase.lora.rank) $recipe) -}}
 {{- end -}}
 {{- if $phase.train.trunk_cache -}}
-{{- fail "phase.train.trunk_cache: true with recipe cpt, which sees each block once or twice; set false" -}}
+{{- fail (printf "phase.train.trunk_cache: true with recipe %s, which sees each block once or twice; set false" $recipe) -}}
 {{- end -}}
 {{- if ne $phase.serve.runtime "trainlab" -}}
-{{- fail (printf "phase.serve.runtime: %s with recipe cpt, whose models need no chat template; set trainlab" $phase.serve.runtime) -}}
+{{- fail (printf "phase.serve.runtime: %s with recipe %s, whose models need no chat template; set trainlab" $phase.serve.runtime $recipe) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -17,6 +17,7 @@ from transformers.initialization import no_init_weights
 
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.text.block import RECIPES as TEXT_RECIPES
 
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops (peers.md e-63).
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
@@ -29,7 +30,7 @@ def messages(phase: Phase, question: str) -> list[dict[str, str]]:
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: Phase, question: str) -> list[int]:
     """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
-    if phase.recipe == "cpt":
+    if phase.recipe in TEXT_RECIPES:
         return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
     text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -123,7 +124,7 @@ def _load_adapter(
 
 def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `device()`."""
-    texts = phase.recipe == "cpt"  # continues texts: needs no chat template
+    texts = phase.recipe in TEXT_RECIPES  # continues texts: needs no chat template
     if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
         lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
         raise UserError(

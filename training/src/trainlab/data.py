@@ -64,7 +64,7 @@ def folder(data: Data, models: Path, given: Path | None = None, env: Mapping[str
 def load_train(data: Data, path: Path) -> list[TrainRow]:
     """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics."""
     rows: list[TrainRow] = []
-    for name, line, raw in _lines(path / "train"):
+    for name, line, raw in lines(path / "train"):
         at = f"{name}:{line}"
         base = _pair(at, raw)
         phrasings = raw.get("phrasings", [])
@@ -78,7 +78,7 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
 def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     """Return the held-out rows under `path`/heldout; `data.heldout_rows` of them, even over topics."""
     rows: list[HeldoutRow] = []
-    for name, line, raw in _lines(path / "heldout"):
+    for name, line, raw in lines(path / "heldout"):
         at = f"{name}:{line}"
         base = _pair(at, raw)
         facts = raw.get("facts", [] if "verse" in raw else None)
@@ -140,7 +140,7 @@ def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> t
     return [row for row in rows if row["id"] not in chosen], [row for row in rows if row["id"] in chosen]
 
 
-def _lines(path: Path) -> list[tuple[Path, int, dict[str, Any]]]:
+def lines(path: Path) -> list[tuple[Path, int, dict[str, Any]]]:
     """Return (file, line number, object) for all lines of path/*.jsonl; raises UserError at the first broken one."""
     names = sorted(path.glob("*.jsonl"))
     if not names:
@@ -174,12 +174,12 @@ def _lines(path: Path) -> list[tuple[Path, int, dict[str, Any]]]:
 def _pair(at: str, raw: Mapping[str, Any]) -> dict[str, str]:
     """Return {id, question, answer} of a row; a verse is the answer to its instruction."""
     if "verse" in raw or "instruction" in raw:
-        texts = _texts(at, raw, ("id", "instruction", "verse"))
-        return {"id": texts["id"], "question": texts["instruction"], "answer": texts["verse"]}
-    return _texts(at, raw, ("id", "question", "answer"))
+        verse = texts(at, raw, ("id", "instruction", "verse"))
+        return {"id": verse["id"], "question": verse["instruction"], "answer": verse["verse"]}
+    return texts(at, raw, ("id", "question", "answer"))
 
 
-def _texts(at: str, row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
+def texts(at: str, row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
     """Return the text fields of a row; raises UserError that names the missing or wrong key."""
     for key in keys:
         if key not in row:

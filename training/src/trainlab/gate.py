@@ -13,7 +13,12 @@ from trainlab.config import Phase
 from trainlab.errors import UserError
 
 Scores = Mapping[str, Any]
-UNITS = {"answer_loss": "nats per token", "fact_recall": "of the facts", "form_adherence": "of the form"}
+UNITS = {
+    "answer_loss": "nats per token",
+    "fact_recall": "of the facts",
+    "form_adherence": "of the form",
+    "preference_margin": "nats",
+}
 
 
 def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from trainlab import files, recipes
 from trainlab.config import Phase, Values
 from trainlab.errors import UserError
 from trainlab.loading import load_values, run_name
+from trainlab.staged import gate as stage_gate
+from trainlab.staged import parents
 
 COMPLETE = "trainlab: {} is complete: nothing to do"
 
@@ -35,10 +37,14 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         raise UserError("--out is missing: name the folder of run directories, or set OUTPUT_DIR")
     run_dir = out / (args.run or run_name(phase, os.environ))
     model_dir, data_dir = recipes.of(phase).folders(args.models, args.data)
+    if phase.stage.parent:
+        model_dir = run_dir / parents.FOLDER
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.work import rank_main
 
         rank_main(phase, run_dir, model_dir, data_dir)
+    if phase.stage.parent:
+        parents.adopt(phase, out, run_dir)
     preflight(phase, run_dir, model_dir, data_dir)
     # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
     if finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
@@ -131,11 +137,13 @@ def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
     return 0
 
 
-def gate_again(run_dir: Path) -> dict[str, Any]:
-    """Decide again from eval_before.json and eval_after.json; write and return gate.json."""
+def gate_again(run_dir: Path, dry_run: bool = False, override: stage_gate.Override | None = None) -> dict[str, Any]:
+    """Decide again from eval_before.json and eval_after.json; return gate.json, and write it unless it is a dry run."""
     before, after = files.read_json(run_dir / "eval_before.json"), files.read_json(run_dir / "eval_after.json")
-    decision = recipes.of(phase_of(run_dir)).decide(before, after)
-    files.write_json(run_dir / "gate.json", decision)
+    phase = phase_of(run_dir)
+    decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
+    if not dry_run:
+        files.write_json(run_dir / "gate.json", decision)
     return decision
 
 

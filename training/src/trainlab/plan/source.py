@@ -15,6 +15,7 @@ from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
 from trainlab.plan.units import quantity
+from trainlab.text import block as text_block
 
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
@@ -33,8 +34,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
     rank = int(lora.get("rank") or 0)
-    texts = phase.recipe == "cpt"
-    some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze)
+    texts = phase.recipe in text_block.RECIPES
+    some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze) and not phase.stage.name
     kind: Trainable = "lora" if rank else ("top" if some else "all")
     rows, tokens = text.blocks(phase) if texts else _data(block["data"], files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
@@ -48,7 +49,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         tied_head=bool(unfreeze.get("tied_head")),
         lora_rank=rank,
         trunk_cached=kind == "top" and bool(train.get("trunk_cache")),
-        from_scratch=phase.recipe == "pretrain" and bool(block.get("from_scratch")),
+        from_scratch=phase.model.source.startswith("init:"),
         rows=rows,
         tokens_per_row=tokens,
         max_length=phase.model.max_length,
@@ -61,11 +62,11 @@ def job_of(values: Values, files: list[Path]) -> Job:
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
         weight_bytes=2 if narrow else 4,
-        gradient_bytes=2 if narrow else 4,
+        gradient_bytes=4,  # what is trained is kept in float32 (recipes/layers.py), and DDP sends it as it is
         precision="bf16" if narrow else "fp32",
-        checkpointing=bool(train.get("checkpointing")),
+        checkpointing=phase.stage.recompute,
         chunked_loss=texts,
-        sharded=bool(train.get("fsdp")),
+        sharded=phase.stage.shard,
         nodes=phase.resources.nodes,
         devices_per_node=phase.resources.processes_per_node,
         on_gpu=on_gpu,
@@ -84,9 +85,7 @@ def card_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Card, str]:
     if gpu:
         if job.on_gpu:
             return job, cards.find(gpu), "--gpu"
-        moved = replace(
-            job, on_gpu=True, devices_per_node=1, weight_bytes=2, gradient_bytes=2, precision="bf16", memory_per_pod=0
-        )
+        moved = replace(job, on_gpu=True, devices_per_node=1, weight_bytes=2, precision="bf16", memory_per_pod=0)
         return moved, cards.find(gpu), "--gpu"
     if not job.on_gpu:
         return job, cards.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HOOKS = {  # module and class; all others tune language models on questions and answers
     "resnet": ("trainlab.vision.recipe", "VisionRecipe"),
     "cpt": ("trainlab.text.recipe", "TextRecipe"),
+    "pretrain": ("trainlab.staged.recipe", "Pretrain"),
+    "dpo": ("trainlab.staged.recipe", "Preferences"),
 }
 
 

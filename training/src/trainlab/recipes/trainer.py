@@ -1,6 +1,8 @@
-"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft and cpt."""
+"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft, cpt and dpo."""
 
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,10 @@ from trainlab.config import Phase
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
+from trainlab.staged import speed
+
+# TRL and PEFT ask transformers by the name that it gave up in 5.23; it says so once for each rank.
+warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
 
 
 class Checked(Trainer):
@@ -106,9 +112,13 @@ class Talk(TrainerCallback):
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
 
 
-def settings(phase: Phase, folder: Path, validate: bool) -> dict[str, Any]:
-    """Return what TrainingArguments and SFTConfig are told alike; warm-up, validations and saves follow the steps."""
+def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False) -> dict[str, Any]:
+    """Return what all trainers are told alike; warm-up, validations and saves follow the steps.
+
+    `recompute` asks for activation checkpointing whatever `stage.recompute` says.
+    """
     train, gpu = phase.train, torch.cuda.is_available()
+    recompute = recompute or speed.recompute(phase)
     return {
         "output_dir": str(folder),
         "seed": phase.seed,
@@ -123,22 +133,27 @@ def settings(phase: Phase, folder: Path, validate: bool) -> dict[str, Any]:
         "lr_scheduler_type": "cosine",
         "bf16": chat.compute_dtype(phase) == torch.bfloat16,
         "use_cpu": not gpu,
+        "activation_checkpointing": recompute,
+        "activation_checkpointing_kwargs": {"use_reentrant": False} if recompute else None,
         "logging_steps": 1,
         "logging_first_step": True,
         "eval_strategy": "steps" if validate else "no",
         "save_strategy": "steps",
         "eval_steps": 10**9,  # Schedule decides
         "save_steps": 10**9,
-        "load_best_model_at_end": validate,
+        "load_best_model_at_end": validate and not speed.sharded(phase),
         "metric_for_best_model": "eval_loss" if validate else None,
         "greater_is_better": False if validate else None,
         "save_total_limit": None,  # Checked rotates, after the marker is written
         "report_to": "none",
+        "log_level": "error",  # a head that is tied is missing in every checkpoint, and said to be
+        "log_level_replica": "error",
         "disable_tqdm": True,
         "dataloader_num_workers": 0,
         "dataloader_pin_memory": gpu,
         "ddp_find_unused_parameters": False,
         "ddp_timeout": phase.resources.timeout_minutes * 60,
+        **speed.sharding(phase),
     }
 
 
@@ -153,10 +168,17 @@ def equip(trainer: Checked, phase: Phase, run_dir: Path) -> None:
         trainer.add_callback(TensorBoardCallback(SummaryWriter(str(run_dir / "tensorboard"))))
 
 
-def outcome(
-    phase: Phase, trainer: Checked, metrics: Mapping[str, float], seconds: float, resume: Path | None
-) -> dict[str, Any]:
-    """Return what every training_summary.json says of steps, losses and time; `resume` is the checkpoint gone on from."""
+@dataclass(frozen=True)
+class Fit:
+    """How a training went: the Trainer's metrics, seconds, and the checkpoint that it went on from."""
+
+    metrics: Mapping[str, float]
+    seconds: float
+    resume: Path | None
+
+
+def outcome(phase: Phase, trainer: Checked, fitted: Fit) -> dict[str, Any]:
+    """Return what every training_summary.json says of steps, losses and time."""
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
@@ -167,11 +189,11 @@ def outcome(
         "effective_batch": phase.train.batch_size * phase.train.gradient_accumulation * world,
         "epochs": phase.train.epochs,
         "steps": steps,
-        "resumed_from_step": checkpoints.step(resume) if resume else 0,
-        "seconds": round(seconds, 1),
+        "resumed_from_step": checkpoints.step(fitted.resume) if fitted.resume else 0,
+        "seconds": round(fitted.seconds, 1),
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
-        "mean_loss": metrics.get("train_loss"),
+        "mean_loss": fitted.metrics.get("train_loss"),
         "validation_loss": best["eval_loss"] if best else None,
         "best_step": best["step"] if best else steps,
         "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),

@@ -32,6 +32,8 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     lora = phase.get("lora") or {}
     head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
     what = f"the last {unfreeze['layers']} layers {head}"
+    if (phase.get("stage") or {}).get("name"):
+        what = "all weights"
     if lora.get("rank"):
         where = ", ".join(lora["target_modules"]) or "all linear layers but the head"
         what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
@@ -96,6 +98,9 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
         rows.append(("Its licence", str(model.get("licence") or "not recorded")))
     if model.get("sha256"):
         rows.append(("Its SHA-256", model["sha256"]))
+    if manifest.get("parent"):
+        parent = manifest["parent"]
+        rows.append(("Its run", f"{parent['run']}, stage {parent['stage']}{_let_through(parent['gate'])}"))
     rows.append(("Data set", str(data.get("source") or phase["data"]["source"])))
     if data.get("licence"):
         rows.append(("Its licence", str(data["licence"])))
@@ -129,7 +134,13 @@ def verdict(gate: Mapping[str, Any]) -> str:
         "no difference": f"By {metric} no difference between base and tuned model could be shown",
         "worse": f"By {metric} the tuned model is worse than the base model",
     }[gate["verdict"]]
-    return f"{text}, and the gate {'promoted it' if gate['promoted'] else 'did not promote it'}."
+    passed = gate["promoted"] and not gate.get("override")
+    return f"{text}, and the gate {'promoted it' if passed else 'did not promote it'}{_let_through(gate)}."
+
+
+def _let_through(gate: Mapping[str, Any]) -> str:
+    note = gate.get("override")
+    return f"; {note['who']} let it go on: {note['why']}" if note else ""
 
 
 def _loss(loss: Any) -> list[str]:

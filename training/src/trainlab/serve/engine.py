@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
-from trainlab import chat, fetch
+from trainlab import chat
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.serve.generation import Options, Outcome, generate
+from trainlab.staged import parents
+from trainlab.text.block import RECIPES as TEXT_RECIPES
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Engine:
 
         A model of recipe cpt knows no turns: it continues the text of the last message.
         """
-        if self._phase.recipe == "cpt":
+        if self._phase.recipe in TEXT_RECIPES:
             return self.text_ids(name, messages[-1]["content"])
         if messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self._phase.data.system_prompt}, *messages]
@@ -58,7 +60,7 @@ class Engine:
     def text_ids(self, name: str, text: str) -> list[int]:
         """Return the tokens of a plain text, for recipe cpt as its blocks begin."""
         tokenizer = self._hosted[name].tokenizer
-        if self._phase.recipe == "cpt":
+        if self._phase.recipe in TEXT_RECIPES:
             return chat.prompt_ids(tokenizer, self._phase, text)
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -82,7 +84,7 @@ class Engine:
 
 def load(phase: Phase, models: Path, run_dir: Path) -> Engine:
     """Load base, tuned (best_model/, else the adapter in lora_adapter/) and further adapters of a run."""
-    base, tokenizer = chat.load_base(fetch.model_dir(phase.model.source, models), phase)
+    base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase)
     hosted = {"base": Hosted(base, tokenizer)}
     adapters = find_adapters(run_dir)
     shared = 0

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 TOPICS = "pydoc:topics"
 METRIC = "perplexity"
+RECIPES = ("cpt", "pretrain")  # what reads running text; its models need no chat template
 
 
 class Text(BaseModel):
-    """Running text; only recipe cpt reads it."""
+    """Running text; only recipes cpt and pretrain read it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,7 +37,7 @@ def problem(phase: "Phase") -> str | None:
     """Return what does not fit together in a phase as `key: reason; remedy` below phase, None when all is well."""
     recipe, data, metric = phase.recipe, phase.data.source, phase.gate.metric
     kind = data.partition(":")[0]
-    if recipe != "cpt":
+    if recipe not in RECIPES:
         if phase.text != Text():
             return f"text: recipe {recipe} does not read this block; remove it"
         if kind in ("pydoc", "hf"):
@@ -46,17 +47,17 @@ def problem(phase: "Phase") -> str | None:
         return None
     if kind in ("builtin", "torchvision"):
         return (
-            f"data.source: {data} with recipe cpt, which reads running text; set {TOPICS}, "
+            f"data.source: {data} with recipe {recipe}, which reads running text; set {TOPICS}, "
             "hf:OWNER/NAME@40-HEX-REVISION, or pvc:PATH of a text file"
         )
     if metric != METRIC:
-        return f"gate.metric: {metric} with recipe cpt; set {METRIC}"
+        return f"gate.metric: {metric} with recipe {recipe}; set {METRIC}"
     if phase.lora.rank:
-        return f"lora.rank: {phase.lora.rank} with recipe cpt, which trains the model's own weights; set 0"
+        return f"lora.rank: {phase.lora.rank} with recipe {recipe}, which trains the model's own weights; set 0"
     if phase.train.trunk_cache:
-        return "train.trunk_cache: true with recipe cpt, which sees each block once or twice; set false"
+        return f"train.trunk_cache: true with recipe {recipe}, which sees each block once or twice; set false"
     if phase.serve.runtime != "trainlab":
-        return f"serve.runtime: {phase.serve.runtime} with recipe cpt, whose models need no chat template; set trainlab"
+        return f"serve.runtime: {phase.serve.runtime} with recipe {recipe}, whose models need no chat template; set trainlab"
     return _pattern(phase.text.document_start)
 
 

@@ -96,8 +96,9 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
     train, unfreeze = phase["train"], phase["unfreeze"]
     head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
     what = "all weights" if phase["text"]["train_all"] else f"the last {unfreeze['layers']} layers {head}"
+    kind = "continued pre-training" if phase["recipe"] == "cpt" else "pre-training from random weights"
     rows: words.Facts = [
-        ("Recipe", f"cpt: continued pre-training of {what}"),
+        ("Recipe", f"{phase['recipe']}: {kind} of {what}"),
         ("Learning rate", f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"),
         ("Seed", str(phase["seed"])),
     ]

@@ -73,7 +73,7 @@ def origin(phase: Phase, path: Path) -> dict[str, Any]:
     """Return {source, sha256, licence where known} for the manifest."""
     source = phase.data.source
     if source == TOPICS and not path.exists():
-        texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in _topics())
+        texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in topics())
         return {"source": source, "sha256": hashlib.sha256(texts.encode()).hexdigest(), "licence": PYTHON_LICENCE}
     digest = files.sha256(path) if path.is_file() else files.folder_sha256(path, "*")
     record = path.with_name("source.json")  # of a fetched data set
@@ -84,11 +84,11 @@ def origin(phase: Phase, path: Path) -> dict[str, Any]:
 
 def _documents(phase: Phase, path: Path) -> tuple[list[Document], int]:
     if phase.data.source == TOPICS and not path.exists():
-        return _topics(), 0
+        return topics(), 0
     return read.documents(path, phase.text.column, phase.text.document_start)
 
 
-def _topics() -> list[Document]:
+def topics() -> list[Document]:
     """Return the topics of Python's own help(), each a document; they differ between versions of Python."""
     try:
         from pydoc_data.topics import topics

@@ -80,7 +80,7 @@ def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[
     rows = list(read(path, text))
     if not rows:
         raise UserError(f"{path}: has no rows; remove it or put text into it")
-    wanted = column or _detected(path, rows)
+    wanted = column or detected(path, rows[0].columns, COLUMN)
     for row in rows:
         if wanted not in row.columns:
             raise UserError(
@@ -93,16 +93,18 @@ def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[
         yield row.at, value
 
 
-def _detected(path: Path, rows: list[Row]) -> str:
-    """Return the column called text, else the only one that holds texts in the first row."""
-    first = rows[0].columns
+def detected(path: Path, first: dict[str, Any], key: str) -> str:
+    """Return the column called text, else the only one that holds texts in the first row.
+
+    Raises UserError, which says that `key` names a column, where neither is.
+    """
     if "text" in first:
         return "text"
     texts = [name for name, value in first.items() if isinstance(value, str)]
     if len(texts) == 1:
         return texts[0]
     what = f"the columns {', '.join(map(repr, texts))} hold texts" if texts else "no column holds texts"
-    raise UserError(f"{path}: {what} and none is called text; name the right one with {COLUMN}")
+    raise UserError(f"{path}: {what} and none is called text; name the right one with {key}")
 
 
 def _jsonl(path: Path, text: str) -> Iterator[Row]:

@@ -51,7 +51,7 @@ class TextRecipe(Language):
         import torch
         import transformers
 
-        from trainlab import chat, dist
+        from trainlab import chat, dist, recipes
         from trainlab.recipes import cpt
 
         transformers.logging.set_verbosity_error()
@@ -62,7 +62,7 @@ class TextRecipe(Language):
             cpt.prepare(model, phase)
         blocks = self._blocks(tokenizer, data_dir, progress)
         before = self._scored(run_dir, "before", model, tokenizer, blocks.heldout, progress)
-        summary = cpt.train(cpt.TextJob(phase, run_dir, model, tokenizer, [], progress, blocks))
+        summary = recipes.train(cpt.TextJob(phase, run_dir, model, tokenizer, [], progress, blocks))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         del model

@@ -1,0 +1,139 @@
+"""How fast are near duplicates found: `trainlab prepare` (rensa, sorted bands on disk), or datasketch's MinHash and LSH?
+
+python bench/dedup.py [--documents 20000] [--json FILE]    (needs the packages of the trainer image, and datasketch)
+Synthetic texts of 100 words, one in ten repeats another with one word changed. All sides get the same 5-grams, 128
+numbers, 16 bands and threshold, and must find the same documents, 1 % apart at most (the hash functions differ). Times are
+CPU seconds of this process, threads included, so that other programs on the machine do not count; the least of the
+rounds in turn. Ours must be 15 times as fast as datasketch, else, or when the documents differ, it exits with 1. Beside:
+datasketch as it was before 2.0 (scheme legacy), and rensa's own index, which lies in memory and holds 2 kB a document.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
+
+from trainlab.manifest import cpu_model
+from trainlab.prepare import near
+from trainlab.prepare.duplicates import Signatures, duplicates
+
+NEEDED, TOLERANCE, THRESHOLD, BATCH = 15.0, 0.01, 0.8, 1024
+
+
+def corpus(count: int) -> tuple[list[list[str]], set[int]]:
+    """Return the grams of `count` texts, and which texts repeat an earlier one."""
+    draw = random.Random(0)
+    vocabulary = [f"w{i}" for i in range(5000)]
+    texts: list[list[str]] = []
+    repeats = set()
+    for index in range(count):
+        if index % 10 == 9:
+            words = list(texts[draw.randrange(index - index % 10, index)])
+            words[draw.randrange(len(words))] = "changed"
+            repeats.add(index)
+        else:
+            words = draw.choices(vocabulary, k=100)
+        texts.append(words)
+    return [near.grams(" ".join(words)) for words in texts], repeats
+
+
+def ours(grams: list[list[str]]) -> set[int]:
+    """Find them the way `trainlab prepare` does, files included."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "signatures.bin"
+        with path.open("wb") as stream:
+            for first in range(0, len(grams), BATCH):
+                stream.write(near.signatures(grams[first : first + BATCH]).tobytes())
+        found = duplicates(Signatures([path], near.WIDTH), near.bands(THRESHOLD), THRESHOLD)
+    return set(found.nonzero()[0].tolist())
+
+
+def by_datasketch(grams: list[list[str]], scheme: str = "affine32") -> set[int]:
+    """Find them with datasketch: sketches in bulk, index with the same bands, candidates compared in full."""
+    from datasketch import MinHash, MinHashLSH
+
+    bands = near.bands(THRESHOLD)
+    index = MinHashLSH(num_perm=near.WIDTH, params=(bands, near.WIDTH // bands))
+    kept = {}
+    repeats = set()
+    for first in range(0, len(grams), BATCH):
+        batch = [[gram.encode() for gram in one] for one in grams[first : first + BATCH]]
+        for number, sketch in enumerate(MinHash.bulk(batch, num_perm=near.WIDTH, scheme=scheme), start=first):
+            if any(kept[other].jaccard(sketch) >= THRESHOLD for other in index.query(sketch)):
+                repeats.add(number)
+            else:
+                index.insert(number, sketch)
+                kept[number] = sketch
+    return repeats
+
+
+def by_rensa(grams: list[list[str]]) -> set[int]:
+    """Find them with rensa's own index in memory."""
+    from rensa import RMinHashDeduplicator
+
+    index = RMinHashDeduplicator(
+        threshold=THRESHOLD, num_perm=near.WIDTH, use_lsh=True, num_bands=near.bands(THRESHOLD), seed=near.SEED
+    )
+    added = index.add_pairs([(str(number), one) for number, one in enumerate(grams)])
+    return {number for number, new in enumerate(added) if not new}
+
+
+def main() -> int:
+    """Measure all sides, compare, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--documents", type=int, default=20_000, help="texts (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="the fastest of so many counts (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    args = parser.parse_args()
+    grams, planted = corpus(args.documents)
+    sides: dict[str, Callable[[list[list[str]]], set[int]]] = {
+        "trainlab": ours,
+        "datasketch": by_datasketch,
+        "datasketch_legacy": lambda grams: by_datasketch(grams, "legacy"),
+        "rensa_index": by_rensa,
+    }
+    for side in sides.values():
+        side(grams[:200])  # imports and first calls are not measured
+    seconds: dict[str, float] = dict.fromkeys(sides, float("inf"))
+    found: dict[str, set[int]] = {}
+    for _ in range(args.rounds):
+        for name, side in sides.items():
+            began = time.process_time()
+            found[name] = side(grams)
+            seconds[name] = min(seconds[name], time.process_time() - began)
+    apart = {name: len(found[name] ^ found["datasketch"]) / len(found["datasketch"]) for name in sides}
+    equal = max(apart.values()) <= TOLERANCE
+    ratio = seconds["datasketch"] / seconds["trainlab"]
+    result = {
+        "documents": args.documents,
+        "planted": len(planted),
+        "found": {name: len(one) for name, one in found.items()},
+        "found_and_planted": {name: len(one & planted) for name, one in found.items()},
+        "apart_from_datasketch": {name: round(value, 4) for name, value in apart.items()},
+        "tolerance": TOLERANCE,
+        "equal": equal,
+        "cpu_seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "documents_per_second": {name: round(args.documents / value) for name, value in seconds.items()},
+        "ratio": round(ratio, 1),
+        "ratio_legacy": round(seconds["datasketch_legacy"] / seconds["trainlab"], 1),
+        "needed": NEEDED,
+        "versions": {name: version(name) for name in ("rensa", "datasketch", "numpy")},
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0 if equal and ratio >= NEEDED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

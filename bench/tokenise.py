@@ -1,0 +1,139 @@
+"""How fast do texts become tokens: as `trainlab prepare` does it, or one by one in `datasets.map`?
+
+python bench/tokenise.py [--texts 8000] [--rounds 5] [--json FILE]    (needs the packages of the trainer image)
+Texts of some 700 characters out of Python's manual and the sources of its library; a byte-level BPE trained here on some
+of them, the same for all sides; each text ends with EOS, and all ids must be equal. The sides take turns, a ratio is the
+median over the turns, of CPU seconds of this process with its threads, so that other programs on the machine do not
+count. Ours must be 3 times as fast as the map, else, or when ids differ, it exits with 1. Beside: the ratio of wall-clock
+seconds, where our threads count as well, and tokenizers in batches, which `trainlab prepare` takes for other tokenizers.
+"""
+
+import argparse
+import json
+import os
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
+from trainlab.manifest import cpu_model
+from trainlab.prepare import pack, tokens
+
+NEEDED, VOCABULARY, LENGTH = 3.0, 16_000, 400
+
+
+def corpus(count: int) -> list[str]:
+    """Return paragraphs of Python's manual and library, as many together as make LENGTH characters."""
+    from pydoc_data.topics import topics
+
+    sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    texts: list[str] = []
+    for whole in (*topics.values(), *(path.read_text(encoding="utf-8") for path in sources)):
+        part = ""
+        for paragraph in whole.split("\n\n"):
+            part += paragraph + "\n\n"
+            if len(part) >= LENGTH:
+                texts.append(part)
+                part = ""
+    return texts[:count]
+
+
+def make_tokenizer(folder: Path, texts: list[str]) -> None:
+    """Train a byte-level BPE on some of the texts and save it as a model folder has it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts[::4], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(folder)
+
+
+def main() -> int:
+    """Measure both sides, compare, print; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--texts", type=int, default=8000, help="texts at most (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of the sides (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    args = parser.parse_args()
+    import datasets
+    from transformers import AutoTokenizer
+
+    datasets.disable_caching()
+    texts = corpus(args.texts)
+    with tempfile.TemporaryDirectory() as name:
+        make_tokenizer(Path(name), texts)
+        plain = tokens.load(Path(name))
+        theirs: Any = AutoTokenizer.from_pretrained(name)
+    mine, said = tokens.quicken(plain, texts[:100])
+    table = datasets.Dataset.from_dict({"text": texts})
+
+    def one_by_one() -> Any:
+        def encode(row: dict[str, str]) -> dict[str, list[int]]:
+            return {"input_ids": [*theirs(row["text"], add_special_tokens=False)["input_ids"], theirs.eos_token_id]}
+
+        return table.map(encode, remove_columns=["text"], keep_in_memory=True)
+
+    def batches(tokenizer: tokens.Tokens) -> list[list[int]]:
+        return [ids for batch in pack.cut(iter([texts])) for ids in tokenizer.documents(batch)]
+
+    sides: dict[str, Callable[[], Any]] = {
+        "trainlab": lambda: batches(mine),
+        "tokenizers_batches": lambda: batches(plain),
+        "datasets_map": one_by_one,
+    }
+    found = {name: side() for name, side in sides.items()}  # the first turn is not measured: imports and caches
+    wall: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(args.rounds):
+        for name, side in sides.items():
+            began, used = time.perf_counter(), time.process_time()
+            side()
+            wall[name].append(time.perf_counter() - began)
+            cpu[name].append(time.process_time() - used)
+    mapped = found["datasets_map"].data.column("input_ids").to_pylist()
+    equal = found["trainlab"] == found["tokenizers_batches"] == mapped
+
+    def ratio(seconds: dict[str, list[float]], side: str = "datasets_map") -> float:
+        pairs = zip(seconds[side], seconds["trainlab"], strict=True)
+        return round(median(theirs / ours for theirs, ours in pairs), 1)
+
+    result = {
+        "texts": len(texts),
+        "characters_per_text": round(sum(map(len, texts)) / len(texts)),
+        "tokens": sum(map(len, mapped)),
+        "tokenised_by": said,
+        "equal": equal,
+        "cpu_seconds": {name: round(min(one), 3) for name, one in cpu.items()},
+        "tokens_per_cpu_second": {name: round(sum(map(len, mapped)) / min(one)) for name, one in cpu.items()},
+        "ratio": ratio(cpu),
+        "ratio_wall": ratio(wall),
+        "ratio_to_tokenizers_batches": ratio(cpu, "tokenizers_batches"),
+        "needed": NEEDED,
+        "rounds": args.rounds,
+        "versions": {name: version(name) for name in ("tiktoken", "tokenizers", "transformers", "datasets")},
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0 if equal and ratio(cpu) >= NEEDED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

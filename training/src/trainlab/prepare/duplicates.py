@@ -1,0 +1,137 @@
+"""Which documents repeat an earlier one, by signatures on disk and in bounded memory; used by pipeline.py.
+
+A signature is a row of `width` 32-bit numbers: a digest (exact duplicates) or a MinHash (near ones; near.py). It is cut
+into bands; documents that agree in a whole band are compared in full (locality-sensitive hashing: Leskovec, Rajaraman,
+Ullman, Mining of Massive Datasets, 3.4). An index in memory, as rensa has it, grows by about 2 kB a document. Here the
+band keys of all documents are sorted, at most ENTRIES at a time, and the signatures are read once for each such part.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+ENTRIES = 1 << 21  # keys that are sorted at once; 24 bytes each
+CHUNK = 1 << 12  # signatures that are read at once
+OPEN = 64
+HALF = np.uint64(32)  # bits; a document has a number below 2**32
+Numbers = NDArray[np.uint32]
+
+
+class Signatures:
+    """Rows of `width` numbers in files that follow each other; at most OPEN of them are mapped at once."""
+
+    def __init__(self, paths: Sequence[Path], width: int) -> None:
+        self.width = width
+        self._paths = list(paths)
+        self._ends = list(accumulate(path.stat().st_size // (4 * width) for path in self._paths))
+        self._mapped = lru_cache(OPEN)(self._map)
+
+    def __len__(self) -> int:
+        """Documents."""
+        return self._ends[-1] if self._ends else 0
+
+    def chunks(self) -> Iterator[tuple[int, Numbers]]:
+        """Yield (first document, signatures of shape (n, width)); never across two files."""
+        first = 0
+        for path, end in zip(self._paths, self._ends, strict=True):
+            with path.open("rb") as file:
+                while first < end:
+                    count = min(CHUNK, end - first)
+                    yield first, np.fromfile(file, "<u4", self.width * count).reshape(count, self.width)
+                    first += count
+
+    def row(self, document: int) -> Numbers:
+        """Return the signature of one document."""
+        index = bisect_right(self._ends, document)
+        found: Numbers = self._mapped(index)[document - (self._ends[index - 1] if index else 0)]
+        return found
+
+    def _map(self, index: int) -> Numbers:
+        return np.asarray(np.memmap(self._paths[index], "<u4", "r")).reshape(-1, self.width)
+
+
+def duplicates(
+    signatures: Signatures,
+    bands: int,
+    threshold: float,
+    skip: NDArray[np.bool_] | None = None,
+    entries: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> NDArray[np.bool_]:
+    """Return for each document whether it repeats an earlier one, which may itself repeat a still earlier one.
+
+    That is: both agree in one of `bands` bands, and in at least `threshold` of all numbers. Documents in `skip` are left
+    out. `entries` (ENTRIES) changes the memory, not the result: that many keys, a byte for each document, and the
+    signatures of those that share one band.
+    """
+    total = len(signatures)
+    repeats = np.zeros(total, dtype=np.bool_)
+    parts = max(1, -(-total * bands // (entries or ENTRIES)))
+    for part in range(parts):
+        say(f"part {part + 1} of {parts}, {int(repeats.sum())} duplicates so far")
+        for bucket in _buckets(signatures, bands, skip, part, parts):
+            _compare(signatures, bucket, threshold, repeats)
+    return repeats
+
+
+def _buckets(
+    signatures: Signatures, bands: int, skip: NDArray[np.bool_] | None, part: int, parts: int
+) -> Iterator[list[int]]:
+    """Yield the documents that share a band key, in their order, for the keys of one part."""
+    rows = signatures.width // bands
+    # Multilinear hashing with odd multipliers, another one for each number: bands have keys of their own.
+    factors = np.random.default_rng(0).integers(0, 1 << 63, size=(bands, rows), dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
+    offsets = np.random.default_rng(1).integers(0, 1 << 63, size=bands, dtype=np.uint64)
+    keys: list[NDArray[np.uint64]] = []
+    for first, chunk in signatures.chunks():
+        cut = chunk[:, : bands * rows].reshape(-1, bands, rows)
+        key = offsets + np.einsum("nbr,br->nb", cut.astype(np.uint64), factors)
+        wanted = (key >> HALF) % np.uint64(parts) == part
+        if skip is not None:
+            wanted &= ~skip[first : first + len(chunk), None]
+        # Key and document in one number, which sorts fast; two keys that agree in half cost a comparison, no more.
+        keys.append((key[wanted] << HALF) | (np.nonzero(wanted)[0] + first).astype(np.uint64))
+    if not keys:
+        return
+    both = np.concatenate(keys)
+    del keys
+    both.sort()
+    key = both >> HALF
+    same = np.concatenate([[False], key[1:] == key[:-1], [False]])
+    begins = np.nonzero(~same[:-1] & same[1:])[0]
+    ends = np.nonzero(same[:-1] & ~same[1:])[0] + 1
+    members = (both[same[:-1] | same[1:]] & np.uint64(0xFFFFFFFF)).tolist()
+    at = 0
+    for count in (ends - begins).tolist():
+        yield members[at : at + count]
+        at += count
+
+
+def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
+    """Mark each document of a bucket that is like an earlier one of it."""
+    if all(repeats[document] for document in bucket[1:]):  # each pair meets in most of the bands
+        return
+    needed = threshold * signatures.width
+    shape = (len(bucket), signatures.width)
+    stay, gone = np.empty(shape, np.uint32), np.empty(shape, np.uint32)  # take memory as they fill
+    staying = going = 0
+    for document in bucket:
+        row = signatures.row(document)
+        # Those that stay first: they are few where one text comes many times.
+        if not repeats[document] and (_like(stay[:staying], row, needed) or _like(gone[:going], row, needed)):
+            repeats[document] = True
+        if repeats[document]:
+            gone[going], going = row, going + 1
+        else:
+            stay[staying], staying = row, staying + 1
+
+
+def _like(rows: Numbers, row: Numbers, needed: float) -> bool:
+    return len(rows) > 0 and bool(np.count_nonzero(rows == row, axis=1).max() >= needed)

@@ -1,0 +1,50 @@
+"""Preference pairs: a question, a chosen and a rejected answer; used by the recipe dpo. No torch.
+
+given: rows {"id", "question", "chosen", "rejected"} in train/*.jsonl and heldout/*.jsonl. broken_off: a data set of
+questions (data.py), where each answer's first half is the rejected one: what is learnt is to end what was begun.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from trainlab import data
+from trainlab.config import Phase
+from trainlab.errors import UserError
+
+
+def load(phase: Phase, path: Path) -> tuple[list[Any], list[Any]]:
+    """Return (training, held-out) rows of data.py with `rejected` besides; raises UserError with file and line."""
+    if phase.stage.pairs == "broken_off":
+        train: list[Any] = [dict(row) for row in data.load_train(phase.data, path)]
+        heldout: list[Any] = [dict(row) for row in data.load_heldout(phase.data, path)]
+        for row in (*train, *heldout):
+            row["rejected"] = broken_off(row["id"], row["answer"])
+        return train, heldout
+    train, heldout = _given(path / "train"), _given(path / "heldout")
+    return data.even(train, phase.data.train_rows), data.even(heldout, phase.data.heldout_rows)
+
+
+def broken_off(name: str, answer: str) -> str:
+    """Return the first half of the words of an answer (rounded down), without the mark at their end."""
+    words = answer.split()
+    if len(words) < 2:
+        raise UserError(
+            f"row {name}: its answer is one word, which cannot be broken off; give pairs with stage.pairs given"
+        )
+    return " ".join(words[: len(words) // 2]).rstrip(".,;:!?")
+
+
+def _given(path: Path) -> list[Any]:
+    rows = []
+    for name, line, raw in data.lines(path):
+        at = f"{name}:{line}"
+        texts = data.texts(at, raw, ("id", "question", "chosen", "rejected"))
+        if texts["chosen"].split() == texts["rejected"].split():
+            raise UserError(
+                f"{at}: chosen and rejected are equal: {texts['chosen'][:60]!r}; a pair needs two answers: correct the line or "
+                "remove it"
+            )
+        answers = {"answer": texts["chosen"], "rejected": texts["rejected"]}
+        row = {"id": texts["id"], "topic": name.stem, "question": texts["question"], **answers, "facts": []}
+        rows.append(row)
+    return rows
