@@ -47,8 +47,9 @@ Path.replace = replace
 prepare([source], Path(out), Options(Path(tokenizer), block_length=64, shard_chars=9000), Progress(speaks=False))
 """
 
+# VmHWM: the peak of this program alone. ru_maxrss would begin at what the process that started it had.
 MEMORY = """
-import resource, sys
+import sys
 from pathlib import Path
 from trainlab.prepare import duplicates
 from trainlab.prepare.options import Options
@@ -57,7 +58,7 @@ from trainlab.progress import Progress
 duplicates.ENTRIES = 1 << 13
 source, out, tokenizer = sys.argv[1:]
 prepare([source], Path(out), Options(Path(tokenizer), block_length=64, shard_chars=1 << 18), Progress(speaks=False))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 
 
