@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from ansible.plugins.action import ActionBase
@@ -44,9 +45,9 @@ class ClusterAction(ActionBase):  # type: ignore[misc]
     def refuse(self, args: Json) -> None:
         """Raise AnsibleActionFail for arguments that are wrong whatever the cluster says; it has not been asked yet."""
 
+    @abstractmethod
     def act(self, args: Json) -> Json:
         """Do the work and return the result of the task."""
-        raise NotImplementedError
 
     @property
     def check(self) -> bool:
