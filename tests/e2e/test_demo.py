@@ -79,6 +79,35 @@ def changed(output: str) -> int:
     return sum(int(number) for number in re.findall(r"changed=(\d+)\s+unreachable", output))
 
 
+# Few rows and steps for what is about the way and not about the result: each phase by plain Helm.
+SHORT = {
+    "resnet": "phase.train.epochs=1",
+    "lyrics": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
+    "gemma": "phase.data.train_rows=40,phase.data.heldout_rows=8",
+    "staged-pretrain": "phase.data.train_rows=120,phase.data.heldout_rows=8",
+    "staged-sft": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
+    "staged-dpo": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
+    "staged-lora": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
+}
+
+
+def trainer_image() -> str:
+    """The image, with its digest, that site.yml gave the release of the demo."""
+    values = json.loads(helm("-n", NAMESPACE, "get", "values", "survival", "-o", "json"))
+    return str(values["site"]["images"]["trainer"])
+
+
+def installed(namespace: str, phase: str, *more: str) -> None:
+    """Install `phase` shortened by plain Helm as release `plain`, and wait until it was trained and judged."""
+    files = ("-f", f"values/{phase}.yaml", "-f", f"values/local/{phase}.yaml")
+    short = ("--set", SHORT[phase], "--set", "phase.train.checkpoints=1", "--set-json", "phase.questions=[]")
+    image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=pytorchjob")
+    helm("-n", namespace, "install", "plain", "charts/trainjob", *files, *SITE, *short, *image, *more)
+    ours = ("-l", "app.kubernetes.io/instance=plain", "--for")
+    kubectl("-n", namespace, "wait", "pytorchjobs", *ours, "condition=Succeeded", "--timeout=900s")
+    kubectl("-n", namespace, "wait", "jobs", *ours, "condition=Complete", "--timeout=300s")
+
+
 @pytest.fixture(scope="module")
 def host() -> dict[str, Any]:
     """The host before anything of ours runs; E2E_KEEP=1 keeps a cluster that is there, to repeat single tests."""
@@ -204,8 +233,7 @@ def progress_page(namespace: str) -> dict[str, Any]:
     ("api", "kind", "done"), [("pytorchjob", "pytorchjobs", "Succeeded"), ("trainjob", "trainjobs", "Complete")]
 )
 def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind: str, done: str) -> None:
-    pod = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")[0]
-    image = ("--set", f"site.images.trainer={pod['spec']['containers'][0]['image']},site.trainingApi={api}")
+    image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi={api}")
     kubectl("create", "namespace", api)
     helm("-n", api, "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
     page = progress_page(api)
@@ -221,6 +249,17 @@ def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind
     left = kubectl("-n", api, "get", ours, "-o", "name").split()
     assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
     kubectl("delete", "namespace", api, "--wait=false")
+
+
+@pytest.mark.parametrize("phase", OTHERS)
+def test_phase_trains_by_plain_helm(demo: str, phase: str) -> None:
+    """The way of `helm install` for the phases that are not survival's, cut short."""
+    if os.environ.get("E2E_PHASES") != "all":
+        pytest.skip("minutes of training: make test-all-phases runs it")
+    kubectl("create", "namespace", f"plain-{phase}")
+    installed(f"plain-{phase}", phase)
+    helm("-n", f"plain-{phase}", "uninstall", "plain", "--wait")
+    kubectl("delete", "namespace", f"plain-{phase}", "--wait=false")
 
 
 @pytest.mark.parametrize("phase", OTHERS)
@@ -249,6 +288,10 @@ def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
         assert (gate["parent"] or {}).get("run") == parent, f"{run.name} goes on from {gate['parent']}"
         helm("-n", NAMESPACE, "test", "staged", "--timeout", "5m")
         parent = run.name
+    volumes = ("--set", "site.storage.models.existing=staged-models,site.storage.runs.existing=staged-runs")
+    for stage in reversed(STAGES):  # so that each finds its parent in the runs above, not in a shortened one
+        installed(NAMESPACE, f"staged-{stage}", *volumes)
+        helm("-n", NAMESPACE, "uninstall", "plain", "--wait")
     playbook("teardown", "-e", "phase=staged-lora", "-e", "teardown_volumes=true")
 
 
