@@ -181,14 +181,19 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
 
 
 def write_blocks(folder: Path, count: int = 30, length: int = 32, **changes: Any) -> Path:
-    """Write prepared blocks in two shards: block i holds the token i throughout."""
+    """Write prepared blocks in two shards: block i holds the token i throughout and is a document."""
     folder.mkdir(parents=True, exist_ok=True)
     shards = []
-    for name, ids in (("blocks-00000.bin", range(7)), ("blocks-00001.bin", range(7, count))):
-        (folder / name).write_bytes(np.array([[i] * length for i in ids], dtype="<u2").tobytes())
-        shards.append({"file": name, "blocks": len(ids), "sha256": files.sha256(folder / name)})
+    for number, ids in ((0, range(7)), (1, range(7, count))):
+        file, starts = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
+        file.write_bytes(np.array([[i] * length for i in ids], dtype="<u2").tobytes())
+        starts.write_bytes(np.array([*range(len(ids) + 1), *[0] * len(ids)], dtype="<u4").tobytes())
+        shard = {"file": file.name, "blocks": len(ids), "sha256": files.sha256(file)}
+        shards.append({**shard, "starts": starts.name, "starts_sha256": files.sha256(starts)})
     sizes = {"block_length": length, "blocks": count, "tokens": count * length, "vocab_size": 100, "eos": 2}
-    files.write_json(folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": 4, **changes})
+    files.write_json(
+        folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": count, **changes}
+    )
     return folder
 
 
@@ -210,7 +215,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
         ({"blocks": "many"}, r"blocks is 'many': must be a whole number"),
         ({"block_length": 64}, r"blocks have 64 tokens, phase.model.max_length is 32; set 64"),
         ({"blocks": 31}, r"the shards do not hold 31 blocks"),
-        ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks and sha256"),
+        ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks, sha256, starts, starts_sha256"),
         ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
         ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; take a larger model"),
     ):
@@ -221,11 +226,11 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     shard = tmp_path / "a" / "blocks-00001.bin"
     whole = shard.read_bytes()
     shard.write_bytes(b"\xff" + whole[1:])
-    with pytest.raises(UserError, match=r"its digest is not the one of index\.json"):
-        stored.check(tmp_path / "a", phase)
+    with pytest.raises(UserError, match=r"blocks-00001.bin: is not what index\.json says"):
+        stored.opened(tmp_path / "a", phase).verify()
     shard.write_bytes(whole[:-5])
-    with pytest.raises(UserError, match=r"blocks-00001.bin: has 1467 of 1472 bytes"):
-        stored.check(tmp_path / "a", phase)
+    with pytest.raises(UserError, match=r"blocks-00001.bin: 1467 bytes, index.json says 1472"):
+        stored.opened(tmp_path / "a", phase)
 
 
 def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:

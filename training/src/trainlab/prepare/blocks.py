@@ -19,17 +19,26 @@ from trainlab.errors import UserError
 
 INDEX = "index.json"
 OFFSETS = np.dtype("<u4")
+DTYPES = ("uint16", "uint32")
+NUMBERS = ("block_length", "blocks", "vocab_size", "eos", "documents")
+SHARD = {"file": str, "blocks": int, "sha256": str, "starts": str, "starts_sha256": str}
+AGAIN = "remove the folder, prepare again"
+
+
+def is_prepared(path: Path) -> bool:
+    """True for a folder that holds blocks, not text."""
+    return (path / INDEX).is_file()
 
 
 class Blocks:
     """The blocks of a folder: `blocks[i]` are the tokens of block i, int64 of shape (block_length,)."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder; raises UserError when it is not finished, or a file has not the size that the index says."""
-        if not (folder / INDEX).is_file():
+        """Open a folder; raises UserError when it is not finished, or index and files do not fit together."""
+        if not is_prepared(folder):
             raise UserError(f"{folder}: no {INDEX}; run `trainlab prepare --out {folder}` to its end")
         self.folder = folder
-        self.index: dict[str, Any] = files.read_json(folder / INDEX)
+        self.index = _index(folder / INDEX)
         self.block_length = int(self.index["block_length"])
         self.eos = int(self.index["eos"])
         self._dtype = np.dtype(self.index["dtype"]).newbyteorder("<")
@@ -67,7 +76,7 @@ class Blocks:
         for shard in self._shards:
             for name, digest in ((shard["file"], shard["sha256"]), (shard["starts"], shard["starts_sha256"])):
                 if files.sha256(self.folder / name) != digest:
-                    raise UserError(f"{self.folder / name}: is not what {INDEX} says; remove the folder, prepare again")
+                    raise UserError(f"{self.folder / name}: is not what {INDEX} says; {AGAIN}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}  # a pickled memmap would carry its whole content to each loader worker
@@ -93,4 +102,25 @@ class Blocks:
         for one, least in ((path, wanted), (self.folder / shard["starts"], 4 * (shard["blocks"] + 1))):
             size = one.stat().st_size if one.is_file() else -1
             if size < least or (one is path and size != wanted):
-                raise UserError(f"{one}: {max(size, 0)} bytes, {INDEX} says {least}; remove the folder, prepare again")
+                raise UserError(f"{one}: {max(size, 0)} bytes, {INDEX} says {least}; {AGAIN}")
+
+
+def _index(path: Path) -> dict[str, Any]:
+    """Return index.json; raises UserError for a key that is missing or wrong."""
+    index = files.read_json(path)
+    for key in NUMBERS:
+        value = index.get(key) if isinstance(index, dict) else None
+        if not isinstance(value, int) or value < 0:
+            raise UserError(f"{path}: {key} is {value!r}: must be a whole number; {AGAIN}")
+    if index.get("dtype") not in DTYPES:
+        raise UserError(f"{path}: dtype is {index.get('dtype')!r}: must be {' or '.join(DTYPES)}; {AGAIN}")
+    shards = index.get("shards")
+    if not isinstance(shards, list) or not all(_is_shard(shard) for shard in shards):
+        raise UserError(f"{path}: shards must each have {', '.join(SHARD)}; {AGAIN}")
+    if sum(shard["blocks"] for shard in shards) != index["blocks"]:
+        raise UserError(f"{path}: the shards do not hold {index['blocks']} blocks; {AGAIN}")
+    return dict(index)
+
+
+def _is_shard(shard: Any) -> bool:
+    return isinstance(shard, dict) and all(isinstance(shard.get(key), kind) for key, kind in SHARD.items())

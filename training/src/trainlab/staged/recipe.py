@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.prepare import blocks as prepared
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
@@ -34,19 +35,19 @@ class Pretrain(TextRecipe):
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight; prepared blocks are compared with their digests."""
-        if not stored.is_prepared(data_dir):
+        if not prepared.is_prepared(data_dir):
             super().preflight(model_dir, data_dir)
             init.check_text(self.phase, model_dir, data_dir)
             return
         if not model_dir.is_dir():
             raise UserError(f"{model_dir}: no model; run `trainlab fetch` with the same --models")
-        stored.check(data_dir, self.phase)
+        stored.opened(data_dir, self.phase).verify()
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
         """As Recipe.origin; the digest of an index covers its shards, whose digests stand in it."""
-        if not stored.is_prepared(data_dir):
+        if not prepared.is_prepared(data_dir):
             return super().origin(model_dir, data_dir)
-        index = data_dir / stored.INDEX
+        index = data_dir / prepared.INDEX
         facts = {key: files.read_json(index).get(key) for key in ("blocks", "tokens", "documents")}
         return {
             "model": dict(files.read_json(model_dir / "source.json")),
@@ -54,7 +55,7 @@ class Pretrain(TextRecipe):
         }
 
     def _blocks(self, tokenizer: Any, data_dir: Path, progress: Progress) -> "Blocks":
-        if not stored.is_prepared(data_dir):
+        if not prepared.is_prepared(data_dir):
             return super()._blocks(tokenizer, data_dir, progress)
         blocks = stored.load(data_dir, self.phase, tokenizer, init.architecture(self.phase).vocab)
         progress.say(f"prepared {blocks.sentence()}")
