@@ -213,7 +213,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     for changes, text in (
         ({"dtype": "int8"}, r"index.json: dtype is 'int8': must be uint16 or uint32"),
         ({"blocks": "many"}, r"blocks is 'many': must be a whole number"),
-        ({"block_length": 64}, r"blocks have 64 tokens, phase.model.max_length is 32; set 64"),
+        ({"length": 64}, r"blocks have 64 tokens, phase.model.max_length is 32; set 64"),
         ({"blocks": 31}, r"the shards do not hold 31 blocks"),
         ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks, sha256, starts, starts_sha256"),
         ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
