@@ -136,5 +136,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """Return the first line that says something; the hub's client begins with `401 Client Error.` and the like."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[: 2 if lines[0].endswith("Client Error.") else 1]) if lines else type(error).__name__
