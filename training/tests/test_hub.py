@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -211,6 +212,18 @@ def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> Non
     overlay = tmp_path / "songs.yaml"
     overlay.write_text(json.dumps({"phase": {"data": {"source": SET, "hub": {**NAMES, "fetch_rows": 5000}}}}))
     assert job_of(load_values([LYRICS, overlay]), [LYRICS]).rows == 4500
+
+
+def test_the_overlay_of_the_documentation_is_correct(tmp_path: Path) -> None:
+    page = (LYRICS.parents[1] / "docs" / "phases" / "lyrics.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    overlay = tmp_path / "songs.yaml"
+    overlay.write_text(snippet, encoding="utf-8")
+    with pytest.raises(UserError, match=r"phase.data.source is .*@REVISION'?: has the wrong form"):
+        load_values([LYRICS, overlay])
+    overlay.write_text(snippet.replace("@REVISION", "@" + "0" * 40), encoding="utf-8")
+    hub = load_values([LYRICS, overlay]).phase.data.hub
+    assert hub and hub.columns.verse == "Label" and hub.accept_licence
 
 
 @pytest.fixture
