@@ -48,6 +48,20 @@ VISION = [
 ]
 """What recipe sft and recipe resnet refuse of each other (vision/block.py); the last one: a mirrored digit."""
 QUESTIONS = ["text: {column: body}", "data: {source: 'pydoc:topics'}", "gate: {metric: perplexity}"]
+SET = f"source: 'hf:own/set@{'0' * 40}'"
+HUB = {
+    "survival": [
+        f"data: {{{SET}}}",
+        f"data: {{{SET}, hub: {{columns: {{verse: a, instruction: b}}}}}}",
+        f"data: {{{SET}, hub: {{accept_licence: true, columns: {{verse: a}}}}}}",
+        f"data: {{{SET}, hub: {{accept_licence: true, columns: {{question: a, form: b, verse: c}}}}}}",
+        "data: {hub: {accept_licence: true}}",
+    ],
+    "gemma": ["data: {hub: {fetch_rows: 5}}"],
+    "resnet": [f"data: {{{SET}}}"],
+    "staged-sft": [f"data: {{{SET}, hub: {{accept_licence: true}}}}"],
+}
+"""What is refused of the rows of a hub (hub/block.py), and without them."""
 TEXT = [
     "data: {source: 'builtin:survival'}",
     "gate: {metric: answer_loss}",
@@ -121,7 +135,7 @@ def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
     [("survival", one) for one in LANGUAGE + QUESTIONS]
     + [("resnet", one) for one in VISION]
     + [("gemma", one) for one in TEXT]
-    + [(name, one) for name, several in STAGE.items() for one in several],
+    + [(name, one) for rules in (STAGE, HUB) for name, several in rules.items() for one in several],
 )
 def test_helm_and_the_cli_refuse_what_the_recipe_does_not_take(phase: tuple[str, str], tmp_path: Path) -> None:
     full, file = str(VALUES / f"{phase[0]}.yaml"), tmp_path / "wrong.yaml"
@@ -130,6 +144,20 @@ def test_helm_and_the_cli_refuse_what_the_recipe_does_not_take(phase: tuple[str,
     assert done.returncode != 0 and told.returncode == 2
     sentence = done.stderr.split("): ", 1)[1].splitlines()[0]
     assert sentence.startswith("phase.") and sentence in told.stderr
+
+
+def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_path: Path) -> None:
+    """Ansible hands on all keys, a values file few of them."""
+    names, files = set(), (tmp_path / "short.yaml", tmp_path / "long.yaml")
+    hub = "accept_licence: true, columns: {verse: Label, instruction: Instruction}"
+    files[0].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}}}}}}}", encoding="utf-8")
+    defaults = "config: null, split: train, fetch_rows: 20000, heldout_fraction: 0.1"
+    files[1].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}, {defaults}}}}}}}", encoding="utf-8")
+    for file in files:
+        done = template((FULL, str(file)))
+        assert done.returncode == 0, done.stderr
+        names.add(next(line for line in done.stdout.splitlines() if "trainlab.dev/run: " in line))
+    assert len(names) == 1
 
 
 def test_every_rule_of_the_model_is_among_these() -> None:

@@ -46,6 +46,7 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- fail (printf "release name: %s is no name for pods; take at most 30 small letters, digits and -, a letter first" $release) -}}
 {{- end -}}
 {{- include "trainjob.checkText" . -}}
+{{- include "trainjob.checkHub" . -}}
 {{- include "trainjob.checkVision" . -}}
 {{- include "trainjob.checkStage" . -}}
 {{- if and $gpus (ne $processes $gpus) -}}

@@ -21,6 +21,10 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
 {{- $phase := mergeOverwrite (deepCopy $defaults.phase) $given -}}
+{{- /* A block that may be absent gets its defaults only where it is given. */ -}}
+{{- if hasKey $phase.data "hub" -}}
+{{- $_ := set $phase.data "hub" (mergeOverwrite (deepCopy $defaults.hub) $phase.data.hub) -}}
+{{- end -}}
 {{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
 {{- /* The hash covers `phase:` alone, so another `site:` is the same run; with its defaults, so that Ansible, which passes all
 keys, and a short values file name the same run. */ -}}

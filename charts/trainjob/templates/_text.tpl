@@ -11,7 +11,7 @@
 {{- if ne (toJson $phase.text) (toJson $defaults.text) -}}
 {{- fail (printf "phase.text: recipe %s does not read this block; remove it" $recipe) -}}
 {{- end -}}
-{{- if has $kind (list "pydoc" "hf") -}}
+{{- if or (eq $kind "pydoc") (and (eq $kind "hf") (ne $recipe "sft")) -}}
 {{- fail (printf "phase.data.source: %s holds running text, which recipe %s does not read; use recipe cpt" $data $recipe) -}}
 {{- end -}}
 {{- if eq $metric "perplexity" -}}

@@ -103,6 +103,13 @@ def load_tuned(
     return _load(folder, phase)
 
 
+def load_tokenizer(model_dir: Path, phase: Phase) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the base model, which makes the same prompts as in training; raises UserError."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir)
+    settle(tokenizer, phase)
+    return tokenizer
+
+
 def _load(folder: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(phase))
@@ -124,18 +131,11 @@ def _load_adapter(
 
 def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `device()`."""
-    texts = phase.recipe in TEXT_RECIPES  # continues texts: needs no chat template
-    if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
-        lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
-        raise UserError(
-            f"phase.model.source is {phase.model.source}: its tokenizer has no {lacks}; take {remedy} that has one"
-        )
+    settle(tokenizer, phase)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         tokenizer.pad_token = _pad_token(tokenizer)
     grow(model, len(tokenizer))
     tokenizer.padding_side = "left"  # generation; the training collator pads on the right itself
-    if phase.model.chat_template_date and tokenizer.chat_template:
-        tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
     model.config.pad_token_id = tokenizer.pad_token_id
     config = model.generation_config
     config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
@@ -143,6 +143,18 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
     config.temperature = config.top_p = config.top_k = None
     moved: Any = model  # transformers types `to` as a function of the device alone
     return moved.to(device()).eval()
+
+
+def settle(tokenizer: PreTrainedTokenizerBase, phase: Phase) -> None:
+    """Fix the date of the chat template; raises UserError for a tokenizer that ends no answer or knows no chat."""
+    texts = phase.recipe in TEXT_RECIPES  # continues texts: needs no chat template
+    if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
+        lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
+        raise UserError(
+            f"phase.model.source is {phase.model.source}: its tokenizer has no {lacks}; take {remedy} that has one"
+        )
+    if phase.model.chat_template_date and tokenizer.chat_template:
+        tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
 
 
 def grow(model: PreTrainedModel, tokens: int) -> None:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainlab.hub import block as hub_block
+from trainlab.hub.block import Hub
 from trainlab.staged import block as stage_block
 from trainlab.staged.block import Stage
 from trainlab.text import block as text_block
@@ -57,8 +59,8 @@ class Data(Strict):
     """The questions and answers, the images, or the running text."""
 
     source: Annotated[str, StringConstraints(pattern=DATA_SOURCE)] = Field(
-        description="builtin:NAME (a folder of the image's data sets) or pvc:PATH (a folder in the model volume with "
-        "train/*.jsonl and heldout/*.jsonl). Images: builtin:digits (scikit-learn's), torchvision:cifar10 (fetched into "
+        description="builtin:NAME (a folder of the image's data sets), pvc:PATH (a folder in the model volume with "
+        "train/*.jsonl and heldout/*.jsonl) or hf:OWNER/NAME@40-HEX-REVISION (rows of a hub, see data.hub). Images: builtin:digits (scikit-learn's), torchvision:cifar10 (fetched into "
         "the model volume), or pvc:PATH (a folder with cifar-10-batches-py). Running text: pydoc:topics (the manual that "
         "Python carries), hf:OWNER/NAME@40-HEX-REVISION (fetched into the model volume), or pvc:PATH (a file or folder of "
         "*.jsonl, *.json, *.csv, *.txt)."
@@ -68,6 +70,7 @@ class Data(Strict):
     )
     heldout_rows: int | None = Field(None, ge=2, description="Score this many held-out rows or blocks; null takes all.")
     system_prompt: str = Field(DEFAULT_PROMPT, description="The same system prompt for training, scoring and serving.")
+    hub: Hub | None = Field(None, description="Rows of a hub data set.")
 
 
 class Unfreeze(Strict):
@@ -217,7 +220,7 @@ class Phase(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        unfit = text_block.problem(self) or problem(self) or stage_block.problem(self)
+        unfit = text_block.problem(self) or hub_block.problem(self) or problem(self) or stage_block.problem(self)
         if unfit:
             raise ValueError(unfit)
         gpus, processes = self.resources.gpus_per_node, self.resources.processes_per_node

@@ -5,7 +5,8 @@ Called by run.py before any rank starts (so it must not import torch), by recipe
 A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topic:
   train:   {"id", "question", "phrasings": [text ...], "answer"}
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
-or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see forms.py)
+or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see forms.py).
+Rows of a hub (hub/rows.py) also have "group": those that share one never stand on both sides of a split.
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 from trainlab.config import Data
 from trainlab.errors import UserError
 from trainlab.forms import FORMS
+from trainlab.hub.download import RECORD
 
 
 class TrainRow(TypedDict):
@@ -43,14 +45,27 @@ class HeldoutRow(TypedDict):
 Row = TypeVar("Row", TrainRow, HeldoutRow)
 
 
-def folder(data: Data, models: Path, given: Path | None = None, env: Mapping[str, str] | None = None) -> Path:
+def folder(
+    data: Data,
+    models: Path,
+    given: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    fetched: Path | None = None,
+) -> Path:
     """Return the data set's folder: `given` (--data), else DATA_DIR, else what `data.source` names.
 
-    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the model volume.
+    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the model volume; the rows of
+    a hub in `fetched`.
     """
     env = os.environ if env is None else env
     if given or env.get("DATA_DIR"):
         path = given or Path(env["DATA_DIR"])
+    elif fetched:
+        path = fetched
+        if not path.is_dir():
+            raise UserError(
+                f"phase.data.source is {data.source}: no folder {path}; run `trainlab fetch` with the same --models"
+            )
     elif data.source.startswith("pvc:"):
         path = models / data.source.removeprefix("pvc:")
     else:
@@ -64,21 +79,22 @@ def folder(data: Data, models: Path, given: Path | None = None, env: Mapping[str
 def load_train(data: Data, path: Path) -> list[TrainRow]:
     """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics."""
     rows: list[TrainRow] = []
-    for name, line, raw in lines(path / "train"):
+    for name, line, raw in lines(path / "train", _first(data.train_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
         phrasings = raw.get("phrasings", [])
         if not isinstance(phrasings, list) or not all(isinstance(p, str) and p.strip() for p in phrasings):
             raise UserError(f"{at}: phrasings must be a list of texts; write [] for none")
+        group = texts(at, raw, ("group",))["group"] if "group" in raw else base["id"]
         for question in (base["question"], *phrasings):
-            rows.append({"id": base["id"], "topic": name.stem, "question": question, "answer": base["answer"]})
+            rows.append({"id": group, "topic": name.stem, "question": question, "answer": base["answer"]})
     return even(rows, data.train_rows)
 
 
 def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     """Return the held-out rows under `path`/heldout; `data.heldout_rows` of them, even over topics."""
     rows: list[HeldoutRow] = []
-    for name, line, raw in lines(path / "heldout"):
+    for name, line, raw in lines(path / "heldout", _first(data.heldout_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
         facts = raw.get("facts", [] if "verse" in raw else None)
@@ -140,8 +156,9 @@ def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> t
     return [row for row in rows if row["id"] not in chosen], [row for row in rows if row["id"] in chosen]
 
 
-def lines(path: Path) -> list[tuple[Path, int, dict[str, Any]]]:
-    """Return (file, line number, object) for all lines of path/*.jsonl; raises UserError at the first broken one."""
+def lines(path: Path, limit: int | None = None) -> list[tuple[Path, int, dict[str, Any]]]:
+    """Return (file, line number, object) for all lines of path/*.jsonl, or the first `limit`; raises UserError at the
+    first broken one."""
     names = sorted(path.glob("*.jsonl"))
     if not names:
         raise UserError(f"{path}: no *.jsonl file; a data set has train/*.jsonl and heldout/*.jsonl")
@@ -149,26 +166,39 @@ def lines(path: Path) -> list[tuple[Path, int, dict[str, Any]]]:
     seen: dict[str, str] = {}
     for name in names:
         before = len(found)
-        for number, raw in enumerate(name.read_bytes().split(b"\n"), start=1):
-            at = f"{name}:{number}"
-            if not raw.strip():
-                continue
-            try:
-                row = json.loads(raw.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise UserError(f"{at}: not UTF-8 at byte {error.start} of the line; save the file as UTF-8") from None
-            except ValueError as error:
-                raise UserError(f"{at}: not JSON: {error}; correct or remove the line") from None
-            if not isinstance(row, dict):
-                raise UserError(f"{at}: holds a {type(row).__name__}; each line must be an object")
-            key = str(row.get("id"))
-            if "id" in row and key in seen:
-                raise UserError(f"{at}: id {key!r} is already at {seen[key]}; give each question its own id")
-            seen[key] = at
-            found.append((name, number, row))
-        if len(found) == before:
+        with name.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                if len(found) == limit:
+                    break
+                at = f"{name}:{number}"
+                if not raw.strip():
+                    continue
+                row = _object(at, raw.rstrip(b"\n"))
+                key = str(row.get("id"))
+                if "id" in row and key in seen:
+                    raise UserError(f"{at}: id {key!r} is already at {seen[key]}; give each question its own id")
+                seen[key] = at
+                found.append((name, number, row))
+        if len(found) == before != limit:
             raise UserError(f"{name}: is empty; remove it or add questions")
     return found
+
+
+def _object(at: str, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{at}: not UTF-8 at byte {error.start} of the line; save the file as UTF-8") from None
+    except ValueError as error:
+        raise UserError(f"{at}: not JSON: {error}; correct or remove the line") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{at}: holds a {type(row).__name__}; each line must be an object")
+    return row
+
+
+def _first(count: int | None, path: Path) -> int | None:
+    """Return how many lines have to be read to draw `count` rows: so many of a hub's, which stand in a drawn order."""
+    return count if (path / RECORD).exists() else None
 
 
 def _pair(at: str, raw: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from trainlab import files
 from trainlab.config import Phase, Values
+from trainlab.hub.block import Hub
 from trainlab.sentences import block_of
 
 HEAD = """# Values
@@ -31,11 +32,12 @@ def allowed_keys() -> dict[str, Any]:
 
 
 def defaults_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the defaults of a block as nested maps, without what is required or null; templates cannot read a schema."""
+    """Return the defaults of a block as nested maps, without what is required or null (a block too); templates cannot read
+    a schema."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         block = block_of(field)
-        if block:
+        if block and (field.is_required() or field.default is not None):
             found[field.alias or name] = defaults_of(block)
         elif not field.is_required() and field.default is not None:
             found[field.alias or name] = field.default
@@ -64,7 +66,7 @@ def write(folder: Path) -> list[Path]:
     content = {
         "values.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "keys.json": json.dumps(allowed_keys(), indent=2, sort_keys=True) + "\n",
-        "defaults.json": json.dumps({"phase": defaults_of(Phase)}, indent=2) + "\n",
+        "defaults.json": json.dumps({"phase": defaults_of(Phase), "hub": defaults_of(Hub)}, indent=2) + "\n",
         "VALUES.md": table(),
     }
     changed: list[Path] = []

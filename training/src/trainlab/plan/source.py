@@ -99,6 +99,12 @@ def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | 
     """Return (training rows, mean tokens a row with system prompt), (None, None) when the data set is not here."""
     kind, _, name = str(data.get("source", "")).partition(":")
     folder = _folder(name, files) if kind == "builtin" else None
+    hub = data.get("hub")
+    if (
+        kind == "hf" and hub and hub["fetch_rows"]
+    ):  # the most that it can be: some rows are left out when they are fetched
+        most = round(hub["fetch_rows"] * (1 - hub["heldout_fraction"]))
+        return min(most, data.get("train_rows") or most), None
     if folder is None:
         return data.get("train_rows"), None
     rows = 0

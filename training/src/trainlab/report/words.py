@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from trainlab.hub.rows import account
+
 Facts = list[tuple[str, str]]  # label, text
 
 
@@ -106,6 +108,8 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
         rows.append(("Its licence", str(data["licence"])))
     elif phase["data"]["source"].startswith("builtin:"):
         rows.append(("Its licence", "CC-BY-4.0, written for this project (README.md beside the data)"))
+    if data.get("rows"):
+        rows.append(("Its rows", account(data["rows"])))
     if data.get("sha256"):
         rows.append(("Its SHA-256", data["sha256"]))
     if manifest.get("phase_hash"):

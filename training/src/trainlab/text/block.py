@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trainlab.hub.block import RECIPE as ROWS_RECIPE
+
 if TYPE_CHECKING:
     from trainlab.config import Phase
 
@@ -40,7 +42,7 @@ def problem(phase: "Phase") -> str | None:
     if recipe not in RECIPES:
         if phase.text != Text():
             return f"text: recipe {recipe} does not read this block; remove it"
-        if kind in ("pydoc", "hf"):
+        if kind == "pydoc" or (kind == "hf" and recipe != ROWS_RECIPE):
             return f"data.source: {data} holds running text, which recipe {recipe} does not read; use recipe cpt"
         if metric == METRIC:
             return f"gate.metric: {METRIC} with recipe {recipe}; set another, this one is for recipe cpt"

@@ -1,19 +1,18 @@
 """Where running text lies, and how a hub data set comes into the model volume; used by recipe.py. No torch."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainlab import files
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.hub import download
+from trainlab.hub.download import KEY
 from trainlab.text.block import TOPICS
 
-KEY = "phase.data.source"
+CONFIG_KEY = "phase.text.hub_config"
 ROWS = "train.jsonl"
 
 
@@ -48,18 +47,17 @@ def fetch(phase: Phase, models: Path) -> Path | None:
     source = phase.data.source
     if not source.startswith("hf:"):
         return None
-    from filelock import FileLock
 
-    target = _inside(phase, models)
-    models.mkdir(parents=True, exist_ok=True)
-    with FileLock(models / f".{target.name}.lock"):
-        if not (target / ROWS).exists():
-            with files.whole_folder(target) as folder:
-                rows, licence = _download(phase, folder)
-                stamp = datetime.now(UTC).isoformat(timespec="seconds")
-                record = {"source": source, "config": phase.text.hub_config, "licence": licence, "rows": rows}
-                files.write_json(folder / "source.json", {**record, "fetched": stamp})
-    return target
+    def fill(folder: Path) -> dict[str, Any]:
+        config = phase.text.hub_config
+        table = download.table(source, config, CONFIG_KEY, folder)
+        with download.explained(source, CONFIG_KEY, folder):
+            table.to_json(str(folder / ROWS), lines=True, force_ascii=False)
+        licence = download.licence(source, CONFIG_KEY, folder)
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+        return {"source": source, "config": config, "licence": licence, "rows": len(table)}
+
+    return download.once(_inside(phase, models), fill)
 
 
 def _inside(phase: Phase, models: Path) -> Path:
@@ -67,38 +65,4 @@ def _inside(phase: Phase, models: Path) -> Path:
     source = phase.data.source
     if source.startswith("pvc:"):
         return models / source.removeprefix("pvc:")
-    name = "-".join(["data", source, *([phase.text.hub_config] if phase.text.hub_config else [])])
-    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
-
-
-def _download(phase: Phase, folder: Path) -> tuple[int, str]:
-    """Write the rows of a hub data set into `folder`; return their number and the licence that its card states."""
-    import datasets
-
-    source = phase.data.source
-    name, _, revision = source.removeprefix("hf:").partition("@")
-    try:
-        table: Any = datasets.load_dataset(
-            name,
-            phase.text.hub_config,
-            revision=revision,
-            split="train",
-            token=os.environ.get("HF_TOKEN") or None,
-            cache_dir=str(folder / ".cache"),
-        )
-        table.to_json(str(folder / ROWS), lines=True, force_ascii=False)
-    except Exception as error:  # the hub, the network and the data set's files fail with classes of several libraries
-        if getattr(error, "errno", None) == 28:
-            raise UserError(f"{folder.parent}: the volume is full ({files.free_text(folder)}); enlarge it") from None
-        raise UserError(
-            f"{KEY} is {source}: cannot be fetched: {_first_line(error)}; check name, revision, phase.text.hub_config, "
-            "the token of a gated set (site.hfTokenSecret) and the way to the hub (HF_ENDPOINT names a mirror), or use "
-            "a pvc: source"
-        ) from None
-    shutil.rmtree(folder / ".cache", ignore_errors=True)
-    return len(table), str(table.info.license or "not stated")
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error)
-    return text.splitlines()[0] if text else type(error).__name__
+    return download.place(models, source, phase.text.hub_config)
