@@ -97,7 +97,7 @@ def operators() -> str:
             f"`{name}`",
             one["title"],
             f"`{one['package']}`",
-            f"`{one['channel']}`",
+            f"`{one['channel']}`" if one["channel"] else "the package's default",
             one["source"],
             f"`{one['namespace']}`",
             "own namespace" if one["group"] == "own" else "all namespaces",

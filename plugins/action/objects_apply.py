@@ -2,7 +2,7 @@
 
 Everything carries an owner label and the hash of the document that made it. A repeated run lists each kind once, so a
 set of 400 objects that are as they should be costs a dozen requests. A namespace of the set that exists without the
-label is somebody else's: nothing is applied then.
+label is somebody else's, and so is, with `namespace`, every other object: nothing is applied then.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER_LABEL, failure, plain, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
 HASH = "trainlab.rhoai/applied"
 """Annotation: hash of the document as it was applied; tells a field that was taken out of the document."""
 SHOWN = 5
+FORBIDDEN = 403
+REMOVE_SECONDS, POLL_SECONDS = 120.0, 1.0
 
 
 class ActionModule(ClusterAction):
@@ -28,24 +32,69 @@ class ActionModule(ClusterAction):
     SPEC: ClassVar[Json] = {
         "owner": {"type": "str", "required": True},
         "documents": {"type": "list", "elements": "dict", "required": True},
+        "namespace": {"type": "str", "default": ""},
+        "prune": {"type": "list", "elements": "dict", "default": []},
     }
 
     def act(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
-        self._owner = args["owner"]
-        lines = self._all([_marked(each, self._owner) for each in args["documents"]])
+        self._owner, self._namespace = args["owner"], args["namespace"]
+        if args["prune"] and not self._namespace:
+            raise AnsibleActionFail(
+                "objects_apply: prune is set without namespace; name the namespace that it is about"
+            )
+        documents = [_marked(each, self._owner) for each in args["documents"]]
+        there = self._there(documents, args["prune"])
+        lines = self._all(documents, there) + self._prune(documents, there)
         return {"changed": bool(lines), "objects": lines, "requests": self.api.requests}
 
-    def _all(self, documents: list[Json]) -> list[str]:
+    def _there(self, documents: list[Json], prune: list[Json]) -> dict[tuple[str, str, str], Json]:
+        """Return the owner's objects of all kinds of the set; within one namespace others of the same name are refused."""
         there: dict[tuple[str, str, str], Json] = {}
-        for api_version, kind in dict.fromkeys((each["apiVersion"], each["kind"]) for each in documents):
-            path = self.api.path(api_version, kind)
+        foreign: list[str] = []
+        wanted = {_key(each) for each in documents}
+        kinds = dict.fromkeys((each["apiVersion"], each["kind"]) for each in documents)
+        for api_version, kind in kinds | dict.fromkeys((each["apiVersion"], each["kind"]) for each in prune):
+            path = self.api.path(api_version, kind, self._namespace)
             if path is None:
+                if (api_version, kind) not in kinds:
+                    continue
                 raise ApiError(
                     NOT_FOUND, f"the cluster does not serve {api_version} {kind}; is its operator installed?"
                 )
-            for one in self.api.items(path, f"{OWNER_LABEL}={self._owner}"):
-                there[(kind, one["metadata"].get("namespace", ""), one["metadata"]["name"])] = one
+            for one in self._items(path, (api_version, kind) in kinds):
+                typed = one | {"apiVersion": api_version, "kind": kind}
+                if (one["metadata"].get("labels") or {}).get(OWNER_LABEL) == self._owner:
+                    there[_key(typed)] = typed
+                elif _key(typed) in wanted:
+                    foreign.append(title(typed))
+        if foreign:
+            raise AnsibleActionFail(
+                f"{', '.join(foreign[:SHOWN])}{', ...' if len(foreign) > SHOWN else ''} "
+                f"{'is' if len(foreign) == 1 else 'are'} there without label {OWNER_LABEL}={self._owner}, so somebody else "
+                f"made {'it' if len(foreign) == 1 else 'them'}; delete or label, or leave that part out; nothing was applied"
+            )
+        return there
+
+    def _items(self, path: str, applied: bool) -> list[Json]:
+        try:
+            return self.api.items(path, "" if self._namespace else f"{OWNER_LABEL}={self._owner}")
+        except ApiError as error:
+            if error.status != FORBIDDEN or applied:
+                raise
+            return []  # who may not see objects of a kind has not made any
+
+    def _prune(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:
+        """Delete the owner's objects that no document names any more; only within a namespace."""
+        if not self._namespace:
+            return []
+        wanted = {_key(each) for each in documents}
+        left = [one for key, one in there.items() if key not in wanted]
+        if not self.check:
+            remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, Lines())
+        return [f"{'would delete' if self.check else 'deleted'}: {title(one)}" for one in left]
+
+    def _all(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:
         spaces = [each for each in documents if each["kind"] == "Namespace" and _key(each) not in there]
         self._refuse_foreign(spaces)
         absent = {each["metadata"]["name"] for each in spaces}
@@ -78,6 +127,8 @@ class ActionModule(ClusterAction):
         try:
             after = self.api.apply(str(path), document, dry_run=self.check)
         except (ApiError, Unreachable) as error:
+            if self.check and before is None and isinstance(error, ApiError) and error.status == NOT_FOUND:
+                return "would create"  # its namespace would have been made before
             raise failure(error, title(document)) from error
         if before is not None and plain(before) == plain(after):  # e.g. the quantity 1000m, which is kept as 1
             return ""

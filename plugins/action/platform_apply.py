@@ -5,8 +5,10 @@ What exists without our owner label is never changed: it is reported as `found`,
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar
 
+import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, labelled, ours, plain, title
@@ -78,6 +80,11 @@ def differences(wanted: Any, found: Any, where: str = "") -> list[str]:
         return [
             text for key in ("spec", "data") if key in wanted for text in differences(wanted[key], found.get(key), key)
         ]
+    if where.endswith(".yaml") and isinstance(
+        found, str
+    ):  # a file in a ConfigMap: other people's may say more than ours
+        with contextlib.suppress(yaml.YAMLError):
+            wanted, found = yaml.safe_load(wanted), yaml.safe_load(found)
     if isinstance(wanted, dict) and isinstance(found, dict):
         return [text for key, value in wanted.items() for text in differences(value, found.get(key), f"{where}.{key}")]
     return [] if wanted == found else [f"{where} is {found!r}, wanted {wanted!r}"]

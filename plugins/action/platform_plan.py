@@ -26,6 +26,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, PlatformApi, ours
 
 MARKETPLACE = "openshift-marketplace"
+NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
 FIELDS = tuple(each.name for each in fields(Wanted))
 MAPPING: dict[str, Any] = {"type": "dict", "default": {}}
@@ -49,6 +50,7 @@ class ActionModule(ClusterAction):
         "components": MAPPING,
         "gpu_policy": MAPPING,
         "gpu_shares": {"type": "int", "default": 1},
+        "storage": MAPPING,
         "training_api": {"type": "str", "default": "auto"},
     }
 
@@ -74,6 +76,7 @@ class ActionModule(ClusterAction):
         plan = []
         for name in in_order(wanted):
             plan.append(decide(wanted, name, _look(api, wanted, name, subscriptions), errors, drift))
+        errors += _missing_driver(api, wanted.storage)
         if any(one["state"] == "new" for one in plan):
             errors += _missing_rights(api)
         _refuse(errors)
@@ -138,6 +141,16 @@ def _missing_rights(api: PlatformApi) -> list[str]:
     return missing
 
 
+def _missing_driver(api: PlatformApi, storage: Json) -> list[str]:
+    """NFS has no operator in OpenShift's catalogs: its driver is somebody else's to install."""
+    if storage.get("kind") != "nfs" or api.look("storage.k8s.io/v1", "CSIDriver", NFS_DRIVER) is not None:
+        return []
+    return [
+        f"platform_storage.kind is nfs, but the cluster has no CSIDriver {NFS_DRIVER}; install it (Helm chart csi-driver-nfs of "
+        "kubernetes-csi), or choose efs or odf, or set platform_storage to {}"
+    ]
+
+
 def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]) -> Seen:
     """Ask for everything that decides about one operator."""
     entry = wanted.table[name]
@@ -146,7 +159,7 @@ def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]
     for each in subscriptions:
         if each["spec"].get("name") == entry["package"]:
             seen.subscription = each | {"ours": ours(each)}
-    if seen.subscription is None:
+    if seen.subscription is None and entry["crd"]:
         seen.crd = api.look(CRD, "CustomResourceDefinition", entry["crd"]) is not None
     seen.served_before = _record(api, entry, seen)
     groups = api.path("operators.coreos.com/v1", "OperatorGroup", entry["namespace"])
@@ -165,7 +178,7 @@ def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
 
 def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
     """Return the table's entry, with the name of the instance that is there: of these kinds a second one is ignored."""
-    path = api.path(entry["apiVersion"], entry["kind"])
+    path = "" if entry.get("by_name") else api.path(entry["apiVersion"], entry["kind"])
     found = api.items(path) if path else []
     if not found:
         return entry | {"operator": name}

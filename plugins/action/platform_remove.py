@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, ours, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, OWNER_LABEL, RECORD, ours, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
@@ -48,7 +48,7 @@ class ActionModule(ClusterAction):
         found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self.api.items(path)}
         for name in reversed(list(resources)):
             entry = resources[name]
-            self._delete([one for one in self._list(entry["apiVersion"], entry["kind"]) if ours(one)])
+            self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{OWNER_LABEL}={OWNER}"))
         spaces: list[Json] = []
         for entry in reversed(list(table.values())):
             subscription = found.get(entry["package"])

@@ -19,6 +19,15 @@ options:
     type: list
     elements: dict
     required: true
+  namespace:
+    description: Look and work in this namespace only, as a user does who may not list all; what others made in it is refused.
+    type: str
+    default: ""
+  prune:
+    description: Kinds (C(apiVersion), C(kind)) whose objects of this owner go where no document names them; with C(namespace) only.
+    type: list
+    elements: dict
+    default: []
 extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)

@@ -64,6 +64,10 @@ options:
     description: Pods that share one GPU.
     type: int
     default: 1
+  storage:
+    description: Shared storage, see the role's variable C(platform_storage).
+    type: dict
+    default: {}
   training_api:
     description: Key trainingApi of the values' block site.
     type: str

@@ -11,18 +11,45 @@ GPU = "gpu"
 MANAGED, REMOVED = "Managed", "Removed"
 STATES = {"kueue": (MANAGED, "Unmanaged", REMOVED)}
 """Values of managementState where they are more than Managed and Removed; source: the CustomResourceDefinitions."""
+STORAGE: dict[str, tuple[list[str], list[str]]] = {
+    "efs": (["fileSystemId"], []),
+    "odf": ([], ["deviceClass", "deviceSize"]),
+    "nfs": (["server", "share"], []),
+}
+"""Kinds of shared storage: what each needs, and what else it may be told."""
 TRAINS = {"pytorchjob": ("PyTorchJob", "trainingoperator"), "trainjob": ("TrainJob", "trainer")}
 """Training API by its name in `site.trainingApi`: kind and component."""
 
 
 def contradictions(wanted: Wanted) -> list[str]:
     """Return a sentence with variable and remedy for each; the names in `wanted` are known ones (wrong_names)."""
+    return _storage(wanted.storage) or _operators(wanted)
+
+
+def _operators(wanted: Wanted) -> list[str]:
     names = in_order(wanted)
     if RHOAI in names:
         return _gpu(wanted, GPU in names) + _components(wanted) + _training(wanted)
     if wanted.components:
         return [*_gpu(wanted, GPU in names), _unused("platform_components", RHOAI)]
     return _gpu(wanted, GPU in names)
+
+
+def _storage(asked: Json) -> list[str]:
+    """The kind is known, what it needs is there, and nothing is named that it does not know."""
+    if not asked:
+        return []
+    kind = asked.get("kind")
+    if kind not in STORAGE:
+        return [
+            f"platform_storage.kind is {kind!r}; set it to one of {', '.join(STORAGE)}, or platform_storage to {{}}"
+        ]
+    needs, may = STORAGE[kind]
+    errors = [f"platform_storage.{key} is empty, which {kind} needs; set it" for key in needs if not asked.get(key)]
+    known = ["kind", *needs, *may]
+    return errors + [
+        f"platform_storage.{key}: unknown for {kind}; known: {', '.join(known)}" for key in asked if key not in known
+    ]
 
 
 def _unused(variable: str, operator: str) -> str:

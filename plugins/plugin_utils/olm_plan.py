@@ -33,6 +33,7 @@ class Wanted:
     gpu_policy: Json = field(default_factory=dict)
     gpu_shares: int = 1
     training_api: str = "auto"
+    storage: Json = field(default_factory=dict)
 
 
 @dataclass
@@ -85,7 +86,10 @@ def in_order(wanted: Wanted) -> list[str]:
 
 
 def choice(wanted: Wanted, name: str) -> tuple[str, str, str]:
-    """Return (channel, catalog source, version or empty): the inventory's pin, else the release's, else the table's."""
+    """Return (channel, catalog source, version or empty): the inventory's pin, else the release's, else the table's.
+
+    An empty channel means the package's default one.
+    """
     entry = wanted.table[name]
     release = wanted.releases.get(wanted.release, {}).get("channels", {})
     channel = wanted.channels.get(name) or release.get(name) or entry["channel"]
@@ -138,6 +142,7 @@ def _existing(one: Json, subscription: Json, drift: list[str]) -> None:
     one["state"] = "ours" if subscription["ours"] else "found"
     one["installed"] = status.get("installedCSV", "")
     one["subscription"], one["namespace"] = metadata["name"], metadata["namespace"]
+    one["channel"] = one["channel"] or spec.get("channel", "")
     for key, wanted in (("channel", one["channel"]), ("source", one["source"])):
         if spec.get(key) != wanted and one["state"] == "found":
             drift.append(
@@ -158,6 +163,7 @@ def _offered(wanted: Wanted, one: Json, seen: Seen, errors: list[str]) -> None:
         )
         return
     channels = {each["name"]: each for each in seen.manifest["status"]["channels"]}
+    one["channel"] = one["channel"] or str(seen.manifest["status"].get("defaultChannel"))
     if one["channel"] not in channels:
         offered = ", ".join(f"{each} ({channels[each]['currentCSV']})" for each in sorted(channels))
         errors.append(

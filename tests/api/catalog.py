@@ -50,6 +50,15 @@ PACKAGES: dict[str, Package] = {
         {f"stable-v1.{minor}": f"kueue-operator.v1.{minor}.0" for minor in (2, 3, 4)},
         EVERYWHERE,
     ),
+    "aws-efs-csi-driver-operator": Package(
+        "redhat-operators", "stable", {"stable": "aws-efs-csi-driver-operator.v4.20.0"}, EVERYWHERE
+    ),
+    "odf-operator": Package(
+        "redhat-operators",
+        "stable-4.20",
+        {f"stable-4.{minor}": f"odf-operator.v4.{minor}.1" for minor in (19, 20)},
+        OWN,
+    ),
     "rhods-operator": Package(
         "redhat-operators",
         "stable-3.x",
@@ -110,6 +119,10 @@ def owned(package: str, csv: str) -> list[Json]:
     if package == "kueue-operator":
         # ../shared/crds holds the early kueue.operator.openshift.io/v1alpha1 only, which no supported version serves
         return [crds.reduced("kueue.openshift.io", "Kueue", ["v1"], False)]
+    if package == "aws-efs-csi-driver-operator":
+        return []  # ClusterCSIDriver is OpenShift's own
+    if package == "odf-operator":
+        return [crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True)]
     version = csv.removeprefix("rhods-operator.").rsplit(".", 1)[0]
     versions = ["v1"] if version == "2.25" else ["v1", "v2"]
     group = "opendatahub.io"
@@ -120,6 +133,13 @@ def owned(package: str, csv: str) -> list[Json]:
             kind, f"{prefix}.{group}", versions, False, f"{RELEASES[version]}/{prefix}.{group}_{kind.lower()}s.yaml"
         )
     ]
+
+
+def drivers() -> Json:
+    """Return the CRD by which OpenShift, with or without an operator of EFS, lists storage drivers."""
+    if crds.true_ones():
+        return crds.shared("openshift/clustercsidrivers.yaml")[0]
+    return crds.reduced("operator.openshift.io", "ClusterCSIDriver", ["v1"], False)
 
 
 def _either(kind: str, group: str, versions: list[str], namespaced: bool, file: str) -> list[Json]:

@@ -31,6 +31,8 @@ class Operands:
             "cert-manager-operator.": self._cert_manager,
             "jobset-operator.": self._jobset,
             "rhods-operator.": self._rhoai,
+            "aws-efs-csi-driver-operator.": self._efs,
+            "odf-operator.": self._odf,
         }
 
     def step(self) -> None:
@@ -84,6 +86,19 @@ class Operands:
         if self._client.items("operator.openshift.io/v1", "JobSetOperator"):
             for crd in crds.jobset():
                 self._client.apply(crd)
+
+    def _efs(self, _csv: Json) -> None:
+        one = self._client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
+        if one:
+            typed = one | {"apiVersion": "operator.openshift.io/v1", "kind": "ClusterCSIDriver"}
+            self._say(
+                typed,
+                {"conditions": [condition("AWSEFSDriverNodeServiceControllerAvailable", bool(one.get("status")))]},
+            )
+
+    def _odf(self, _csv: Json) -> None:
+        for one in self._client.items("ocs.openshift.io/v1", "StorageCluster"):
+            self._say(one, {"phase": "Ready" if one.get("status") else "Progressing"})
 
     def _rhoai(self, csv: Json) -> None:
         version = "v1" if ".2.25." in csv["metadata"]["name"] else "v2"

@@ -15,14 +15,21 @@ from olm import Olm
 from operands import Operands
 
 POLL_SECONDS = 0.5
+NAMESPACES = (
+    "openshift-marketplace",
+    "openshift-monitoring",
+    "openshift-config-managed",
+    "openshift-cluster-csi-drivers",
+)
 STEP_SECONDS = 0.5
 
 
 def prepare(client: Client) -> None:
-    """Load what a bare OpenShift has: OLM's API and the catalogs with their packages."""
-    for crd in [*crds.olm(), crds.package_manifests()]:
+    """Load what a bare OpenShift has: OLM's API, the catalogs with their packages, the list of storage drivers."""
+    for crd in [*crds.olm(), crds.package_manifests(), catalog.drivers()]:
         client.apply(crd)
-    client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-marketplace"}})
+    for name in NAMESPACES:
+        client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     end = time.monotonic() + 30
     for name in catalog.PACKAGES:
         while True:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import catalog
 import crds
 import pytest
+import yaml
 from harness import Cluster
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_release": "3.4"}
@@ -38,6 +40,11 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
     assert found["spec"]["components"]["trainer"] == {"managementState": "Managed"}
     policy = cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
     assert policy and policy["spec"]["driver"]["enabled"] is True, "the spec of alm-examples"
+    board = cluster.client.look("v1", "ConfigMap", "nvidia-dcgm-exporter-dashboard", "openshift-config-managed")
+    assert board and board["metadata"]["labels"]["console.openshift.io/dashboard"] == "true"
+    assert json.loads(board["data"]["gpu-dashboard.json"])["title"] == "GPUs in training and serving"
+    monitoring = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
+    assert monitoring and yaml.safe_load(monitoring["data"]["config.yaml"]) == {"enableUserWorkload": True}
 
     second = cluster.playbook("platform", "-v", **ALL)
     assert (second.code, second.changed) == (0, 0), second.text
@@ -103,6 +110,90 @@ def test_failed_operator_ends_at_once_and_can_be_repaired(cluster: Cluster) -> N
     assert undone.code == 0, undone.text
 
 
+MONITORING: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "cluster-monitoring-config", "namespace": "openshift-monitoring"},
+}
+
+
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        ({"kind": "efs", "fileSystemId": "fs-1"}, "ClusterCSIDriver efs.csi.aws.com"),
+        ({"kind": "odf", "deviceSize": "1Ti"}, "StorageCluster ocs-storagecluster"),
+        ({"kind": "nfs", "server": "nfs.example.com", "share": "/models"}, ""),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -> None:
+    """Operator, its resource and the class, with the operators that were asked for or alone; again; and away."""
+    kind, before = storage["kind"], cluster.objects()
+    others = {
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "ClusterCSIDriver",
+        "metadata": {"name": "ebs.csi.aws.com"},
+        "spec": {"managementState": "Managed"},
+    }
+    driver = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": "nfs.csi.k8s.io"},
+        "spec": {},
+    }
+    cluster.client.apply(others, manager="somebody")
+    bare = cluster.objects()
+    if kind == "nfs":
+        error = cluster.playbook("platform", platform_storage=storage).error
+        assert "has no CSIDriver nfs.csi.k8s.io" in error and "nothing was applied" in error
+        assert cluster.objects() == bare
+        cluster.client.apply(driver, manager="somebody")
+    run = cluster.playbook("platform", platform_storage=storage)
+    assert run.code == 0, run.text
+    assert words in run.text
+    made = {each["metadata"]["name"]: each for each in cluster.client.items("storage.k8s.io/v1", "StorageClass")}
+    if kind == "efs":
+        assert made["trainlab-efs"]["parameters"]["fileSystemId"] == "fs-1"
+        found = cluster.client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
+        assert found and found["status"]["conditions"][0]["type"] == "AWSEFSDriverNodeServiceControllerAvailable"
+    elif kind == "odf":
+        found = cluster.client.look("ocs.openshift.io/v1", "StorageCluster", "ocs-storagecluster", "openshift-storage")
+        assert found and found["status"]["phase"] == "Ready"
+        (devices,) = found["spec"]["storageDeviceSets"]
+        assert devices["dataPVCTemplate"]["spec"]["resources"]["requests"]["storage"] == "1Ti"
+        (subscription,) = cluster.client.items("operators.coreos.com/v1alpha1", "Subscription")
+        assert subscription["spec"]["channel"] == "stable-4.20", "the package's default"
+    else:
+        assert made["trainlab-nfs"]["parameters"] == {"server": "nfs.example.com", "share": "/models"}
+    second = cluster.playbook("platform", "-v", platform_storage=storage)
+    assert (second.code, second.changed) == (0, 0), second.text
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
+    cluster.client.delete(driver)
+    assert cluster.objects() == bare, "the driver of somebody else is still there"
+    cluster.client.delete(others)
+    assert cluster.objects() == before
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [("enableUserWorkload: true\nprometheusK8s: {retention: 3d}\n", False), ("prometheusK8s: {retention: 3d}\n", True)],
+)
+def test_monitoring_of_somebody_else_stays(cluster: Cluster, theirs: str, told: bool) -> None:
+    """What is configured there already is left; it is drift only where people's own projects are not monitored."""
+    thing = MONITORING | {"data": {"config.yaml": theirs}}
+    cluster.client.apply(thing, manager="somebody")
+    run = cluster.playbook("platform", **ALL)
+    assert run.code == 0, run.text
+    said = "ConfigMap openshift-monitoring/cluster-monitoring-config is not ours and left as it is"
+    assert (said in " ".join(run.text.split())) is told, run.text
+    found = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
+    assert found and found["data"]["config.yaml"] == theirs
+    assert cluster.playbook("platform_teardown").code == 0
+    assert cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
+    cluster.client.delete(thing)
+
+
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "channel",
@@ -133,6 +224,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         ALL | {"platform_release": "2.25", "trainlab_site": {"trainingApi": "trainjob"}},
         ["trainlab_site.trainingApi", "2.25", "pytorchjob or auto"],
     ),
+    ("storage", ALL | {"platform_storage": {"kind": "efs"}}, ["platform_storage.fileSystemId is empty", "set it"]),
     (
         "cluster",
         ALL | {"platform_cluster_id": "elsewhere"},

@@ -1,7 +1,8 @@
 """Every rendered object fits the schema of the true API: the operators' CRDs and Kubernetes' own OpenAPI document.
 
-Both are read from the Go module cache, in the versions that cluster/*/go.mod pin for the embedded cluster. Unknown fields are
-errors, as with `kubectl apply --validate=strict`.
+Both are read from the Go module cache, in the versions that cluster/*/go.mod pin for the embedded cluster, and the operators'
+also in the newest that a release of OpenShift AI may bring (upstream.NEWER). Unknown fields are errors, as with `kubectl apply
+--validate=strict`. test_dry_run.py asks a real API server the same.
 """
 
 import functools
@@ -12,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from rendering import Case, cases, rendered, with_service
-from upstream import CRDS, OPENAPI, from_module
+from upstream import CRDS, OPENAPI, from_module, from_newer
 
 
 def strict(node: Any) -> Any:
@@ -31,10 +32,10 @@ def strict(node: Any) -> Any:
 
 
 @functools.cache
-def validator(kind: str, version: str) -> jsonschema.Draft7Validator:
-    """Return the validator of a kind (`version` without the group)."""
+def validator(kind: str, version: str, newer: bool) -> jsonschema.Draft7Validator:
+    """Return the validator of a kind (`version` without the group), of the pinned or of the newest operators."""
     if kind in CRDS:
-        crd = yaml.load(from_module(*CRDS[kind]), Loader=yaml.CSafeLoader)
+        crd = yaml.load((from_newer if newer else from_module)(*CRDS[kind]), Loader=yaml.CSafeLoader)
         (schema,) = [one["schema"]["openAPIV3Schema"] for one in crd["spec"]["versions"] if one["name"] == version]
         schema = strict(schema)
         schema["properties"].pop("metadata")
@@ -54,18 +55,19 @@ def openapi() -> dict[str, Any]:
     return definitions
 
 
-def problems(item: dict[str, Any]) -> list[str]:
+def problems(item: dict[str, Any], newer: bool = False) -> list[str]:
     """Return what is wrong with an object, each with its path."""
-    checker = validator(item["kind"], item["apiVersion"].split("/")[-1])
+    checker = validator(item["kind"], item["apiVersion"].split("/")[-1], newer)
     return [
         f"{item['kind']}/{'/'.join(map(str, error.absolute_path))}: {error.message}"
         for error in checker.iter_errors(item)
     ]
 
 
+@pytest.mark.parametrize("newer", [False, True], ids=["pinned", "newest"])
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_objects_fit_the_true_apis(case: Case) -> None:
-    assert not [text for item in with_service(rendered(case)) for text in problems(item)]
+def test_objects_fit_the_true_apis(case: Case, newer: bool) -> None:
+    assert not [text for item in with_service(rendered(case)) for text in problems(item, newer)]
 
 
 def test_this_test_sees_unknown_fields_and_wrong_types() -> None:

@@ -93,6 +93,16 @@ def fill(objects: dict[str, Any]) -> None:
     objects[SLICES] = {"items": [{"endpoints": [{"conditions": {"ready": True}}]}]}
 
 
+def all_but(*refused: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Answer reviews of rights: everything but what touches these resources."""
+
+    def answer(review: dict[str, Any]) -> dict[str, Any]:
+        asked = review["spec"]["resourceAttributes"]
+        return {"status": {"allowed": asked["resource"] not in refused}}
+
+    return answer
+
+
 class Case:
     """Cluster and wishes that a test may change before it looks."""
 

@@ -25,7 +25,7 @@ Objects = dict[str, Any]
 class Cluster:
     """Objects by API path, served over HTTP; a number instead of an object is answered as that HTTP status.
 
-    A list is answered one after the other, its last entry for ever. -1 ends the connection before the answer, -2 in
+    A list is answered one after the other, its last entry for ever; a function gets what was sent. -1 ends the connection before the answer, -2 in
     the middle of it.
     """
 
@@ -38,9 +38,10 @@ class Cluster:
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
                 cluster.asked.append((self.command, self.path))
-                if length := int(self.headers.get("Content-Length") or 0):
-                    self.rfile.read(length)
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 found = cluster.objects.get(path, 404)
+                if callable(found):
+                    found = found(json.loads(body))
                 if isinstance(found, list):
                     found = found.pop(0) if len(found) > 1 else found[0]
                 if found == -1:
@@ -50,11 +51,11 @@ class Cluster:
                 status = found if isinstance(found, int) and found > 0 else 200
                 if isinstance(found, int):
                     found = {"kind": "Status", "message": f"{path}: said no"}
-                body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+                content = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(body) * (2 if half else 1)))
+                self.send_header("Content-Length", str(len(content) * (2 if half else 1)))
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(content)
 
             do_POST = do_GET
 

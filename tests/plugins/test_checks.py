@@ -7,7 +7,23 @@ from typing import Any
 
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE
-from checking import ISVC, JOBS, NS, OPENSHIFT, REVIEW, SLICES, STORAGE, Case, both, break_, claim, node, want
+from checking import (
+    HOOKS,
+    ISVC,
+    JOBS,
+    NS,
+    OPENSHIFT,
+    REVIEW,
+    SLICES,
+    STORAGE,
+    Case,
+    all_but,
+    both,
+    break_,
+    claim,
+    node,
+    want,
+)
 
 
 @pytest.fixture
@@ -37,6 +53,13 @@ NOT_READY = {"status": {"conditions": [{"type": "Ready", "status": "False", "mes
 FAILED = {"metadata": {"name": "survival-1"}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
 GPU_PHASE = want(phase__resources__gpus_per_node=1)
 
+SERVING_HOOK = {
+    "name": "inferenceservice.kserve-webhook-server.validator",
+    "clientConfig": {"service": {"namespace": "kserve", "name": "webhook"}},
+    "rules": [{"resources": ["inferenceservices"]}],
+}
+PROJECTS = break_("/apis/project.openshift.io/v1", {"resources": [{"name": "projectrequests"}]})
+
 FAULTS = [
     ("training API", break_("/apis/kubeflow.org/v1", 404), "error", "install the operator"),
     ("training API", want(site__trainingApi="trainjob"), "error", "no TrainJob"),
@@ -46,6 +69,7 @@ FAULTS = [
         "error",
         "no pod",
     ),
+    ("serving webhook", break_(HOOKS, {"items": [{"webhooks": [SERVING_HOOK]}]}), "error", "kserve/webhook has no pod"),
     ("serving API", break_("/apis/serving.kserve.io/v1beta1", 404), "error", "site.serving to false"),
     ("queue", want(site__queue="team"), "error", "the cluster has no Kueue"),
     ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": []})), "error", "no StorageClass shared"),
@@ -78,6 +102,14 @@ FAULTS = [
         "error",
         "may not create namespaces",
     ),
+    ("rights", break_(REVIEW, all_but("pytorchjobs")), "error", "--clusterrole=kubeflow-training-edit, which admin no"),
+    (
+        "rights",
+        both(break_(REVIEW, all_but("trainjobs")), want(site__trainingApi="trainjob")),
+        "error",
+        "--clusterrole=training-edit",
+    ),
+    ("rights", break_(REVIEW, all_but("roles")), "error", "workspace_users"),
     ("secrets", want(site__hfTokenSecret="hub"), "error", "no such Secret"),
     ("model", want(phase__model__source="pypi:other==1.0"), "error", "images/trainer/models.in"),
     ("image reference", want(site__images__pullPolicy="IfNotPresent"), "error", "push the image"),
@@ -104,7 +136,7 @@ def test_a_fault_is_found_with_its_remedy(
 
 
 def test_every_check_has_a_fault() -> None:
-    untried = {"serving webhook", "helm"}  # the first is the training webhook's code, the second needs no cluster
+    untried = {"helm"}  # needs no cluster: test_helm_of_the_wrong_version
     assert {each[0] for each in FAULTS} | untried | OPENSHIFT == set(BEFORE) | set(AFTER)
     assert len({**BEFORE, **AFTER}) >= 25
 
@@ -114,6 +146,21 @@ def test_what_may_not_be_read_is_skipped(case: Case) -> None:
     found = case.states()
     assert found["nodes"].state == "skipped"
     assert "may not" in found["nodes"].what
+
+
+def test_rights_to_a_training_api_that_is_not_used_do_not_matter(case: Case) -> None:
+    case.cluster.objects[REVIEW] = all_but("trainjobs")
+    assert case.states()["rights"].state == "ok"
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_who_gets_a_project_needs_no_right_yet(case: Case, status: int) -> None:
+    """OpenShift answers 403 for a namespace that does not exist."""
+    both(break_(NS, status), break_(REVIEW, {"status": {"allowed": False}}))(case)
+    assert case.states()["rights"].state == "error"
+    PROJECTS(case)
+    found = case.states()["rights"]
+    assert found.state == "skipped" and "asks for a Project" in found.what
 
 
 def test_own_pods_are_not_in_the_way(case: Case) -> None:

@@ -72,6 +72,13 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["platform_components.trainer.managementState is Removed", "to pytorchjob or auto"],
     ),
     ({"training_api": "pytorchjob", "components": off("trainingoperator")}, ["to trainjob or auto"]),
+    ({"storage": {"kind": "ceph"}}, ["platform_storage.kind is 'ceph'", "efs, odf, nfs"]),
+    ({"storage": {"fileSystemId": "fs-1"}}, ["platform_storage.kind is None"]),
+    ({"storage": {"kind": "nfs", "server": "a"}}, ["platform_storage.share is empty, which nfs needs"]),
+    (
+        {"storage": {"kind": "odf", "size": "1Ti"}},
+        ["platform_storage.size: unknown for odf", "deviceClass, deviceSize"],
+    ),
 ]
 
 
@@ -92,6 +99,8 @@ GOOD: list[dict[str, Any]] = [
     {"components": off("kueue")},
     {"release": "2.25", "training_api": "pytorchjob", "components": {"codeflare": {"managementState": "Managed"}}},
     {"training_api": "trainjob"},
+    {"storage": {"kind": "efs", "fileSystemId": "fs-1"}},
+    {"storage": {"kind": "odf"}},
 ]
 
 

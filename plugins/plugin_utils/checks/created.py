@@ -21,7 +21,8 @@ def namespace(look: Look) -> Finding:
         "warning",
         f"namespace {look.namespace} enforces Pod Security level {level}",
         "pods with more rights than training needs could start in it",
-        "run playbooks/workspace.yml, or label it pod-security.kubernetes.io/enforce=restricted",
+        f"kubectl label namespace {look.namespace} pod-security.kubernetes.io/enforce=restricted (playbooks/workspace.yml labels "
+        "only what it made)",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+from .. import jobs, projects
 from ..kube import ApiError, Json
 from .look import Finding, Look
 
@@ -26,19 +27,28 @@ TRAINING = {
     "pytorchjob": ("kubeflow.org", "pytorchjobs", ("create", "list")),
     "trainjob": ("trainer.kubeflow.org", "trainjobs", ("create", "list")),
 }
+# ClusterRoles of RHOAI's operators; since August 2026 they are not aggregated to edit and admin any more
+EDITORS = {"pytorchjob": "kubeflow-training-edit", "trainjob": "training-edit"}
 
 
 def namespace_rights(look: Look) -> Finding:
     """The user may make, in the namespace, all that a release consists of."""
-    if not _is_there(look) and not _may(look, "", "namespaces", "create", ""):
+    there = _there(look)
+    if there is not True and look.api.serves(projects.API, "projectrequests"):
+        if not _may(look, "", "namespaces", "create", "") and not _may(
+            look, "", "configmaps", "create", look.namespace
+        ):
+            return Finding.skipped(
+                f"there is no namespace {look.namespace}: playbooks/workspace.yml asks for a Project"
+            )
+    if there is False and not _may(look, "", "namespaces", "create", ""):
         return Finding(
             "error",
             f"namespace {look.namespace} does not exist and this user may not create namespaces",
             "",
             f"ask an administrator for it (`kubectl create namespace {look.namespace}`) or set trainlab_namespace",
         )
-    api = look.site["trainingApi"]
-    training = [TRAINING[api]] if api != "auto" else []
+    training = [TRAINING[api]] if (api := _training_api(look)) else []
     serving = SERVING if look.site["serving"] else ()
     missing = [
         f"{verb} {resource}{'.' + group if group else ''}"
@@ -52,9 +62,18 @@ def namespace_rights(look: Look) -> Finding:
         "error",
         f"in namespace {look.namespace} this user may not: {', '.join(missing)}",
         "the release would stop half way",
-        f"ask for these rights, e.g. `kubectl -n {look.namespace} create rolebinding trainlab --clusterrole=admin "
-        "--user=YOU` (kubeflow.org and serving.kserve.io may need roles of their own)",
+        f"an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which gives them, or `kubectl -n "
+        f"{look.namespace} create rolebinding trainlab --clusterrole=admin --user=YOU`"
+        + (f" and the same with --clusterrole={EDITORS[api]}, which admin no longer holds" if api else ""),
     )
+
+
+def _training_api(look: Look) -> str:
+    """Which training API the release will use, as the chart chooses; empty when none is served."""
+    asked = str(look.site["trainingApi"])
+    if asked != "auto":
+        return asked
+    return next((name for name, kind in jobs.KINDS.items() if look.api.serves(kind.group_version, kind.plural)), "")
 
 
 def secrets(look: Look) -> Finding:
@@ -88,14 +107,14 @@ def _create(namespace: str, name: str, entry: str) -> str:
     return f"kubectl -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
 
 
-def _is_there(look: Look) -> bool:
-    """Tell whether the namespace exists; who may not read it may well have rights in it, which the reviews tell."""
+def _there(look: Look) -> bool | None:
+    """Tell whether the namespace exists; None when that may not be asked: OpenShift says so also of one that does not exist."""
     try:
         return look.there is not None
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
-        return True
+        return None
 
 
 def _may(look: Look, group: str, resource: str, verb: str, namespace: str) -> bool:

@@ -1,0 +1,136 @@
+"""Brings a namespace into being, or away: as an administrator, or as a Project of a user who may not create namespaces."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import projects
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import plain, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, rounds
+
+FORBIDDEN, CONFLICT = 403, 409
+POLL_SECONDS = 1.0
+READY_SECONDS = 30.0
+
+
+class ActionModule(ClusterAction):
+    """State present makes it and says what the user may make in it; absent removes it when it is ours."""
+
+    DOING = "namespace {name}"
+    SPEC: ClassVar[Json] = {
+        "name": {"type": "str", "required": True},
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "labels": {"type": "dict", "default": {}},
+        "makes": {"type": "list", "elements": "str", "default": []},
+        "timeout": {"type": "float", "default": 120},
+    }
+
+    def act(self, args: Json) -> Json:
+        """Return changed, ours, how (found, absent, namespace, project), may_not (of `makes`) and notes."""
+        self._name: str = args["name"]
+        found = self._look()
+        if args["state"] == "absent":
+            return self._absent(found, args["timeout"])
+        notes: list[str] = []
+        if found is not None:
+            ours = projects.ours(found)
+            changed, how = self._labels(found, args["labels"], notes), "found"
+        elif projects.may(self.api, "create", "namespaces"):
+            self._apply(args["labels"] | projects.MARK)
+            changed, how, ours = True, "namespace", True
+        else:
+            self._request(notes)
+            changed, how, ours = True, "project", True
+        may_not = [one for one in args["makes"] if not self._may_make(one)]
+        return {"changed": changed, "ours": ours, "how": how, "may_not": may_not, "notes": notes}
+
+    def _look(self) -> Json | None:
+        """The namespace; None also where the user may not ask, as OpenShift answers for one that does not exist."""
+        try:
+            return self.api.get(f"/api/v1/namespaces/{self._name}")
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return None
+
+    def _apply(self, labels: Json) -> Json:
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name, "labels": labels}}
+        return self.api.apply(f"/api/v1/namespaces/{self._name}", document, dry_run=self.check)
+
+    def _labels(self, found: Json, labels: Json, notes: list[str]) -> bool:
+        """Set the labels that a namespace of ours lacks; who may not leaves them to an administrator and says so."""
+        there = found["metadata"].get("labels") or {}
+        missing = [f"{key}={value}" for key, value in labels.items() if there.get(key) != value]
+        if not missing:
+            return False
+        command = f"oc label namespace {self._name} {' '.join(missing)}"
+        if not projects.ours(found):
+            notes.append(
+                f"namespace {self._name} was made by somebody else and is not labelled; who may does: {command}"
+            )
+            return False
+        # a namespace from a ProjectRequest is known by its description: its user may not label it
+        mark = {} if projects.requested(found) else projects.MARK
+        try:
+            return plain(found) != plain(self._apply(labels | mark))
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            notes.append(f"namespace {self._name}: this user may not label it; an administrator does: {command}")
+            return False
+
+    def _request(self, notes: list[str]) -> None:
+        """Ask OpenShift for a Project, of which the user then is the administrator."""
+        ask = f"ask an administrator for it (`oc new-project {self._name}`, and role admin in it), or set trainlab_namespace"
+        if not self.api.serves(projects.API, "projectrequests"):
+            raise AnsibleActionFail(
+                f"trainlab_namespace is {self._name}, which does not exist or is not yours, and this user may not create "
+                f"namespaces; {ask}; nothing was applied"
+            )
+        if self.check:
+            return
+        try:
+            self.api.send("POST", projects.REQUESTS, projects.request(self._name))
+        except ApiError as error:
+            why = {
+                FORBIDDEN: "this user may create neither namespaces nor projects",
+                CONFLICT: "a project of that name belongs to somebody else",
+            }.get(error.status)
+            if why is None:
+                raise
+            raise AnsibleActionFail(
+                f"trainlab_namespace is {self._name}: {why} ({error}); {ask}; nothing was applied"
+            ) from error
+        notes.append(f"namespace {self._name} is a Project of this user, who may not create namespaces")
+        hint = f"see `oc get project {self._name}` and `oc -n {self._name} get rolebindings`"
+        for _round in rounds(READY_SECONDS, f"the right to work in project {self._name}", hint):
+            if self._look() is not None and projects.may(self.api, "create", "configmaps", namespace=self._name):
+                break
+
+    def _may_make(self, resource: str) -> bool:
+        name, _dot, group = resource.partition(".")
+        verb = "create"
+        if name == "roles":  # a Role with rights that its maker has not is refused, but to those who may escalate
+            verb = "escalate"
+        return projects.may(self.api, verb, name, group, self._name)
+
+    def _absent(self, found: Json | None, timeout: float) -> Json:
+        nothing: Json = {
+            "changed": False,
+            "ours": False,
+            "how": "found" if found else "absent",
+            "may_not": [],
+            "notes": [],
+        }
+        if found is None or not projects.ours(found):
+            return nothing
+        typed = found | {"apiVersion": "v1", "kind": "Namespace"}
+        if projects.requested(found):  # its user may delete the Project, and not the Namespace below it
+            typed = typed | {"apiVersion": projects.API, "kind": "Project"}
+        if not self.check:
+            remove(self.api, [typed], timeout, POLL_SECONDS, Lines())
+        return nothing | {"changed": True, "ours": True, "how": "absent", "notes": [f"{title(typed)} is gone"]}

@@ -1,0 +1,123 @@
+"""OpenShift's Projects for the test API server: what a user without the right to create namespaces asks for.
+
+ProjectRequest and Project are an aggregated API, so no CRD of them exists anywhere: a small proxy in front of the API server
+answers them, with the rights of an administrator, as OpenShift does, and hands everything else on with the user's own token.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+from client import Client
+from server import Server
+
+Json = dict[str, Any]
+API = "project.openshift.io/v1"
+RBAC = "rbac.authorization.k8s.io"
+ALL = ["get", "list", "watch", "create", "update", "patch", "delete"]
+# what OpenShift's ClusterRole admin gives of that which the playbooks ask for: limits and labels are not in it
+ADMIN = [
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["resourcequotas", "limitranges"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods", "secrets", "configmaps", "persistentvolumeclaims"], "verbs": ALL},
+    {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ALL},
+    {"apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ALL},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ALL},
+]
+
+
+class Projects:
+    """The proxy; `allowed` says whether users may ask for projects."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        """Start it; `kubeconfig` leads through it, as the user who may do nothing."""
+        self.client, self.allowed = Client(server.kubeconfig), True
+        config = yaml.safe_load(server.nobody.read_text(encoding="utf-8"))
+        self._target = config["clusters"][0]["cluster"]["server"]
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.verify = config["clusters"][0]["cluster"]["certificate-authority"]
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self._http.server_address[1]}"}
+        self.kubeconfig = folder / "through-projects"
+        self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop it."""
+        self._http.shutdown()
+        self._http.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        projects = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _do(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                path = self.path.split("?")[0]
+                if path.startswith(f"/apis/{API}"):
+                    status, content = projects._answer(self.command, path.removeprefix(f"/apis/{API}"), body)
+                else:
+                    kept = {key: self.headers[key] for key in ("Authorization", "Content-Type") if self.headers[key]}
+                    answer = projects._session.request(
+                        self.command, projects._target + self.path, data=body, headers=kept, timeout=30
+                    )
+                    status, content = answer.status_code, answer.content
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _do
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        return Handler
+
+    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if method == "GET" and not path:
+            kinds = (("projects", "Project"), ("projectrequests", "ProjectRequest"))
+            return _json(
+                200, {"resources": [{"name": name, "kind": kind, "namespaced": False} for name, kind in kinds]}
+            )
+        if method == "POST" and path == "/projectrequests":
+            return self._request(json.loads(body))
+        name = path.removeprefix("/projects/")
+        found = self.client.look("v1", "Namespace", name)
+        if found is None:
+            return _json(404, {"kind": "Status", "message": f'projects "{name}" not found'})
+        if method == "DELETE":
+            self.client.delete(found | {"apiVersion": "v1", "kind": "Namespace"})
+        return _json(200, found)
+
+    def _request(self, wanted: Json) -> tuple[int, bytes]:
+        name = wanted["metadata"]["name"]
+        if not self.allowed:
+            message = "You may not request a new project via this API."
+            return _json(403, {"kind": "Status", "message": message})
+        if self.client.look("v1", "Namespace", name):
+            return _json(409, {"kind": "Status", "message": f'project.project.openshift.io "{name}" already exists'})
+        notes = {"openshift.io/description": wanted["description"], "openshift.io/requester": "nobody"}
+        made = self.client.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": notes}}
+        )
+        metadata = {"name": "admin", "namespace": name}
+        self.client.apply({"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": ADMIN})
+        binding = {
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "admin"},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "nobody"}],
+        }
+        self.client.apply({"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, **binding})
+        return _json(201, made)
+
+
+def _json(status: int, content: Json) -> tuple[int, bytes]:
+    return status, json.dumps(content).encode()

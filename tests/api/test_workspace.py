@@ -1,0 +1,203 @@
+"""playbooks/workspace.yml against a real API server: what is made, again, less of it, and its undo; as a user with few rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from attendee import until
+from harness import Cluster
+from selfservice import Projects
+from server import Server
+from training_api import KUEUE, serving
+
+SPACE = "trainlab-demo"
+RBAC, NET = "rbac.authorization.k8s.io/v1", "networking.k8s.io/v1"
+REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+WANTED: dict[str, Any] = {
+    "trainlab_namespace": SPACE,
+    "trainlab_release": "survival",
+    "trainlab_values": ["values/survival.yaml"],
+    "trainlab_site": {"queue": "gpus"},
+}
+FULL: dict[str, Any] = WANTED | {
+    "workspace_cluster_queue": "nvidia-pool",
+    "workspace_users": ["ada"],
+    "workspace_groups": ["team"],
+    "workspace_gpus": 4,
+}
+POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "serve"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server of its own: the one of the other tests is a bare OpenShift."""
+    with serving(tmp_path_factory.mktemp("workspace") / "server") as one:
+        yield one
+
+
+def names(cluster: Cluster, api: str, kind: str) -> set[str]:
+    """Names of the objects of a kind in the namespace."""
+    return {each["metadata"]["name"] for each in cluster.client.items(api, kind, SPACE)}
+
+
+def user_may(cluster: Cluster, user: str, group: str, resource: str, namespace: str, *groups: str) -> bool:
+    """Ask the API server whether a user may create this."""
+    asked = {"verb": "create", "group": group, "resource": resource, "namespace": namespace}
+    spec = {"user": user, "groups": list(groups), "resourceAttributes": asked}
+    answer = cluster.client.send(
+        "POST", REVIEW, {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    )
+    return bool(answer["status"]["allowed"])
+
+
+def test_from_nothing_to_nothing(cluster: Cluster) -> None:
+    """Check mode touches nothing, the second run changes nothing, what is no longer asked for goes, and so does the rest."""
+    bare = cluster.objects()
+    planned = cluster.playbook("workspace", "--check", **FULL)
+    assert planned.code == 0 and planned.changed > 0, planned.text
+    assert cluster.objects() == bare
+
+    first = cluster.playbook("workspace", **FULL)
+    assert first.code == 0, first.text
+    assert names(cluster, NET, "NetworkPolicy") == POLICIES
+    assert names(cluster, KUEUE, "LocalQueue") == {"gpus"}
+    labels = cluster.client.look("v1", "Namespace", SPACE)["metadata"]["labels"]  # type: ignore[index]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels["kueue.openshift.io/managed"] == "true"
+    for group, resource in (("kubeflow.org", "pytorchjobs"), ("trainer.kubeflow.org", "trainjobs")):
+        assert user_may(cluster, "ada", group, resource, SPACE)
+        assert user_may(cluster, "bob", group, resource, SPACE, "team")
+        assert user_may(cluster, f"system:serviceaccount:{SPACE}:trainlab", group, resource, SPACE)
+        assert not user_may(cluster, "ada", group, resource, "default")
+        assert not user_may(cluster, "bob", group, resource, SPACE)
+    admission(cluster)
+
+    second = cluster.playbook("workspace", "-v", **FULL)
+    assert (second.code, second.changed) == (0, 0), second.text
+    planned = cluster.playbook("workspace", "--check", **FULL)
+    assert (planned.code, planned.changed) == (0, 0), planned.text
+
+    less = WANTED | {
+        "workspace_network": False,
+        "workspace_access": False,
+        "workspace_limits": {},
+        "workspace_quota": {},
+    }
+    fewer = cluster.playbook("workspace", **less)
+    assert (fewer.code, fewer.changed) == (0, 1), fewer.text
+    for api, kind in ((NET, "NetworkPolicy"), (KUEUE, "LocalQueue"), (RBAC, "Role"), ("v1", "ResourceQuota")):
+        assert names(cluster, api, kind) == set(), kind
+
+    undone = cluster.playbook("workspace", workspace_state="absent", **WANTED)
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == bare
+    again = cluster.playbook("workspace", workspace_state="absent", **WANTED)
+    assert (again.code, again.changed) == (0, 0), again.text
+
+
+def admission(cluster: Cluster) -> None:
+    """Five GPUs are more than the quota, four are not; a container without words gets a request, and no limit."""
+    until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", SPACE) or {}).get("status", {}))
+    path = f"/api/v1/namespaces/{SPACE}/pods"
+
+    def pod(gpus: str) -> dict[str, Any]:
+        container: dict[str, Any] = {
+            "name": "c",
+            "image": "none",
+            "resources": {"limits": {"nvidia.com/gpu": gpus}},
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+        security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        spec = {"containers": [container], "securityContext": security, "automountServiceAccountToken": False}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+    with pytest.raises(requests.HTTPError, match=r"exceeded quota: trainlab.*requests\.nvidia\.com/gpu"):
+        cluster.client.send("POST", path, pod("5"))
+    made = cluster.client.send("POST", path, pod("4"))
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "100m",
+        "memory": "256Mi",
+        "nvidia.com/gpu": "4",
+    }
+    assert made["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}, (
+        "a build must not be bounded"
+    )
+    cluster.client.send("DELETE", f"{path}/p", gracePeriodSeconds=0)
+
+
+def test_a_namespace_of_somebody_else(cluster: Cluster) -> None:
+    """It gets rights and queue; network and limits stay theirs; what is theirs by our names is refused; the undo leaves it."""
+    theirs = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainlab", "namespace": SPACE}},
+    ]
+    bare = cluster.objects()
+    for thing in theirs:
+        cluster.client.apply(thing, manager="somebody")
+    before = cluster.objects()
+    error = cluster.playbook("workspace", **FULL).error
+    assert f"ServiceAccount {SPACE}/trainlab is there without label" in error
+    assert "nothing was applied" in error
+    assert cluster.objects() == before
+
+    cluster.client.delete(theirs[1])
+    before = cluster.objects()
+    run = cluster.playbook("workspace", **FULL)
+    assert run.code == 0, run.text
+    assert "was made by somebody else: its limits and network are left to them" in " ".join(run.text.split())
+    assert names(cluster, NET, "NetworkPolicy") == names(cluster, "v1", "LimitRange") == set()
+    assert names(cluster, KUEUE, "LocalQueue") == {"gpus"}
+    undone = cluster.playbook("workspace", workspace_state="absent", **WANTED)
+    assert undone.code == 0, undone.text
+    assert "made by somebody else" in undone.text
+    assert cluster.objects() == before
+    cluster.client.delete(theirs[0])
+    until(lambda: cluster.objects() == bare)
+
+
+def test_a_user_who_may_not_create_namespaces(cluster: Cluster, tmp_path: Path) -> None:
+    """Gets a Project; what only an administrator may make is told; the undo deletes the Project. Else: who to ask."""
+    bare = cluster.objects()
+    error = cluster.playbook("workspace", kubeconfig=cluster.server.nobody, **WANTED).error
+    assert f"trainlab_namespace is {SPACE}" in error
+    assert "may not create namespaces; ask an administrator" in error
+
+    projects = Projects(cluster.server, tmp_path)
+    given = WANTED | {"kubeconfig": projects.kubeconfig}
+    planned = cluster.playbook("workspace", "--check", **given)
+    assert planned.code == 0 and planned.changed > 0, planned.text
+    assert cluster.objects() == bare
+    projects.allowed = False
+    error = cluster.playbook("workspace", **given).error
+    assert "may create neither namespaces nor projects" in error and "nothing was applied" in error
+    projects.allowed = True
+
+    first = cluster.playbook("workspace", **given)
+    assert first.code == 0, first.text
+    said = " ".join(first.text.split())
+    assert f"namespace {SPACE} is a Project of this user" in said
+    assert (
+        "left to an administrator, as this user may not make them: roles.rbac.authorization.k8s.io, resourcequotas"
+        in said
+    )
+    assert names(cluster, NET, "NetworkPolicy") == POLICIES
+    second = cluster.playbook("workspace", "-v", **given)
+    assert (second.code, second.changed) == (0, 0), second.text
+    assert "this user may not label it; an administrator does: oc label namespace" in " ".join(second.text.split())
+
+    undone = cluster.playbook("workspace", workspace_state="absent", **given)
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == bare
+    again = cluster.playbook("workspace", workspace_state="absent", **given)
+    assert (again.code, again.changed) == (0, 0), again.text
+
+    cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    error = cluster.playbook("workspace", **given).error
+    assert "a project of that name belongs to somebody else" in error
+    cluster.client.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    until(lambda: cluster.objects() == bare)
+    projects.close()

@@ -1,0 +1,178 @@
+"""What the NetworkPolicies of roles/workspace let through, worked out for pods with the labels that the chart gives them.
+
+The rules are evaluated as Kubernetes defines them: a pod that a policy selects for a direction may only do what some policy
+allows in that direction; both ends have to agree. (networking.k8s.io/v1, NetworkPolicySpec.)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATES = ROOT / "roles/workspace/templates"
+GOLDEN = ROOT / "tests/charts/golden"
+Json = dict[str, Any]
+HERE: Json = {"kubernetes.io/metadata.name": "demo"}
+OUTSIDE = None
+"""An address that is no pod of the cluster: the API server, the registry of an external host, a model hub."""
+SPACE: Json = {"namespace": "demo", "egress_ports": [443], "ingress_namespaces": ["shop"], "builds": True}
+
+
+def rendered(**more: Any) -> list[Json]:
+    """Return the policies of a namespace."""
+    world = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True)
+    world.filters["to_json"] = json.dumps
+    text = world.get_template("network.yaml.j2").render(space=SPACE | more)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def golden(name: str, kind: str) -> list[Json]:
+    """Return the objects of a kind in a rendering of the chart."""
+    text = (GOLDEN / f"survival-full-{name}.yaml").read_text(encoding="utf-8")
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and each["kind"] == kind]
+
+
+(MASTER,) = [each["spec"]["pytorchReplicaSpecs"]["Master"]["template"] for each in golden("pytorchjob", "PyTorchJob")]
+(WORKER,) = [each["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] for each in golden("pytorchjob", "PyTorchJob")]
+(NODE,) = [
+    each["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    for each in golden("trainjob", "TrainingRuntime")
+]
+(PROMOTE,) = [each["spec"]["template"] for each in golden("pytorchjob", "Job")]
+PODS: dict[str, Json] = {
+    "master": MASTER["metadata"]["labels"],
+    "worker": WORKER["metadata"]["labels"],
+    "node": NODE["metadata"]["labels"],
+    "promote": PROMOTE["metadata"]["labels"],
+    "server": {"serving.kserve.io/inferenceservice": "survival"},  # set by KServe
+    "build": {"openshift.io/build.name": "trainlab-trainer-1"},  # set by OpenShift
+    "other": {},
+}
+PEERS: dict[str, Json | None] = {
+    "hub": OUTSIDE,
+    "router": {"network.openshift.io/policy-group": "ingress"},
+    "router (OVN)": {"policy-group.network.openshift.io/ingress": ""},
+    "monitoring": {"network.openshift.io/policy-group": "monitoring"},
+    "API server's proxy": {"policy-group.network.openshift.io/host-network": ""},
+    "OpenShift AI": {"kubernetes.io/metadata.name": "redhat-ods-applications"},
+    "gateway": {"kubernetes.io/metadata.name": "openshift-ingress"},
+    "DNS": {"kubernetes.io/metadata.name": "openshift-dns"},
+    "shop": {"kubernetes.io/metadata.name": "shop"},
+    "neighbour": {"kubernetes.io/metadata.name": "trainlab-grace"},
+}
+
+
+def selects(selector: Json, labels: Json) -> bool:
+    """Tell whether a label selector takes these labels."""
+    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for each in selector.get("matchExpressions", []):
+        assert each["operator"] in ("In", "Exists")
+        there = each["key"] in labels
+        if not (there if each["operator"] == "Exists" else labels.get(each["key"]) in each["values"]):
+            return False
+    return True
+
+
+def passes(rule: Json, side: str, peer: tuple[Json, Json] | None, port: int) -> bool:
+    """Tell whether a rule lets a peer (labels of its namespace, of its pod; None outside) through to a TCP port."""
+    if "ports" in rule and port not in {each["port"] for each in rule["ports"] if each["protocol"] == "TCP"}:
+        return False
+    if side not in rule:
+        return True
+    if peer is None:
+        return False
+    space, pod = peer
+    return any(
+        (selects(each["namespaceSelector"], space) if "namespaceSelector" in each else space == HERE)
+        and selects(each.get("podSelector", {}), pod)
+        for each in rule[side]
+    )
+
+
+def one_way(policies: list[Json], way: str, pod: Json, peer: tuple[Json, Json] | None, port: int) -> bool:
+    """Tell whether a pod of the namespace may do this in one direction."""
+    mine = [
+        each["spec"]
+        for each in policies
+        if way in each["spec"]["policyTypes"] and selects(each["spec"]["podSelector"], pod)
+    ]
+    side = {"Egress": "to", "Ingress": "from"}[way]
+    return not mine or any(passes(rule, side, peer, port) for each in mine for rule in each.get(way.lower(), []))
+
+
+def inside(source: str, target: str, port: int) -> bool:
+    """Tell whether one pod of the namespace reaches another."""
+    policies, ends = rendered(), (PODS[source], PODS[target])
+    out = one_way(policies, "Egress", ends[0], (HERE, ends[1]), port)
+    return out and one_way(policies, "Ingress", ends[1], (HERE, ends[0]), port)
+
+
+def out(source: str, peer: str, port: int, **more: Any) -> bool:
+    """Tell whether a pod reaches something outside of the namespace."""
+    space = PEERS[peer]
+    return one_way(rendered(**more), "Egress", PODS[source], None if space is OUTSIDE else (space, {}), port)
+
+
+def into(peer: str, target: str, port: int) -> bool:
+    """Tell whether something outside of the namespace reaches a pod."""
+    space = PEERS[peer]
+    return one_way(rendered(), "Ingress", PODS[target], None if space is OUTSIDE else (space, {}), port)
+
+
+@pytest.mark.parametrize("pair", [("worker", "master"), ("master", "worker"), ("node", "node"), ("other", "server")])
+def test_pods_of_a_namespace_reach_each_other_on_every_port(pair: tuple[str, str]) -> None:
+    assert all(inside(*pair, port) for port in (29500, 23456, 41234, 8080))
+
+
+@pytest.mark.parametrize("pod", PODS)
+def test_names_are_resolved(pod: str) -> None:
+    assert out(pod, "DNS", 53) and out(pod, "DNS", 5353)
+
+
+def test_what_leaves_the_namespace() -> None:
+    for pod in ("master", "worker", "node"):
+        assert out(pod, "hub", 443)
+        assert not out(pod, "hub", 443, egress_ports=[])
+        assert not out(pod, "hub", 25)
+        assert out(pod, "hub", 3128, egress_ports=[443, 3128])
+    assert out("promote", "hub", 6443) and out("promote", "hub", 443)
+    assert out("build", "hub", 443) and out("build", "hub", 5000) and not out("build", "hub", 25)
+    for pod in ("server", "other"):
+        assert not out(pod, "hub", 443), "neither answers of a model nor anything else has to leave"
+    for pod in PODS:
+        assert not out(pod, "neighbour", 8080), pod
+
+
+def test_what_comes_in() -> None:
+    for peer in ("router", "router (OVN)", "monitoring", "API server's proxy", "OpenShift AI", "gateway", "shop"):
+        assert into(peer, "server", 8080), peer
+        assert not into(peer, "server", 22), peer
+        assert not into(peer, "promote", 8080), peer
+        assert not into(peer, "other", 8080), peer
+    for pod in ("master", "node"):
+        assert into("OpenShift AI", pod, 28080) and into("API server's proxy", pod, 28080)
+        assert not into("OpenShift AI", pod, 23456)
+        assert not into("router", pod, 28080)
+    for pod in PODS:
+        assert not any(into(peer, pod, port) for peer in ("neighbour", "hub") for port in (8080, 28080, 23456)), pod
+
+
+def test_attendees_have_no_builds() -> None:
+    assert [each["metadata"]["name"] for each in rendered(builds=False)] == [
+        each["metadata"]["name"] for each in rendered() if each["metadata"]["name"] != "build"
+    ]
+
+
+def test_ports_are_those_of_the_chart() -> None:
+    """Progress and server listen where the policies let through."""
+    (container,) = MASTER["spec"]["containers"]
+    assert [each["containerPort"] for each in container["ports"]] == [28080]
+    (runtime,) = golden("pytorchjob", "ServingRuntime")
+    assert [each["containerPort"] for each in runtime["spec"]["containers"][0]["ports"]] == [8080]
