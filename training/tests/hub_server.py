@@ -17,7 +17,6 @@ class Hub:
     def __init__(self, root: Path, token: str = "") -> None:
         self.root, self.token = root, token
         self.seen: list[str] = []
-        self.sent = 0  # bytes of files
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,7 +80,6 @@ class Hub:
             head["Content-Range"] = f"bytes {first}-{min(end, len(data)) - 1}/{len(data)}"
             data, code = data[int(first) : end], 206
         self._send(request, code, data, head)
-        self.sent += len(data) if request.command == "GET" else 0
 
     def _send(self, request: BaseHTTPRequestHandler, code: int, data: bytes, head: dict[str, str]) -> None:
         request.send_response(code)

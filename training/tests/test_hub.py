@@ -208,6 +208,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_fetched(
         place.phase(**blocks)
 
 
+def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:
+    with pytest.raises(
+        UserError, match=r"phase.data.source is hf:.*: no folder .*; run `trainlab fetch` with the same"
+    ):
+        Language(place.phase()).folders(place.models, None)
+
+
 def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> None:
     overlay = tmp_path / "songs.yaml"
     overlay.write_text(json.dumps({"phase": {"data": {"source": SET, "hub": {**NAMES, "fetch_rows": 5000}}}}))
@@ -228,15 +235,12 @@ def test_the_overlay_of_the_documentation_is_correct(tmp_path: Path) -> None:
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Path:
-    """A hub's folder with one gated set of two Parquet files, 24 MB that do not compress, and a card."""
+    """A hub's folder with one set of two Parquet files and a card."""
     folder = tmp_path / "hub" / "own" / "set"
     folder.mkdir(parents=True)
-    noise = random.Random(0)
     for part in range(2):
-        found = [dict(row) for row in VERSES]
-        found += [{"Instruction": f"{part} {i}", "Label": noise.randbytes(1500).hex()} for i in range(4000)]
-        table = pyarrow.Table.from_pylist(found)
-        parquet.write_table(table, folder / f"train-{part:05}-of-00002.parquet", row_group_size=100)
+        table = pyarrow.Table.from_pylist([{**row, "n": part} for row in VERSES])
+        parquet.write_table(table, folder / f"train-{part:05}-of-00002.parquet", row_group_size=50)
     (folder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n# Songs\n", encoding="utf-8")
     return tmp_path / "hub"
 
@@ -271,7 +275,7 @@ def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model:
         fetched = trainlab(place, phase, hub.url, "hf_right", "fetch")
         assert fetched.returncode == 0, fetched.stderr
         assert "(licence on its card: cc-by-nc-4.0)" in fetched.stderr and "200 read" in fetched.stderr
-        assert 0 < hub.sent < sum(path.stat().st_size for path in remote.rglob("*.parquet")) / 2
+        assert any("train-00000" in one for one in hub.seen) and not any("train-00001" in one for one in hub.seen)
         hub.seen.clear()
         assert trainlab(place, phase, hub.url, "hf_right", "fetch").returncode == 0
         assert _of_sets(hub) == []  # it is there

@@ -16,7 +16,7 @@
 {{- fail (printf "phase.data.source: %s in stage %s; rows of a hub are measured with the model's tokenizer, which a stage gets from its parent: set a pvc: folder" $source $phase.stage.name) -}}
 {{- end -}}
 {{- if not $hub.accept_licence -}}
-{{- fail (printf "phase.data.hub.accept_licence: false with data.source %s; song lyrics and other texts of a hub are under copyright whatever the set's card says, and whether you may train on them is for you to clear; set it true when you have" $source) -}}
+{{- fail (printf "phase.data.hub.accept_licence: false with data.source %s; song lyrics are under copyright whatever a set's card says, and other texts may be; whether you may train on them is for you to clear: set it true when you have" $source) -}}
 {{- end -}}
 {{- $questions := or (has "question" $named) (has "answer" $named) -}}
 {{- if and $questions (or (has "instruction" $named) (has "verse" $named) (has "form" $named)) -}}

@@ -11,8 +11,8 @@ KIND = "hf:"
 RECIPE = "sft"  # what reads rows of a hub; running text (text/block.py) is read as it is
 VERSES, QUESTIONS = ("instruction", "verse"), ("question", "answer")
 NOTE = (
-    "song lyrics and other texts of a hub are under copyright whatever the set's card says, and whether you may train on "
-    "them is for you to clear; set it true when you have"
+    "song lyrics are under copyright whatever a set's card says, and other texts may be; whether you may train on them is "
+    "for you to clear: set it true when you have"
 )
 
 

@@ -54,7 +54,7 @@ def table(source: str, config: str | None, config_key: str, folder: Path) -> Any
 
 
 def rows(source: str, config: str | None, config_key: str, split: str, count: int, folder: Path) -> Iterator[Any]:
-    """Yield the first `count` rows (0: all) of a split, by column, reading no more of the set's files than they need.
+    """Yield the first `count` rows (0: all) of a split, by column, as a stream: later files of the set are not fetched.
 
     Raises UserError with the remedy.
     """
