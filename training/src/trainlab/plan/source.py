@@ -92,7 +92,7 @@ def card_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Card, str]:
     label = values.site.node_selector.get(PRODUCT_LABEL)
     if label:
         return job, cards.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
-    return job, cards.find(DEFAULT_CARD), "assumed; name it with --gpu"
+    return job, cards.find(DEFAULT_CARD), f"assumed; name it with --gpu or site.nodeSelector {PRODUCT_LABEL}"
 
 
 def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | None]:
