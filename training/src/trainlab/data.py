@@ -17,6 +17,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 
 from trainlab.config import Data
 from trainlab.errors import UserError
+from trainlab.fetch import datasets_dir
 from trainlab.forms import FORMS
 
 
@@ -46,13 +47,13 @@ Row = TypeVar("Row", TrainRow, HeldoutRow)
 def folder(data: Data, models: Path, given: Path | None = None, env: Mapping[str, str] | None = None) -> Path:
     """Return the data set's folder: `given` (--data), else DATA_DIR, else what `data.source` names.
 
-    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the model volume.
+    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the folder of data sets.
     """
     env = os.environ if env is None else env
     if given or env.get("DATA_DIR"):
         path = given or Path(env["DATA_DIR"])
     elif data.source.startswith("pvc:"):
-        path = models / data.source.removeprefix("pvc:")
+        path = datasets_dir(models, env) / data.source.removeprefix("pvc:")
     else:
         checkout = Path(__file__).resolve().parents[3] / "data"
         path = Path(env.get("TRAINLAB_DATA") or checkout) / data.source.removeprefix("builtin:")

@@ -73,8 +73,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
         volumes=tuple(
-            Volume(name, quantity(volume.size), volume.access_mode)
-            for name, volume in (("models", values.site.storage.models), ("runs", values.site.storage.runs))
+            Volume(name, None if volume.existing else quantity(volume.size), volume.access_mode)
+            for name, volume in values.site.storage.volumes.items()
         ),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart hands it to vLLM
     )

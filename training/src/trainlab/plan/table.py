@@ -79,7 +79,8 @@ def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
             rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
             rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
     if plan.storage:
-        rows.append(("storage", f"{size(plan.storage)} of {size(sum(v.bytes for v in job.volumes))}"))
+        room = "claims that were there before" if job.room is None else size(job.room)
+        rows.append(("storage", f"{size(plan.storage)} of {room}"))
     if job.trainable == "lora":
         rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
     return rows

@@ -1,4 +1,4 @@
-"""Where running text lies, and how a hub data set comes into the model volume; used by recipe.py. No torch."""
+"""Where running text lies, and how a hub data set comes into the folder of data sets; used by recipe.py. No torch."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from typing import Any
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.fetch import datasets_dir
 from trainlab.text.block import TOPICS
 
 KEY = "phase.data.source"
@@ -30,17 +31,17 @@ def place(phase: Phase, models: Path, given: Path | None, env: Mapping[str, str]
         if not path.exists():
             raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
         return path
-    path = _inside(phase, models)
+    path = _inside(phase, datasets_dir(models, env))
     if source.startswith("hf:"):
         path = path / ROWS
     if source != TOPICS and not path.exists():
         remedy = "put it there first" if source.startswith("pvc:") else "run `trainlab fetch` with the same --models"
-        raise UserError(f"{KEY} is {source}: nothing at {path} in the model volume; {remedy}")
+        raise UserError(f"{KEY} is {source}: nothing at {path}; {remedy}")
     return path
 
 
 def fetch(phase: Phase, models: Path) -> Path | None:
-    """Make sure that a hub data set lies in `models`; return its folder, None for text that need not be fetched.
+    """Make sure that a hub data set lies in the folder of data sets; return its folder, None for text that need not be fetched.
 
     The rows of its split `train` become train.jsonl, column by column as they are; other splits are not read, since the
     parts are made by document (corpus.py). Raises UserError with the remedy.
@@ -50,9 +51,10 @@ def fetch(phase: Phase, models: Path) -> Path | None:
         return None
     from filelock import FileLock
 
-    target = _inside(phase, models)
-    models.mkdir(parents=True, exist_ok=True)
-    with FileLock(models / f".{target.name}.lock"):
+    root = datasets_dir(models)
+    target = _inside(phase, root)
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / f".{target.name}.lock"):
         if not (target / ROWS).exists():
             with files.whole_folder(target) as folder:
                 rows, licence = _download(phase, folder)
@@ -62,13 +64,13 @@ def fetch(phase: Phase, models: Path) -> Path | None:
     return target
 
 
-def _inside(phase: Phase, models: Path) -> Path:
-    """Return the place of a source inside the model volume."""
+def _inside(phase: Phase, root: Path) -> Path:
+    """Return the place of a source inside the folder of data sets."""
     source = phase.data.source
     if source.startswith("pvc:"):
-        return models / source.removeprefix("pvc:")
+        return root / source.removeprefix("pvc:")
     name = "-".join(["data", source, *([phase.text.hub_config] if phase.text.hub_config else [])])
-    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
+    return root / re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
 
 
 def _download(phase: Phase, folder: Path) -> tuple[int, str]:
