@@ -22,7 +22,8 @@ SPEC = {
     "site": {"type": "dict", "default": {}},
     "phase_overrides": {"type": "dict", "default": {}},
 }
-SOURCES = Path(__file__).resolve().parents[2] / "training" / "src"
+COLLECTION = Path(__file__).resolve().parents[2]
+SOURCES = COLLECTION / "training" / "src"
 INVENTORY = "inventory (trainlab_site, trainlab_phase_overrides)"
 CHECK_SECONDS = 60
 
@@ -41,13 +42,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if args["phase_overrides"]:
             own["phase"] = plain(args["phase_overrides"])
         values = merged([*(_read(Path(file)) for file in args["files"]), own])
-        resolved = _check([_short(file) for file in args["files"]], own)
+        with tempfile.TemporaryDirectory() as folder:
+            overlay = Path(folder) / "inventory.yaml"
+            overlay.write_text(yaml.safe_dump(own), encoding="utf-8")
+            files = [*(_short(file) for file in args["files"]), str(overlay)]
+            resolved = _check(files)
+            plan = _plan(files)
         api, version = connect(args["kubeconfig"])
         context = {
             "values": values,
             "phase": resolved["phase"],
             "site": resolved["site"],
             "world_size": resolved["world_size"],
+            "plan": plan,
             "server": api.server,
             "kubernetes": version.get("gitVersion", ""),
             "openshift": _is_openshift(api),
@@ -76,28 +83,45 @@ def _short(file: str) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _check(files: list[str], own: Json) -> Json:
-    """Let `trainlab check` judge the files and the inventory's part; return the resolved values."""
-    with tempfile.TemporaryDirectory() as folder:
-        overlay = Path(folder) / "inventory.yaml"
-        overlay.write_text(yaml.safe_dump(own), encoding="utf-8")
-        command = [sys.executable, "-m", "trainlab.cli", "check", "--json", files[0]]
-        for file in [*files[1:], str(overlay)]:
-            command += ["-f", file]
-        # the shell's EPOCHS and the like steer a training process, never a release
-        env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        path = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**env, "PYTHONPATH": path}, timeout=CHECK_SECONDS
-        )
-        try:
-            answer: Json = json.loads(done.stdout)
-        except ValueError:
-            text = done.stderr.strip() or done.stdout.strip()
-            raise AnsibleActionFail(f"`trainlab check` could not run: {text[-800:]}") from None
-        if not answer.get("ok"):
-            raise AnsibleActionFail("\n".join(answer["errors"]).replace(str(overlay), INVENTORY))
-        return answer
+def _check(files: list[str]) -> Json:
+    """Let `trainlab check` judge the files, the inventory's part last; return the resolved values."""
+    done = _trainlab("check", files)
+    try:
+        answer: Json = json.loads(done.stdout)
+    except ValueError:
+        text = done.stderr.strip() or done.stdout.strip()
+        raise AnsibleActionFail(f"`trainlab check` could not run: {text[-800:]}") from None
+    if not answer.get("ok"):
+        raise AnsibleActionFail("\n".join(answer["errors"]).replace(files[-1], INVENTORY))
+    return answer
+
+
+def _plan(files: list[str]) -> Json:
+    """Return what `trainlab plan --json` says of files that are correct.
+
+    A phase that it cannot plan (a card that its table lacks, say) is no wrong phase: then `ok` is true and a finding says why.
+    """
+    done = _trainlab("plan", files)
+    try:
+        answer: Json = json.loads(done.stdout)
+    except ValueError:
+        text = (done.stderr.strip() or done.stdout.strip())[-800:].removeprefix("error: ").replace(files[-1], INVENTORY)
+        finding = {"level": "warn", "code": "not-planned", "key": "", "text": text}
+        return {"ok": True, "verdict": "not planned", "findings": [finding | {"line": f"warning [not-planned] {text}"}]}
+    # recipe resnet is counted, and not judged yet
+    return {"ok": True, "verdict": answer.get("not_judged", ""), "findings": []} | answer
+
+
+def _trainlab(command: str, files: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run `trainlab COMMAND --json` on values files, from this collection and without the shell's own settings."""
+    call = [sys.executable, "-m", "trainlab.cli", command, "--json", files[0]]
+    for file in files[1:]:
+        call += ["-f", file]
+    # the shell's EPOCHS and the like steer a training process, never a release
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    env["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env["TRAINLAB_DATA"] = str(COLLECTION / "data")  # the rows of builtin: sources, for values files that lie elsewhere
+    return subprocess.run(call, capture_output=True, text=True, check=False, env=env, timeout=CHECK_SECONDS)
 
 
 def _is_openshift(api: Api) -> bool:

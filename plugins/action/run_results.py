@@ -23,6 +23,7 @@ SPEC = {
     "release": {"type": "str", "required": True},
     "run": {"type": "str", "required": True},
     "claim": {"type": "str", "required": True},
+    "sub_path": {"type": "str", "default": ""},
     "image": {"type": "str", "required": True},
     "pull_policy": {"type": "str", "default": "IfNotPresent"},
     "pull_secret": {"type": "str", "default": ""},
@@ -151,7 +152,7 @@ def _delete(api: Api, path: str) -> None:
 
 def reader(name: str, args: Json) -> dict[str, Any]:
     """Return the pod: passes the `restricted` level, may read the claim, has no token."""
-    container = {
+    container: Json = {
         "name": "read",
         "image": args["image"],
         "imagePullPolicy": args["pull_policy"],
@@ -165,6 +166,8 @@ def reader(name: str, args: Json) -> dict[str, Any]:
         },
         "volumeMounts": [{"name": "runs", "mountPath": "/runs", "readOnly": True}],
     }
+    if args["sub_path"]:
+        container["volumeMounts"][0]["subPath"] = args["sub_path"]
     spec: Json = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,

@@ -7,6 +7,7 @@ module: context
 short_description: Check a phase's values and the connection to its cluster
 description:
   - Merges values files and the inventory's part, lets C(trainlab check) judge them, and asks the API server who it is.
+  - Lets C(trainlab plan) say what the phase needs; what it refuses is in the result, and no failure of this task.
   - Fails with the sentences of C(trainlab check), or names the variable when the cluster cannot be reached.
 version_added: 0.1.0
 options:
@@ -49,8 +50,8 @@ ansible_facts:
   type: complex
   contains:
     trainlab_context:
-      description: C(values) as merged for Helm, C(phase) and C(site) with all defaults, C(world_size), C(server),
-        C(kubernetes) version, C(openshift) true or false.
+      description: C(values) as merged for Helm, C(phase) and C(site) with all defaults, C(world_size), C(plan)
+        (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubernetes) version, C(openshift) true or false.
       returned: success
       type: dict
 """

@@ -30,6 +30,10 @@ options:
     description: PersistentVolumeClaim of the runs.
     type: str
     required: true
+  sub_path:
+    description: Folder inside the claim that is the volume of the runs; empty for the whole claim.
+    type: str
+    default: ""
   image:
     description: Image with a shell, tar and base64; the trainer image has them.
     type: str

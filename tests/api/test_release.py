@@ -31,6 +31,7 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         f"{ROLE}steps": ["workspace", "train"],
         "output_dir": str(tmp_path),
         "trainlab_helm": str(build.binary("helm")),
+        "trainlab_site": {"storage": {"data": {"size": "1Gi"}}},
     }
     with training_api.trainer(cluster.server.kubeconfig):
         first = cluster.playbook("ocp4_workload", ACTION="create", **wanted)
@@ -45,7 +46,8 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         assert kept.code == 0, kept.text
         assert "-e teardown_volumes=true removes volumes" in kept.text
         assert cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE) == []
-        assert cluster.client.items("v1", "PersistentVolumeClaim", SPACE), "volumes stay unless they are asked for"
+        claims = {each["metadata"]["name"] for each in cluster.client.items("v1", "PersistentVolumeClaim", SPACE)}
+        assert claims == {f"survival-{name}" for name in ("models", "runs", "data")}, "they stay unless asked for"
         undone = cluster.playbook("teardown", teardown_volumes=True, **gone)
         assert undone.code == 0, undone.text
         until(lambda: cluster.objects() == bare)

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from rendering import Case, cases, rendered, with_service
+from rendering import APIS, Case, cases, documents, rendered, template, with_service
 from upstream import CRDS, OPENAPI, from_module, from_newer
 
 
@@ -68,6 +68,16 @@ def problems(item: dict[str, Any], newer: bool = False) -> list[str]:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_objects_fit_the_true_apis(case: Case, newer: bool) -> None:
     assert not [text for item in with_service(rendered(case)) for text in problems(item, newer)]
+
+
+@pytest.mark.parametrize("existing", ["team", ""])
+@pytest.mark.parametrize("api", APIS)
+def test_sub_paths_and_a_third_volume_fit_them(api: str, existing: str) -> None:
+    (case,) = [one for one in cases() if one.name == f"gemma-local-{api}"]
+    sets = [f"site.storage.{name}.subPath=a/{name}" for name in ("models", "runs", "data")]
+    sets += [f"site.storage.{name}.existing={existing}" for name in ("models", "runs", "data") if existing]
+    found = documents(template(case.files, f"site.trainingApi={api}", "site.storage.data.size=1Gi", *sets))
+    assert not [text for item in with_service(found) for text in problems(item)]
 
 
 def test_this_test_sees_unknown_fields_and_wrong_types() -> None:

@@ -32,6 +32,10 @@ RULES = {
     "site.images.vllm": 'site: {images: {vllm: ""}}',
     "site.storage.models.accessMode": "site: {storage: {models: {accessMode: ReadWriteOnce}}}",
     "site.storage.runs.accessMode": "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
+    "site.storage.data.accessMode": "site: {storage: {data: {size: 1Gi, accessMode: ReadWriteOnce}}}",
+    "site.storage.models.subPath": "site: {storage: {models: {subPath: /models}}}",
+    "site.storage.runs.subPath": "site: {storage: {runs: {subPath: a/../b}}}",
+    "site.storage.data.subPath": "site: {storage: {data: {existing: c, subPath: a b}}}",
 }
 SENTENCES = UNKNOWN | RULES
 LANGUAGE = ["model: {source: 'builtin:resnet18'}", "data: {source: 'builtin:digits'}", "gate: {metric: accuracy}"]
@@ -163,7 +167,7 @@ def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_pat
 def test_every_rule_of_the_model_is_among_these() -> None:
     """A rule over several keys that is added to config.py must also be written in templates/_checks.tpl."""
     rules = Path(config.__file__).read_text(encoding="utf-8").count("raise ValueError(")
-    assert rules == len(RULES) - 1, "accessMode is one rule for two keys"
+    assert rules == len(RULES) - 4, "accessMode and subPath are one rule for three keys each"
 
 
 @pytest.mark.parametrize("key", ["name", "recipe", "title", "model", "data"])
@@ -184,6 +188,29 @@ def test_no_phase_is_named() -> None:
     assert "nil pointer" not in done.stderr
 
 
+@pytest.mark.parametrize("path", ["/", "a//b", "a/", ".", "./a", "..", "a/..", "a\\b", "a,b"])
+def test_paths_that_are_no_folder_inside_a_claim(path: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(yaml.safe_dump({"site": {"storage": {"runs": {"subPath": path}}}}), encoding="utf-8")
+    for done in (template((FULL, str(file))), cli(FULL, str(file))):
+        assert done.returncode != 0 and "site.storage.runs.subPath: " in done.stderr
+        assert "is no folder inside a claim; write names of letters" in done.stderr
+
+
+def test_one_claim_for_one_node_is_refused_for_several(tmp_path: Path) -> None:
+    """A shared claim that one node can mount: the rule speaks of it as of two."""
+    volume = {"existing": "mine", "accessMode": "ReadWriteOnce"}
+    storage = {"models": volume | {"subPath": "models"}, "runs": volume | {"subPath": "runs"}}
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump({"site": {"storage": storage}}), encoding="utf-8")
+    for done in (template((FULL, str(file))), cli(FULL, str(file))):
+        assert done.returncode != 0
+        assert "site.storage.models.accessMode: ReadWriteOnce with phase.resources.nodes 4" in done.stderr
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("phase: {resources: {nodes: 1}}", encoding="utf-8")
+    assert template((FULL, str(file), str(nodes))).returncode == 0 == cli(FULL, str(file), str(nodes)).returncode
+
+
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
@@ -193,6 +220,7 @@ def test_no_phase_is_named() -> None:
         ("phase.recipe", "magic", "/phase/recipe'"),
         ("phase.model.source", "gpt", "/phase/model/source': 'gpt' does not match pattern"),
         ("site.spread", "wide", "/site/spread': value must be one of"),
+        ("site.storage.data.size", "big", "/site/storage/data/size': 'big' does not match pattern"),
         ("site.storage.runs.accessMode", "RWX", "/site/storage/runs/accessMode': value must be one of"),
     ],
 )

@@ -42,7 +42,7 @@ VOLUME = {"storageClass": "shared", "accessMode": "ReadWriteMany", "existing": "
 SITE: dict[str, Any] = {
     "trainingApi": "auto",
     "images": {"trainer": "localhost/t:1", "pullSecret": "", "pullPolicy": "Never"},
-    "storage": {"models": dict(VOLUME), "runs": dict(VOLUME)},
+    "storage": {"models": dict(VOLUME), "runs": dict(VOLUME), "data": {**VOLUME, "size": ""}},
     "queue": "",
     "gpuResource": "nvidia.com/gpu",
     "tolerations": [],

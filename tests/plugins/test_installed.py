@@ -107,7 +107,7 @@ def test_roles_find_their_files(installed: Path) -> None:
     assert all((installed / each).exists() for each in context)
 
 
-@pytest.mark.parametrize("name", ["site", "verify", "preflight", "attendees", "local", "ocp4_workload"])
+@pytest.mark.parametrize("name", ["site", "plan", "verify", "preflight", "attendees", "local", "ocp4_workload"])
 def test_playbooks_are_found_by_name(folder: Path, installed: Path, name: str) -> None:
     done = play(folder, f"trainlab.rhoai.{name}", "--syntax-check", "-i", str(installed / "inventory" / "openshift"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -142,3 +142,16 @@ def test_the_same_findings_as_from_the_checkout(cluster: Any, folder: Path, inst
         rows.append(json.loads(out.read_text(encoding="utf-8")))
     assert rows[0] == rows[1]
     assert any(row["state"] == "error" for row in rows[0])
+
+
+def test_the_same_plan_as_from_the_checkout(cluster: Any, folder: Path, installed: Path) -> None:
+    """Findings with their numbers, the rows of the data set counted from the collection's own copy."""
+    said = []
+    given = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "phase": "survival"})
+    for cwd, playbook, inventory in ((ROOT, "playbooks/plan.yml", ROOT), (folder, "trainlab.rhoai.plan", installed)):
+        arguments = (playbook, "-i", str(inventory / "inventory" / "kubernetes"), "-e", given)
+        path = {"ANSIBLE_COLLECTIONS_PATH": str(folder / "collections")} if cwd == folder else {}
+        done = tool("ansible-playbook", *arguments, cwd=cwd, **path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append(re.findall(r"(?:plan of|warning \[)[^\n\"]*", done.stdout))
+    assert said[0] == said[1] and len(said[0]) == 2 and "unknown-data" not in said[0][1]

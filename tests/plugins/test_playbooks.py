@@ -117,7 +117,64 @@ def test_a_wrong_value_is_the_clis_sentence(cluster: Any, tmp_path: Path) -> Non
     assert cluster.asked == []
 
 
-@pytest.mark.parametrize("name", ["site", "local", "verify", "teardown"])
+SMALL = {"phase": "staged-sft"}
+"""The default volumes are too small for 7.39 B parameters: the one refusal of a phase at full scale."""
+
+
+def planned(cluster: Any, playbook: str, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """Run a playbook with the inventory for any Kubernetes."""
+    extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), **variables})
+    return ansible("-i", "inventory/kubernetes", f"playbooks/{playbook}.yml", "-e", extra)
+
+
+@pytest.mark.parametrize("playbook", ["site", "train"])
+def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster: Any, playbook: str) -> None:
+    """Reason, key, remedy and how to go on all the same."""
+    done = planned(cluster, playbook, **SMALL)
+    said = error_of(done)
+    assert "the plan refuses phase staged-sft; nothing was created\nREFUSED [storage] 103.48 GB to store" in said
+    assert "make them larger (site.storage.models.size, site.storage.runs.size)" in said
+    assert "-e train_plan=warn" in said and "values/staged-sft.yaml" in said
+    assert {method for method, _ in cluster.asked} == {"GET"}
+    assert "changed=0" in done.stdout
+
+
+@pytest.mark.parametrize(("how", "shown"), [("warn", 1), ("off", 0), (False, 0)])  # a bare off in YAML is false
+def test_a_refusal_can_be_overruled(cluster: Any, how: Any, shown: int) -> None:
+    done = planned(cluster, "plan", train_plan=how, **SMALL)
+    assert done.returncode == 0 and "changed=0" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("REFUSED [storage]") == shown
+
+
+def test_another_word_for_it_is_refused(cluster: Any) -> None:
+    assert "train_plan" in error_of(planned(cluster, "plan", train_plan="maybe"))
+    assert cluster.asked == []
+
+
+def test_warnings_are_lines_shown_once(cluster: Any) -> None:
+    """site.yml ends at a cluster without anything, after the plan, which train.yml would not show again."""
+    done = planned(cluster, "site", phase="survival")
+    assert "\nplan of phase survival for L40S (assumed; name it" in done.stdout
+    assert done.stdout.count("\nwarning [network] each step computes") == 1, done.stdout
+    label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A40"}}
+    done = planned(cluster, "plan", phase="survival", trainlab_site=label)
+    assert "for A40 (site.nodeSelector nvidia.com/gpu.product): fine: 0 refusals" in done.stdout
+
+
+def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> None:
+    label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-Z1"}}
+    done = planned(cluster, "plan", phase="survival", trainlab_site=label)
+    assert done.returncode == 0, done.stdout
+    assert "plan of phase survival: not planned\nwarning [not-planned]" in done.stdout
+    assert "NVIDIA-Z1: not in the table" in done.stdout
+
+
+def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
+    done = planned(cluster, "plan", phase="resnet")
+    assert done.returncode == 0 and "plan of phase resnet" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", ["site", "plan", "local", "verify", "teardown"])
 def test_playbooks_parse_with_every_inventory(name: str) -> None:
     for inventory in ("local", "kubernetes", "openshift", "sample"):
         done = ansible("--syntax-check", "-i", f"inventory/{inventory}", f"playbooks/{name}.yml")

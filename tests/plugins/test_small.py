@@ -89,12 +89,16 @@ def test_a_broken_archive_is_an_error_with_the_pods_words() -> None:
 
 def test_the_reading_pod_passes_the_restricted_level() -> None:
     args = {"image": "i", "pull_policy": "Never", "pull_secret": "s", "run": "r", "release": "x", "claim": "c"}
+    args["sub_path"] = ""
     spec = run_results.reader("r-read", {**args, "placement": {"nodeSelector": {}}})["spec"]
     assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert spec["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert spec["imagePullSecrets"] == [{"name": "s"}]
     assert "nodeSelector" not in spec
     assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "runs", "mountPath": "/runs", "readOnly": True}]
+    below = run_results.reader("r-read", {**args, "placement": {}, "sub_path": "team/runs"})["spec"]
+    assert below["containers"][0]["volumeMounts"][0]["subPath"] == "team/runs"
 
 
 def job(**conditions: str) -> dict[str, Any]:

@@ -163,6 +163,21 @@ def test_volumes() -> None:
     for nodes, codes in ((1, {"storage"}), (4, {"storage", "access-mode"})):
         plan = estimate.estimate(replace(jobs.SURVIVAL, nodes=nodes, volumes=small), L40S, TEN_GBIT)
         assert {finding.code for finding in check(plan) if finding.level == "refuse"} == codes
+    there_before = (*small, Volume("models", None, "ReadWriteMany"))  # its size is the cluster's to know
+    plan = estimate.estimate(replace(jobs.SURVIVAL, nodes=1, volumes=there_before), L40S, TEN_GBIT)
+    assert "storage" not in {finding.code for finding in check(plan)}
+
+
+def test_volumes_of_a_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The third volume counts; a claim that was there before has no size here, whatever the file says."""
+    site = tmp_path / "site.yaml"
+    for text, room in (
+        ("data: {size: 10Gi}", "of 53.69 GB"),
+        ("models: {existing: c, subPath: a}, runs: {existing: c, size: 1Mi}", "of claims that were there before"),
+    ):
+        site.write_text(f"site: {{storage: {{{text}}}}}", encoding="utf-8")
+        assert command(VALUES, [site]) == 0
+        assert room in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

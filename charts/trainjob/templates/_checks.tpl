@@ -78,7 +78,12 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- if not (regexMatch "^[a-z0-9.-]+/[A-Za-z0-9._-]+$" $site.gpuResource) -}}
 {{- fail (printf "site.gpuResource: '%s' is no extended resource name; use vendor/resource, e.g. nvidia.com/gpu" $site.gpuResource) -}}
 {{- end -}}
-{{- range list "models" "runs" -}}
+{{- range (include "trainjob.volumes" .root | fromJson).names -}}
+{{- $subPath := (index $site.storage .).subPath -}}
+{{- $parts := splitList "/" $subPath -}}
+{{- if and $subPath (or (not (regexMatch "^[A-Za-z0-9._/-]+$" $subPath)) (has "" $parts) (has "." $parts) (has ".." $parts)) -}}
+{{- fail (printf "site.storage.%s.subPath: '%s' is no folder inside a claim; write names of letters, digits, ., _ and - with / between them, none of them . or .., e.g. team/models" . $subPath) -}}
+{{- end -}}
 {{- if and (gt $nodes 1) (eq (index $site.storage .).accessMode "ReadWriteOnce") -}}
 {{- fail (printf "site.storage.%s.accessMode: ReadWriteOnce with phase.resources.nodes %d: pods on several nodes cannot mount it; set ReadWriteMany (and a storageClass that offers it) or nodes 1" . $nodes) -}}
 {{- end -}}

@@ -24,11 +24,11 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- if and $ctx.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
 {{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
 {{- end -}}
-{{- range list "models" "runs" -}}
+{{- range $ctx.volumes -}}
 {{- $volume := index $ctx.site.storage . -}}
-{{- $live := lookup "v1" "PersistentVolumeClaim" $ctx.namespace (index $ctx .) -}}
+{{- $live := lookup "v1" "PersistentVolumeClaim" $ctx.namespace (index $ctx.claims .) -}}
 {{- if and $live (not (has $volume.accessMode $live.spec.accessModes)) -}}
-{{- fail (printf "site.storage.%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" . $volume.accessMode (index $ctx .) (join ", " $live.spec.accessModes)) -}}
+{{- fail (printf "site.storage.%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" . $volume.accessMode (index $ctx.claims .) (join ", " $live.spec.accessModes)) -}}
 {{- end -}}
 {{- end -}}
 {{- if $ctx.site.preflight -}}
@@ -39,7 +39,7 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- /* The name is the remedy: lookup cannot be caught, and Helm prints this name before `nodes is forbidden`. */}}
 {{- define "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" -}}
 {{- $ctx := . -}}
-{{- range list "models" "runs" -}}
+{{- range $ctx.volumes -}}
 {{- $volume := index $ctx.site.storage . -}}
 {{- $classes := dict -}}
 {{- if $volume.storageClass -}}{{- $classes = lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}{{- end -}}

@@ -36,8 +36,8 @@ keys, and a short values file name the same run. */ -}}
     "run" $run
     "api" (include "trainjob.api" .)
     "plainKubernetes" (and $real (not $openshift))
-    "models" (.Values.site.storage.models.existing | default (printf "%s-models" .Release.Name))
-    "runs" (.Values.site.storage.runs.existing | default (printf "%s-runs" .Release.Name))
+    "volumes" (include "trainjob.volumes" . | fromJson).names
+    "claims" (include "trainjob.claims" . | fromJson)
     "version" .Chart.AppVersion "managedBy" .Release.Service
   | toJson -}}
 {{- end -}}

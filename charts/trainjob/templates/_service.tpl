@@ -30,5 +30,10 @@ spec:
       protocolVersion: v2
       {{- end }}
       # Mounted at /mnt/models. Without it KServe takes the predictor for a multi-model one and adds its agent.
-      storageUri: pvc://{{ .runs }}/{{ .run }}
+      {{- if eq .claims.models .claims.runs }}
+      # All of the claim, with the base models: one claim under two volumes of a pod would never be mounted (_storage.tpl).
+      storageUri: pvc://{{ .claims.runs }}
+      {{- else }}
+      storageUri: pvc://{{ include "trainjob.join" (list .claims.runs .site.storage.runs.subPath .run) }}
+      {{- end }}
 {{- end -}}

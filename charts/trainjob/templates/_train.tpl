@@ -38,6 +38,7 @@ initContainers:
     command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
+      {{- with include "trainjob.datasets" $ctx | trim }}{{ nindent 6 . }}{{ end }}
       {{- with $ctx.site.hfTokenSecret }}
       - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}}
       {{- end }}
@@ -47,7 +48,10 @@ initContainers:
       {{- include "trainjob.containerSecurity" . | nindent 6 }}
     volumeMounts:
       - {name: phase, mountPath: /etc/trainlab, readOnly: true}
-      - {name: models, mountPath: /models}
+      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "models" "path" "/models") | nindent 6 }}
+      {{- if has "data" $ctx.volumes }}
+      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "data" "path" "/data") | nindent 6 }}
+      {{- end }}
       - {name: tmp, mountPath: /tmp}
 containers:
   - name: {{ .container }}
@@ -55,6 +59,7 @@ containers:
     command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
+      {{- with include "trainjob.datasets" $ctx | trim }}{{ nindent 6 . }}{{ end }}
       - {name: TRAINLAB_RUN, value: {{ $ctx.run }}}
       - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}
       - {name: TRAINLAB_TERMINATION_MESSAGE, value: /dev/termination-log}
@@ -70,14 +75,16 @@ containers:
       {{- include "trainjob.containerSecurity" . | nindent 6 }}
     volumeMounts:
       - {name: phase, mountPath: /etc/trainlab, readOnly: true}
-      - {name: models, mountPath: /models, readOnly: true}
-      - {name: runs, mountPath: /runs}
+      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "models" "path" "/models" "readOnly" true) | nindent 6 }}
+      {{- if has "data" $ctx.volumes }}
+      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "data" "path" "/data" "readOnly" true) | nindent 6 }}
+      {{- end }}
+      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "runs" "path" "/runs") | nindent 6 }}
       - {name: tmp, mountPath: /tmp}
       - {name: shm, mountPath: /dev/shm}
 volumes:
   - {name: phase, configMap: {name: {{ $ctx.run }}}}
-  - {name: models, persistentVolumeClaim: {claimName: {{ $ctx.models }}}}
-  - {name: runs, persistentVolumeClaim: {claimName: {{ $ctx.runs }}}}
+  {{- include "trainjob.claimVolumes" (dict "ctx" $ctx "names" $ctx.volumes) | trim | nindent 2 }}
   - {name: tmp, emptyDir: {}}
   - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $asked.shared_memory }}}}
 {{- end -}}

@@ -27,8 +27,8 @@ def namespace(look: Look) -> Finding:
 
 
 def claims_bound(look: Look) -> Finding:
-    """Both claims are bound."""
-    for volume in ("models", "runs"):
+    """The claims are bound."""
+    for volume in look.volumes:
         claim = look.claim(volume)
         state = (claim or {}).get("status", {}).get("phase", "missing")
         if state != "Bound":

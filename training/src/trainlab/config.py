@@ -21,6 +21,7 @@ from trainlab.vision.block import Vision, problem
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$")]
 Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$")]
+OptionalQuantity = Annotated[str, StringConstraints(pattern=r"^([0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?)?$")]
 MODEL_SOURCE = (
     r"^(pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+|builtin:resnet18"
     r"|(init|parent):llama-(2\.4M|139M|7\.39B))$"
@@ -59,10 +60,11 @@ class Data(Strict):
     """The questions and answers, the images, or the running text."""
 
     source: Annotated[str, StringConstraints(pattern=DATA_SOURCE)] = Field(
-        description="builtin:NAME (a folder of the image's data sets), pvc:PATH (a folder in the model volume with "
-        "train/*.jsonl and heldout/*.jsonl) or hf:OWNER/NAME@40-HEX-REVISION (rows of a hub, see data.hub). Images: builtin:digits (scikit-learn's), torchvision:cifar10 (fetched into "
-        "the model volume), or pvc:PATH (a folder with cifar-10-batches-py). Running text: pydoc:topics (the manual that "
-        "Python carries), hf:OWNER/NAME@40-HEX-REVISION (fetched into the model volume), or pvc:PATH (a file or folder of "
+        description="builtin:NAME (a folder of the image's data sets), pvc:PATH (a folder with train/*.jsonl and "
+        "heldout/*.jsonl in the volume of data sets, by default the model volume) or hf:OWNER/NAME@40-HEX-REVISION (rows of a "
+        "hub, see data.hub). Images: builtin:digits (scikit-learn's), torchvision:cifar10 (fetched into that volume), or "
+        "pvc:PATH (a folder with cifar-10-batches-py). Running text: pydoc:topics (the manual that "
+        "Python carries), hf:OWNER/NAME@40-HEX-REVISION (fetched into that volume), or pvc:PATH (a file or folder of "
         "*.jsonl, *.json, *.csv, *.txt)."
     )
     train_rows: int | None = Field(
@@ -293,13 +295,48 @@ class Volume(SiteBlock):
         "ReadWriteMany", description="ReadWriteMany as soon as a job has more than one pod."
     )
     existing: str = Field("", description="Name of a claim made beforehand; empty makes one with the release.")
+    sub_path: str = Field(
+        "",
+        description="Folder inside the claim that is the volume, e.g. team/models, so that several volumes share one claim; "
+        "empty takes the whole claim.",
+    )
+
+    @field_validator("sub_path")
+    @classmethod
+    def _inside(cls, value: str) -> str:
+        parts = value.split("/")
+        if value and (not re.fullmatch(r"[A-Za-z0-9._/-]+", value) or {"", ".", ".."} & set(parts)):
+            raise ValueError(
+                f"{value!r} is no folder inside a claim; write names of letters, digits, ., _ and - with / between them, "
+                "none of them . or .., e.g. team/models"
+            )
+        return value
+
+
+class DataVolume(Volume):
+    """The claim of the data sets, which is off by default."""
+
+    size: OptionalQuantity = Field(
+        "", description="Requested size; empty, without `existing`, leaves the data sets in the model volume."
+    )
+
+    @property
+    def on(self) -> bool:
+        """True when the data sets have a volume of their own."""
+        return bool(self.size or self.existing)
 
 
 class Storage(SiteBlock):
-    """The two volumes; both outlive the release."""
+    """The volumes; they outlive the release. Those with the same claim are mounted from it once (_storage.tpl)."""
 
     models: Volume = Field(Volume(), description="Base models, filled once by `trainlab fetch`.")
     runs: Volume = Field(Volume(), description="Run directories: checkpoints, tuned model, scores, report.")
+    data: DataVolume = Field(DataVolume(), description="Data sets: what is fetched, and pvc: sources of phase.data.")
+
+    @property
+    def volumes(self) -> dict[str, Volume]:
+        """Name and volume of those that a release has."""
+        return {"models": self.models, "runs": self.runs} | ({"data": self.data} if self.data.on else {})
 
 
 class Site(SiteBlock):
@@ -319,7 +356,7 @@ class Site(SiteBlock):
     )
     hf_token_secret: str = Field("", description="Secret with key `token` for gated models; empty for none.")
     serving: bool = Field(True, description="Make the InferenceService when the gate promotes.")
-    keep_volumes: bool = Field(True, description="helm uninstall leaves both volumes.")
+    keep_volumes: bool = Field(True, description="helm uninstall leaves the volumes.")
     preflight: bool = Field(
         True, description="Helm first looks at nodes (GPUs) and StorageClasses; false where you may not list these."
     )
@@ -341,8 +378,7 @@ class Values(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         nodes = self.phase.resources.nodes
-        for name in ("models", "runs"):
-            volume: Volume = getattr(self.site.storage, name)
+        for name, volume in self.site.storage.volumes.items():
             if nodes > 1 and volume.access_mode == "ReadWriteOnce":
                 raise ValueError(
                     f"site.storage.{name}.accessMode: ReadWriteOnce with phase.resources.nodes {nodes}: pods on several "

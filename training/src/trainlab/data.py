@@ -18,6 +18,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 
 from trainlab.config import Data
 from trainlab.errors import UserError
+from trainlab.fetch import datasets_dir
 from trainlab.forms import FORMS
 from trainlab.hub.download import RECORD
 
@@ -54,8 +55,8 @@ def folder(
 ) -> Path:
     """Return the data set's folder: `given` (--data), else DATA_DIR, else what `data.source` names.
 
-    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the model volume; the rows of
-    a hub in `fetched`.
+    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the folder of data sets; the
+    rows of a hub in `fetched`.
     """
     env = os.environ if env is None else env
     if given or env.get("DATA_DIR"):
@@ -67,7 +68,7 @@ def folder(
                 f"phase.data.source is {data.source}: no folder {path}; run `trainlab fetch` with the same --models"
             )
     elif data.source.startswith("pvc:"):
-        path = models / data.source.removeprefix("pvc:")
+        path = datasets_dir(models, env) / data.source.removeprefix("pvc:")
     else:
         checkout = Path(__file__).resolve().parents[3] / "data"
         path = Path(env.get("TRAINLAB_DATA") or checkout) / data.source.removeprefix("builtin:")

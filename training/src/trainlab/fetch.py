@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.parser import Parser
 from pathlib import Path
@@ -27,6 +28,15 @@ def model_dir(source: str, models: Path) -> Path:
     if kind == "pvc":
         return models / rest
     return models / re.sub(r"[^A-Za-z0-9._-]+", "-", f"{kind}-{rest}").lower()
+
+
+def datasets_dir(models: Path, env: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of data sets: TRAINLAB_DATASETS (the chart sets it with site.storage.data), else `models`.
+
+    What is fetched for `phase.data` lies there, and what its pvc: sources name.
+    """
+    given = (os.environ if env is None else env).get("TRAINLAB_DATASETS")
+    return Path(given) if given else models
 
 
 def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:

@@ -16,7 +16,7 @@ from trainlab.config import Phase, Values
 from trainlab.errors import UserError
 from trainlab.schema import allowed_keys
 from trainlab.sentences import sentence
-from trainlab.yamlfile import read_mapping
+from trainlab.yamlfile import named, read_mapping
 
 # The source documents steer their scripts with these variables; DATA_DIR and OUTPUT_DIR are folders (see run.py).
 OVERRIDES = {
@@ -44,11 +44,11 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
     merged: dict[str, Any] = {}
     origin: dict[Path_, str] = {}
     for path in paths:
-        _merge(merged, read_mapping(path), str(path), (), origin)
+        _merge(merged, read_mapping(path), named(path), (), origin)
     for name, key, value in _overrides(env or {}):
         _merge(merged, _nested(key, value), f"environment variable {name}", (), origin)
 
-    default = str(paths[0])
+    default = named(paths[0])
     problems = _unknown(merged, allowed_keys(), (), origin, default)
     if problems:
         raise ConfigErrors(problems)

@@ -1,12 +1,16 @@
 """Reading one values file (YAML, or the JSON of a ConfigMap) with errors that name file and line; used by loading."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from trainlab.errors import UserError
+
+STDIN = Path("-")
+"""As a file: standard input, so that `helm get values ... -o yaml | trainlab plan -` needs no file."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -34,28 +38,34 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+def named(path: Path) -> str:
+    """Return what messages call a file."""
+    return "standard input" if path == STDIN else str(path)
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the top-level mapping of a YAML or JSON file; raises UserError with file and line."""
+    """Return the top-level mapping of a YAML or JSON file, of standard input for STDIN; raises UserError with file and line."""
+    name = named(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = sys.stdin.buffer.read().decode("utf-8") if path == STDIN else path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{name}: no such file") from None
     except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; name a values file") from None
+        raise UserError(f"{name}: is a folder; name a values file") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+        raise UserError(f"{name}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{name}: cannot be read: {error.strerror}") from None
     try:
         value = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {error.problem or error.context}") from None
+        raise UserError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from None
+        raise UserError(f"{name}: not valid YAML: {error}") from None
     if value is None:
-        raise UserError(f"{path}: is empty; it needs a block `phase:`")
+        raise UserError(f"{name}: is empty; it needs a block `phase:`")
     if not isinstance(value, dict):
-        raise UserError(f"{path}: holds a {type(value).__name__}; it must be a mapping with the block `phase:`")
+        raise UserError(f"{name}: holds a {type(value).__name__}; it must be a mapping with the block `phase:`")
     return value

@@ -14,6 +14,7 @@ from typing import Any
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.fetch import datasets_dir
 from trainlab.hub import download
 from trainlab.hub.block import KIND, Hub
 from trainlab.hub.parts import Parts
@@ -30,7 +31,7 @@ LEFT_OUT = {
 
 
 def place(phase: Phase, models: Path) -> Path | None:
-    """Return the folder of the phase's rows in the model volume, None where they are no hub's.
+    """Return the folder of the phase's rows among the data sets, None where they are no hub's.
 
     Its name has a digest of all that decides which rows are in it; the model is among them, which measures their length.
     """
@@ -43,7 +44,7 @@ def place(phase: Phase, models: Path) -> Path | None:
         "system_prompt": phase.data.system_prompt,
     }
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:8]
-    return download.place(models, phase.data.source, digest)
+    return download.place(datasets_dir(models), phase.data.source, digest)
 
 
 def fetch(phase: Phase, models: Path, model_dir: Path) -> Path | None:

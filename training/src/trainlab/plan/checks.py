@@ -126,7 +126,7 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
                 f"volume {volume.name} is ReadWriteOnce and the job has {job.nodes} nodes: pods on other nodes cannot "
                 "mount it; use ReadWriteMany",
             )
-    total = sum(volume.bytes for volume in job.volumes)
+    total = job.room
     if plan.storage and total and plan.storage > total:
         yield refuse("storage", f"{size(plan.storage)} to store, the volumes hold {size(total)}; make them larger")
 

@@ -1,7 +1,31 @@
-"""One finding of the planner; made by checks and claims, printed by table."""
+"""One finding of the planner; made by checks and claims, printed by table and by the playbooks."""
 
 from dataclasses import dataclass
 from typing import Literal
+
+# What to change in a values file, by the code of the finding; findings about claims (claims.py) are about no key.
+KEYS = {
+    "unknown-model": "phase.model.source",
+    "context": "phase.model.max_length",
+    "memory": "phase.train.batch_size, phase.model.max_length, phase.resources",
+    "memory-tight": "phase.train.batch_size, phase.model.max_length",
+    "logits": "phase.train.batch_size",
+    "unknown-data": "phase.data.train_rows",
+    "batch": "phase.train.batch_size",
+    "warmup": "phase.train.warmup_fraction",
+    "eval": "phase.train.checkpoints",
+    "save": "phase.train.checkpoints",
+    "tied-head": "phase.unfreeze.tied_head",
+    "frozen-recompute": "phase.stage.recompute",
+    "network": "phase.train.gradient_accumulation, phase.resources.nodes",
+    "access-mode": "site.storage.NAME.accessMode",
+    "storage": "site.storage.models.size, site.storage.runs.size",
+    "fp8": "phase.stage.fp8",
+    "bf16": "phase.model.dtype",
+    "fp16": "phase.model.dtype",
+    "lora-rank": "phase.lora.rank",
+    "few-tokens": "phase.data.train_rows",
+}
 
 
 @dataclass(frozen=True)
@@ -11,6 +35,17 @@ class Finding:
     level: Literal["refuse", "warn"]
     code: str
     text: str
+
+    @property
+    def key(self) -> str:
+        """The keys of a values file that the remedy changes, empty where there is none."""
+        return KEYS.get(self.code, "")
+
+    @property
+    def line(self) -> str:
+        """The finding in one line, the same from the CLI and from the playbooks."""
+        mark = "REFUSED" if self.level == "refuse" else "warning"
+        return f"{mark} [{self.code}] {self.text}" + (f" ({self.key})" if self.key else "")
 
 
 def refuse(code: str, text: str) -> Finding:

@@ -13,10 +13,10 @@ Trainable = Literal["all", "top", "lora"]
 
 @dataclass(frozen=True)
 class Volume:
-    """One claim: size in bytes and access mode."""
+    """One claim: size in bytes, None for a claim that was there before, and access mode."""
 
     name: str
-    bytes: float
+    bytes: float | None
     access_mode: str
 
 
@@ -67,6 +67,12 @@ class Job:
     memory_per_pod: float = 0
     volumes: tuple[Volume, ...] = ()
     serve_max_lora_rank: int | None = None  # of vLLM, where the job is served with it
+
+    @property
+    def room(self) -> float | None:
+        """Bytes of all volumes, None where one is not known."""
+        sizes = [volume.bytes for volume in self.volumes]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     @property
     def world(self) -> int:

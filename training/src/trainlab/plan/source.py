@@ -73,8 +73,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
         volumes=tuple(
-            Volume(name, quantity(volume.size), volume.access_mode)
-            for name, volume in (("models", values.site.storage.models), ("runs", values.site.storage.runs))
+            Volume(name, None if volume.existing else quantity(volume.size), volume.access_mode)
+            for name, volume in values.site.storage.volumes.items()
         ),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart hands it to vLLM
     )
@@ -92,7 +92,7 @@ def card_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Card, str]:
     label = values.site.node_selector.get(PRODUCT_LABEL)
     if label:
         return job, cards.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
-    return job, cards.find(DEFAULT_CARD), "assumed; name it with --gpu"
+    return job, cards.find(DEFAULT_CARD), f"assumed; name it with --gpu or site.nodeSelector {PRODUCT_LABEL}"
 
 
 def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | None]:

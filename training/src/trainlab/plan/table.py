@@ -15,11 +15,13 @@ def as_text(plan: Plan, findings: list[Finding], card_from: str) -> str:
     """Return the readable table and the findings below it."""
     lines = [f"{plan.job.name}: {plan.job.model}"]
     lines += [f"  {name:<{WIDTH}}{value}" for name, value in _rows(plan, card_from)]
-    lines += [f"{_mark(finding)} [{finding.code}] {finding.text}" for finding in findings]
+    return "\n".join([*lines, *(finding.line for finding in findings), verdict(findings)])
+
+
+def verdict(findings: list[Finding]) -> str:
+    """Return the last line of a plan."""
     refused = sum(finding.level == "refuse" for finding in findings)
-    warned = len(findings) - refused
-    lines.append(f"{'refused' if refused else 'fine'}: {refused} refusals, {warned} warnings")
-    return "\n".join(lines)
+    return f"{'refused' if refused else 'fine'}: {refused} refusals, {len(findings) - refused} warnings"
 
 
 def as_mapping(plan: Plan, findings: list[Finding], card_from: str) -> dict[str, Any]:
@@ -31,13 +33,10 @@ def as_mapping(plan: Plan, findings: list[Finding], card_from: str) -> dict[str,
     data["job"] |= {"world": plan.job.world, "effective_batch": plan.job.effective_batch}
     return {
         "ok": not any(finding.level == "refuse" for finding in findings),
-        "findings": [asdict(finding) for finding in findings],
+        "verdict": verdict(findings),
+        "findings": [{**asdict(finding), "key": finding.key, "line": finding.line} for finding in findings],
         **data,
     }
-
-
-def _mark(finding: Finding) -> str:
-    return "REFUSED" if finding.level == "refuse" else "warning"
 
 
 def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
@@ -80,7 +79,8 @@ def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
             rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
             rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
     if plan.storage:
-        rows.append(("storage", f"{size(plan.storage)} of {size(sum(v.bytes for v in job.volumes))}"))
+        room = "claims that were there before" if job.room is None else size(job.room)
+        rows.append(("storage", f"{size(plan.storage)} of {room}"))
     if job.trainable == "lora":
         rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
     return rows

@@ -1,4 +1,4 @@
-"""Where running text lies, and how a hub data set comes into the model volume; used by recipe.py. No torch."""
+"""Where running text lies, and how a hub data set comes into the folder of data sets; used by recipe.py. No torch."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ from typing import Any
 
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.fetch import datasets_dir
 from trainlab.hub import download
 from trainlab.hub.download import KEY
 from trainlab.text.block import TOPICS
@@ -29,17 +30,17 @@ def place(phase: Phase, models: Path, given: Path | None, env: Mapping[str, str]
         if not path.exists():
             raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
         return path
-    path = _inside(phase, models)
+    path = _inside(phase, datasets_dir(models, env))
     if source.startswith("hf:"):
         path = path / ROWS
     if source != TOPICS and not path.exists():
         remedy = "put it there first" if source.startswith("pvc:") else "run `trainlab fetch` with the same --models"
-        raise UserError(f"{KEY} is {source}: nothing at {path} in the model volume; {remedy}")
+        raise UserError(f"{KEY} is {source}: nothing at {path}; {remedy}")
     return path
 
 
 def fetch(phase: Phase, models: Path) -> Path | None:
-    """Make sure that a hub data set lies in `models`; return its folder, None for text that need not be fetched.
+    """Make sure that a hub data set lies in the folder of data sets; return its folder, None for text that need not be fetched.
 
     The rows of its split `train` become train.jsonl, column by column as they are; other splits are not read, since the
     parts are made by document (corpus.py). Raises UserError with the remedy.
@@ -57,12 +58,12 @@ def fetch(phase: Phase, models: Path) -> Path | None:
         shutil.rmtree(folder / ".cache", ignore_errors=True)
         return {"source": source, "config": config, "licence": licence, "rows": len(table)}
 
-    return download.once(_inside(phase, models), fill)
+    return download.once(_inside(phase, datasets_dir(models)), fill)
 
 
-def _inside(phase: Phase, models: Path) -> Path:
-    """Return the place of a source inside the model volume."""
+def _inside(phase: Phase, root: Path) -> Path:
+    """Return the place of a source inside the folder of data sets."""
     source = phase.data.source
     if source.startswith("pvc:"):
-        return models / source.removeprefix("pvc:")
-    return download.place(models, source, phase.text.hub_config)
+        return root / source.removeprefix("pvc:")
+    return download.place(root, source, phase.text.hub_config)

@@ -1,4 +1,4 @@
-"""CIFAR-10 in the model volume: fetched and read by torchvision; used by recipe.py and images.py."""
+"""CIFAR-10 in the folder of data sets: fetched and read by torchvision; used by recipe.py and images.py."""
 
 import contextlib
 import io
@@ -10,6 +10,7 @@ import numpy as np
 
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.fetch import datasets_dir
 from trainlab.vision.block import CIFAR10
 
 FOLDER = "cifar-10-batches-py"
@@ -19,21 +20,23 @@ Raw = tuple[Any, Any, Any, Any, tuple[str, ...]]
 
 
 def place(source: str, models: Path) -> Path:
-    """Return the folder inside the model volume that holds the images of a source."""
-    return models / (source.removeprefix("pvc:") if source.startswith("pvc:") else source.replace(":", "-"))
+    """Return the folder that holds the images of a source, inside the folder of data sets."""
+    return datasets_dir(models) / (
+        source.removeprefix("pvc:") if source.startswith("pvc:") else source.replace(":", "-")
+    )
 
 
 def fetch(source: str, models: Path) -> Path:
-    """Make sure that CIFAR-10 lies in `models`; return its folder. Raises UserError with the remedy."""
+    """Make sure that CIFAR-10 lies in the folder of data sets; return its folder. Raises UserError with the remedy."""
     target = place(source, models)
     if (target / FOLDER).is_dir():
         return target
     if source != CIFAR10:
-        raise UserError(f"phase.data.source is {source}: no folder {target / FOLDER} in the model volume; put it there")
+        raise UserError(f"phase.data.source is {source}: no folder {target / FOLDER}; put it there")
     from filelock import FileLock
 
-    models.mkdir(parents=True, exist_ok=True)
-    with FileLock(models / f".{target.name}.lock"):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.parent / f".{target.name}.lock"):
         if (target / FOLDER).is_dir():  # another pod was first
             return target
         with files.whole_folder(target) as folder:
@@ -67,7 +70,8 @@ def _download(folder: Path) -> None:
             raise UserError(f"{folder.parent}: the volume is full ({files.free_text(folder)}); enlarge it") from None
         raise UserError(
             f"phase.data.source is {CIFAR10}: cannot be fetched: {str(error).splitlines()[0]}; open the way to "
-            f"www.cs.toronto.edu, or put the folder {FOLDER} into the model volume and name it with pvc:PATH"
+            f"www.cs.toronto.edu, or put the folder {FOLDER} into the folder of data sets (by default that of the models) "
+            "and name it with pvc:PATH"
         ) from None
     (folder / "cifar-10-python.tar.gz").unlink(missing_ok=True)  # unpacked beside it
 

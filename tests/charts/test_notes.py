@@ -1,0 +1,72 @@
+"""The command that NOTES name for a release is its plan: `helm get values RELEASE -a -o yaml | trainlab plan -`.
+
+Without a cluster: Helm 4 makes the release with --dry-run=client (as JSON, with its notes), and Helm 3 and 4 read it with
+their memory driver, which keeps releases in a file.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rendering import CHART, HELMS, ROOT, Case, binary, cases
+
+RELEASES = [case for case in cases() if case.api == "pytorchjob"]
+SCALES = pytest.mark.parametrize("case", RELEASES, ids=lambda case: f"{case.phase}-{case.scale}")
+
+
+def helm(name: str, releases: Path | str, *arguments: str) -> str:
+    """Run Helm on releases in a file; return its output."""
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": os.devnull}
+    env |= {"HELM_DRIVER": "memory", "HELM_MEMORY_DRIVER_DATA": str(releases)}
+    command = [str(binary(name)), *arguments, "--namespace", "lab"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@functools.cache
+def released(case: Case) -> dict[str, Any]:
+    """Return the release that `helm install` of the values files makes."""
+    files = [argument for file in case.files for argument in ("-f", file)]
+    out = helm("helm4", os.devnull, "install", case.phase, str(CHART), *files, "--dry-run=client", "-o", "json")
+    release: dict[str, Any] = json.loads(out)
+    return release
+
+
+def trainlab(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command line of the package with text on standard input."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "trainlab.cli", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=env, cwd=ROOT)
+
+
+@pytest.mark.parametrize("name", HELMS)
+@SCALES
+def test_the_plan_of_a_release_is_that_of_its_files(case: Case, name: str, tmp_path: Path) -> None:
+    """Helm adds all defaults of `site:` and writes 5e-05 for 0.00005: the same phase, the same numbers."""
+    releases = tmp_path / "releases.json"
+    releases.write_text(json.dumps([released(case)]), encoding="utf-8")
+    values = helm(name, releases, "get", "values", case.phase, "-a", "-o", "yaml")
+    files = [case.files[0], *(argument for file in case.files[1:] for argument in ("-f", file))]
+    piped, named = trainlab("plan", "-", "--json", given=values), trainlab("plan", *files, "--json")
+    assert json.loads(piped.stdout) == json.loads(named.stdout), piped.stderr
+    assert piped.returncode == named.returncode
+
+
+@SCALES
+def test_notes_name_the_command(case: Case) -> None:
+    assert f"\n  helm get values {case.phase} -n lab -a -o yaml | trainlab plan -\n" in released(case)["info"]["notes"]
+
+
+def test_a_mistake_on_standard_input_is_named() -> None:
+    done = trainlab("check", "-", given="phase: {naem: x}")
+    assert done.returncode == 2 and done.stderr.startswith("error: standard input: phase.naem: unknown key")
+    done = trainlab("plan", "-")
+    assert (done.returncode, done.stderr) == (2, "error: standard input: is empty; it needs a block `phase:`\n")
+    done = trainlab("run", "-", "--models", "x", given="phase: {}")
+    assert done.returncode == 2 and "only check and plan read standard input" in done.stderr

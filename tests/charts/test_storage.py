@@ -1,0 +1,163 @@
+"""Where models, data sets and runs lie: two claims, three claims, or one with sub-paths, for every phase and both APIs."""
+
+from collections.abc import Iterator
+
+import pytest
+from rendering import HELMS, VALUES, Case, Document, cases, documents, one, pods, template, with_service
+
+ONE = (
+    *("site.storage.models.existing=team", "site.storage.models.subPath=demo/models"),
+    *("site.storage.runs.existing=team", "site.storage.runs.subPath=demo/runs"),
+    *("site.storage.data.existing=team", "site.storage.data.subPath=demo/data"),
+)
+THREE = ("site.storage.data.size=5Gi",)
+LAYOUTS = {
+    "two": (),
+    "three": THREE,
+    "one": ONE,
+    "one-of-two": ONE[:4],
+    "data-with-models": ("site.storage.data.existing=demo-models",),
+}
+ALL = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def laid_out(case: Case, layout: str, name: str = "helm") -> list[Document]:
+    """Return the objects of a case with its volumes as a layout says, the InferenceService included."""
+    return with_service(documents(template(case.files, f"site.trainingApi={case.api}", *LAYOUTS[layout], name=name)))
+
+
+def specs(objects: list[Document]) -> Iterator[tuple[str, Document]]:
+    """Yield (where, pod spec) of all pods; the server's as KServe makes it, with the claim of storageUri."""
+    for where, _, spec in pods(objects):
+        yield where, spec
+    runtime = one(objects, "ServingRuntime")["spec"]
+    uri = one(objects, "InferenceService")["spec"]["predictor"]["model"]["storageUri"]
+    claim, _, path = uri.removeprefix("pvc://").partition("/")
+    source = {"name": "kserve-pvc-source", "persistentVolumeClaim": {"claimName": claim}}
+    mount = {"name": source["name"], "mountPath": "/mnt/models", "readOnly": True} | ({"subPath": path} if path else {})
+    (server,) = runtime["containers"]
+    server = server | {"volumeMounts": [*server["volumeMounts"], mount]}
+    yield "server", {"containers": [server], "volumes": [*runtime["volumes"], source]}
+
+
+def seen(spec: Document, container: Document) -> dict[str, tuple[str, str, bool]]:
+    """Return claim, folder in it and whether it is read-only by the path at which a container sees it."""
+    claims = {
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in spec["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    return {
+        mount["mountPath"]: (claims[mount["name"]], mount.get("subPath", ""), bool(mount.get("readOnly")))
+        for mount in container["volumeMounts"]
+        if mount["name"] in claims
+    }
+
+
+@ALL
+@LAYOUT
+def test_no_pod_names_a_claim_twice(case: Case, layout: str) -> None:
+    """kubelet would wait for the second one for ever; and each mount has its volume, each volume a mount."""
+    for where, spec in specs(laid_out(case, layout)):
+        claims = [each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
+        names = [claim["claimName"] for claim in claims]
+        assert names and len(names) == len(set(names)), where
+        containers = spec.get("initContainers", []) + spec["containers"]
+        mounted = {mount["name"] for container in containers for mount in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in spec["volumes"]}, where
+
+
+@ALL
+def test_one_claim_with_sub_paths(case: Case) -> None:
+    """Nothing is made; each path is the same folder in all pods, and only what writes may."""
+    objects = laid_out(case, "one")
+    assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}
+    models, data, runs = ("team", "demo/models"), ("team", "demo/data"), ("team", "demo/runs")
+    trained = 0
+    for where, spec in specs(objects):
+        (container,) = spec["containers"]
+        if "initContainers" in spec:
+            trained += 1
+            (fetch,) = spec["initContainers"]
+            assert seen(spec, fetch) == {"/models": (*models, False), "/data": (*data, False)}, where
+            wanted = {"/models": (*models, True), "/data": (*data, True), "/runs": (*runs, False)}
+            assert seen(spec, container) == wanted, where
+        elif where == "server":
+            assert seen(spec, container) == {"/mnt/models": ("team", "", True)}
+            words = " ".join(container["command"] + container["args"])
+            run = one(objects, "ServingRuntime")["metadata"]["name"]
+            assert f"/mnt/models/demo/runs/{run}" in words and "=/models" not in words
+        else:
+            assert seen(spec, container) == {"/runs": (*runs, True)}, where
+    assert trained
+
+
+@ALL
+def test_three_claims(case: Case) -> None:
+    objects = laid_out(case, "three")
+    sizes = {
+        item["metadata"]["name"]: item["spec"]["resources"]["requests"]["storage"]
+        for item in objects
+        if item["kind"] == "PersistentVolumeClaim"
+    }
+    assert sizes == {"demo-models": "20Gi", "demo-runs": "20Gi", "demo-data": "5Gi"}
+    for where, spec in specs(objects):
+        if "initContainers" in spec:
+            (fetch,), (train,) = spec["initContainers"], spec["containers"]
+            assert seen(spec, fetch)["/data"] == ("demo-data", "", False), where
+            assert seen(spec, train)["/data"] == ("demo-data", "", True), where
+            for container in (fetch, train):
+                assert {"name": "TRAINLAB_DATASETS", "value": "/data"} in container["env"], where
+
+
+@ALL
+def test_where_data_lies_is_no_part_of_the_run(case: Case) -> None:
+    names = {one(laid_out(case, layout), "ServingRuntime")["metadata"]["name"] for layout in LAYOUTS}
+    assert len(names) == 1
+    for where, spec in specs(laid_out(case, "two")):
+        for container in spec.get("initContainers", []) + spec["containers"]:
+            assert "TRAINLAB_DATASETS" not in {item["name"] for item in container["env"]}, where
+
+
+@pytest.mark.parametrize("name", HELMS)
+@LAYOUT
+def test_both_helms_lay_out_alike(layout: str, name: str) -> None:
+    (case,) = [each for each in cases() if each.name == "lyrics-full-pytorchjob"]
+    assert laid_out(case, layout, name) == laid_out(case, layout)
+
+
+def test_the_run_below_a_sub_path_is_what_is_served() -> None:
+    """A claim of its own for the runs: KServe mounts the run alone, and the base models lie where they did."""
+    files = (str(VALUES / "lyrics.yaml"),)
+    objects = with_service(
+        documents(template(files, "site.storage.runs.subPath=team/a", "site.storage.models.subPath=m"))
+    )
+    run = one(objects, "ServingRuntime")["metadata"]["name"]
+    assert (
+        one(objects, "InferenceService")["spec"]["predictor"]["model"]["storageUri"] == f"pvc://demo-runs/team/a/{run}"
+    )
+    (server,) = one(objects, "ServingRuntime")["spec"]["containers"]
+    assert {"name": "models", "mountPath": "/models", "subPath": "m", "readOnly": True} in server["volumeMounts"]
+    assert "--lora-modules=tuned=/mnt/models/lora_adapter" in server["args"]
+
+
+def test_adapter_and_base_in_one_claim() -> None:
+    """vLLM finds both below the one mount of KServe."""
+    objects = laid_out(next(each for each in cases() if each.name == "lyrics-full-pytorchjob"), "one")
+    run = one(objects, "ServingRuntime")["metadata"]["name"]
+    (server,) = one(objects, "ServingRuntime")["spec"]["containers"]
+    assert f"--lora-modules=tuned=/mnt/models/demo/runs/{run}/lora_adapter" in server["args"]
+    (model,) = [argument for argument in server["args"] if argument.startswith("--model=")]
+    assert model.startswith("--model=/mnt/models/demo/models/hf-microsoft-phi-3-mini")
+
+
+@pytest.mark.parametrize("missing", ["site.storage.data=null", "site.storage.data.size=null"])
+def test_no_third_volume_without_size(missing: str) -> None:
+    files = (str(VALUES / "survival.yaml"),)
+    claims = [
+        item["metadata"]["name"]
+        for item in documents(template(files, missing))
+        if item["kind"] == "PersistentVolumeClaim"
+    ]
+    assert claims == ["demo-models", "demo-runs"]
