@@ -1,8 +1,8 @@
 """Builds an image on OpenShift by a BuildConfig, unless its tag is there, and says what is wrong when it fails.
 
 The tag is a hash of all that goes in, so a second run finds it. A run that was cut off goes on with the build that it
-started. With `context` the files of the controller are sent (what `oc start-build --from-archive` does); without, the
-BuildConfig's own source is built.
+started. With `context` the files of the controller are sent (what `oc start-build --from-archive` does), or, where the
+source of the BuildConfig is a Dockerfile, put into its ConfigMap; without, the BuildConfig's own source is built.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ class ActionModule(ClusterAction):
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"
         self._stream = f"{builds.IMAGES}/namespaces/{self._space}/imagestreams/{self._name}"
         self._lines = Lines()
-        archive = build_context.packed(Path(args["root"]), args["context"]) if args["context"] else b""
+        files = archive = build_context.packed(Path(args["root"]), args["context"]) if args["context"] else b""
         spec = next(each["spec"] for each in args["documents"] if each["kind"] == "BuildConfig")
+        if spec["source"]["type"] == "Dockerfile":
+            self._inline(args, spec["source"], files)
+            archive = b""  # nothing is left to be sent
         made_of = {key: spec[key] for key in ("source", "strategy")}
-        tag = build_context.tag(archive, json.dumps(made_of, sort_keys=True).encode())
+        tag = build_context.tag(files, json.dumps(made_of, sort_keys=True).encode())
         spec["output"] = {"to": {"kind": "ImageStreamTag", "name": f"{self._name}:{tag}"}}
         if not self.api.serves(builds.BUILD_API, "buildconfigs"):
             raise AnsibleActionFail(
@@ -71,6 +74,14 @@ class ActionModule(ClusterAction):
             )
         self._lines.say(f"{self._name}:{tag} is {image}")
         return {"changed": True, "image": image, "tag": tag, "build": name}
+
+    @staticmethod
+    def _inline(args: Json, source: Json, files: bytes) -> None:
+        """Put the files into the ConfigMap and the Containerfile, the first of `context`, into the source."""
+        text = (Path(args["root"]) / args["context"][0]).read_text(encoding="utf-8")
+        source["dockerfile"] = build_context.inlined(text)
+        holder = next(each for each in args["documents"] if each["kind"] == "ConfigMap")
+        holder["binaryData"] = build_context.carried(holder["metadata"]["name"], files)
 
     def _apply(self, documents: list[Json]) -> bool:
         changed = False

@@ -28,7 +28,7 @@ options:
     type: path
     required: true
   context:
-    description: Files and folders that are sent; empty builds the BuildConfig's own source.
+    description: Files and folders that are sent, the Containerfile first; empty builds the BuildConfig's own source.
     type: list
     elements: str
     default: []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from ansible.errors import AnsibleActionFail
 
 LEFT_OUT = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 DIGITS = 12
+ARCHIVE = "context.tar.gz"
+CONFIG_MAP_BYTES = 1 << 20
+"""Source: the API server's limit for all data of a ConfigMap (MaxSecretSize of k8s.io/api/core/v1)."""
 
 
 def files_of(root: Path, paths: list[str]) -> list[Path]:
@@ -37,6 +42,32 @@ def packed(root: Path, paths: list[str]) -> bytes:
             with file.open("rb") as stream:
                 archive.addfile(entry, stream)
     return gzip.compress(raw.getvalue(), mtime=0)
+
+
+def inlined(containerfile: str) -> str:
+    """Return a Containerfile that takes what it copies out of an archive, the one file of an inline source.
+
+    ADD unpacks a local archive: the image of the first FROM gets it in a stage of its own, from which each COPY of the
+    build context then copies. AnsibleActionFail for one without a FROM.
+    """
+    before, mark, after = containerfile.partition("\nFROM ")
+    if not mark:
+        raise AnsibleActionFail("the Containerfile has no FROM; it cannot be built from an inline source")
+    base = after.split(maxsplit=1)[0]
+    stage = f"\nFROM {base} AS context\nUSER 0\nADD {ARCHIVE} /context/\n"
+    copied = re.sub(r"(?m)^COPY (?!--)(\S+) ", r"COPY --from=context /context/\1 ", after)
+    return f"{before}{stage}{mark}{copied}"
+
+
+def carried(name: str, archive: bytes) -> dict[str, str]:
+    """Return the archive as the binaryData of ConfigMap `name`; AnsibleActionFail when it is bigger than one can hold."""
+    text = base64.b64encode(archive).decode()
+    if len(text) > CONFIG_MAP_BYTES:
+        raise AnsibleActionFail(
+            f"the sources take {len(text) / 1024:.0f} KiB, a ConfigMap ({name}) holds {CONFIG_MAP_BYTES // 1024}; set image_source "
+            "to checkout or git"
+        )
+    return {ARCHIVE: text}
 
 
 def tag(*parts: bytes) -> str:

@@ -137,8 +137,6 @@ def owned(package: str, csv: str) -> list[Json]:
 
 def drivers() -> Json:
     """Return the CRD by which OpenShift, with or without an operator of EFS, lists storage drivers."""
-    if crds.true_ones():
-        return crds.shared("openshift/clustercsidrivers.yaml")[0]
     return crds.reduced("operator.openshift.io", "ClusterCSIDriver", ["v1"], False)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +135,28 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
     assert builder.started == 2
 
 
+def test_inline_source_is_all_that_the_cluster_needs(cluster: Cluster, builder: builds.Builder) -> None:
+    """Nothing is sent; the ConfigMap holds what the Dockerfile copies; again nothing is built; the undo takes both."""
+    wanted = given(builder, image_source="inline")
+    first = cluster.playbook("image", **wanted)
+    assert first.code == 0, first.text
+    assert builder.sent == [] and builder.started == 1
+    config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
+    assert config and config["spec"]["source"]["type"] == "Dockerfile"
+    assert config["spec"]["source"]["configMaps"] == [{"configMap": {"name": "trainlab-trainer-source"}}]
+    held = cluster.client.look("v1", "ConfigMap", "trainlab-trainer-source", "demo")
+    assert held
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(held["binaryData"]["context.tar.gz"]))) as archive:
+        names = set(archive.getnames())
+    copied = re.findall(r"COPY --from=context /context/(\S+)", config["spec"]["source"]["dockerfile"])
+    assert {"data", "training"} <= set(copied)
+    for path in copied:
+        assert any(name == path or name.startswith(f"{path}/") for name in names), path
+    second = cluster.playbook("image", "-v", **wanted)
+    assert (second.code, second.changed) == (0, 0), second.text
+    assert builder.started == 1
+
+
 def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder) -> None:
     """A registry that is Removed is found before a build is started."""
     builder.fault = "no-registry"
@@ -146,7 +171,7 @@ def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder)
 
 def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
     """What was made for a build goes, what somebody else made stays; where nothing was built nothing is done."""
-    built = cluster.playbook("image", **given(builder, image_pull_namespaces=["other"]))
+    built = cluster.playbook("image", **given(builder, image_source="inline", image_pull_namespaces=["other"]))
     assert built.code == 0, built.text
     others = {
         "apiVersion": builds.IMAGE,
@@ -166,6 +191,7 @@ def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
     undone = cluster.playbook("ocp4_workload", **wanted)
     assert undone.code == 0 and undone.changed > 0, undone.text
     assert cluster.client.items(builds.BUILD, "BuildConfig") == []
+    assert cluster.client.look("v1", "ConfigMap", "trainlab-trainer-source", "demo") is None
     assert [each["metadata"]["name"] for each in cluster.client.items(builds.IMAGE, "ImageStream")] == ["others"]
     assert cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-trainer-pull", "demo") is None
     for one in builds.definitions():

@@ -111,7 +111,7 @@ def pull_window(look: Look) -> Finding:
         "warning",
         f"Kueue gives pods 5 minutes to be ready, and {len(cold)} nodes ({', '.join(cold[:3])}) do not report {ref}",
         "pulling an image of several GB takes longer: the job is evicted and queued again, without an end",
-        "pull it before: oc debug node/NODE -- chroot /host crictl pull IMAGE; or set gangScheduling.policy of "
+        "playbooks/image.yml -e image_prepull=true pulls it before; or set gangScheduling.policy of "
         "`oc edit kueue cluster` to None",
     )
 

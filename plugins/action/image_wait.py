@@ -1,0 +1,61 @@
+"""Waits until each node that a DaemonSet chooses has the images of its pods."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, Patience, rounds, watch_pods
+
+
+class ActionModule(ClusterAction):
+    """A pod that runs has pulled its images: the gate before a job that must not wait for them."""
+
+    DOING = "pulling images by DaemonSet {namespace}/{name}"
+    SPEC: ClassVar[Json] = {
+        "namespace": {"type": "str", "required": True},
+        "name": {"type": "str", "required": True},
+        "timeout": {"type": "float", "required": True},
+        "unschedulable_timeout": {"type": "float", "default": 60.0},
+    }
+
+    def act(self, args: Json) -> Json:
+        """Wait; returns nodes, the number of those that have the images."""
+        space, name = args["namespace"], args["name"]
+        path = f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"
+        pods = f"/api/v1/namespaces/{space}/pods"
+        if self.check:
+            return {"changed": False, "nodes": 0}
+        lines = Lines()
+        patience = Patience(lines)
+        for _round in rounds(
+            args["timeout"],
+            f"the pull by DaemonSet {space}/{name}",
+            f"see `kubectl -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, or run the "
+            "playbook again: the nodes go on pulling",
+        ):
+            found = patience.ask(lambda: self.api.get(path))
+            if found is None:
+                continue
+            wanted, ready = _progress(found)
+            if ready is not None:
+                lines.changed("images", f"on {ready} of {wanted} nodes")
+                if ready == wanted:
+                    return {"changed": False, "nodes": wanted}
+            there = patience.ask(lambda: self.api.items(pods, f"app.kubernetes.io/name={name}"))
+            trouble = watch_pods(self.api, space, there or [], lines, args["unschedulable_timeout"])
+            if trouble:
+                raise AnsibleActionFail(f"images are not on the nodes: {trouble}")
+            lines.alive(f"still pulling: {ready or 0} of {wanted} nodes")
+        return {}
+
+
+def _progress(daemons: Json) -> tuple[int, int | None]:
+    """Return (nodes that it chooses, those whose pod of its newest template runs; None before its controller has looked)."""
+    status = daemons.get("status") or {}
+    wanted = int(status.get("desiredNumberScheduled", 0))
+    if status.get("observedGeneration", 0) < daemons["metadata"]["generation"]:
+        return wanted, None
+    return wanted, min(int(status.get("updatedNumberScheduled", 0)), int(status.get("numberReady", 0)))
