@@ -308,4 +308,5 @@ def test_a_gated_set_and_a_hub_out_of_reach_are_sentences(place: Place, remote: 
         assert f"error: phase.data.source is {SET}: cannot be fetched: " in done.stderr
         assert "phase.data.hub.config, the token of a gated set (site.hfTokenSecret)" in done.stderr
     assert "401 Client Error." in gated.stderr
+    assert "licence on its card" not in gated.stderr + away.stderr  # which nobody could read
     assert Counter(one.suffix for one in place.models.iterdir()) == {"": 1, ".lock": 1}

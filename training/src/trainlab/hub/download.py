@@ -74,7 +74,7 @@ def rows(source: str, config: str | None, config_key: str, split: str, count: in
 def licence(source: str, config_key: str, folder: Path) -> str:
     """Return the licence that the set's card states; datasets' own DatasetInfo.license stays empty (5.2.0)."""
     from huggingface_hub import DatasetCard, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError  # EntryNotFoundError is also a hub out of reach
 
     name, revision = _parts(source)
     with explained(source, config_key, folder):
@@ -86,7 +86,7 @@ def licence(source: str, config_key: str, folder: Path) -> str:
                 card = hf_hub_download(
                     name, "README.md", repo_type="dataset", revision=revision, cache_dir=cache, token=_token()
                 )
-            except EntryNotFoundError:
+            except RemoteEntryNotFoundError:
                 return NOT_STATED
             path = Path(card)
         stated = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
