@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from trainlab.ladder import block as ladder_block
 from trainlab.staged import block as stage_block
 from trainlab.staged.block import Stage
 from trainlab.text import block as text_block
@@ -148,6 +149,16 @@ class Evaluate(Strict):
     )
     bootstrap_samples: int = Field(2000, ge=100, le=100000, description="Resamples of the paired bootstrap.")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Two-sided level of the intervals.")
+    tasks: tuple[Annotated[str, StringConstraints(pattern=ladder_block.TASK)], ...] = Field(
+        (),
+        description="Tasks of lm-evaluation-harness, told beside the gate: names that it knows, e.g. arc_easy (`trainlab "
+        "fetch` asks the hub for their data), or pvc:PATH.yaml, a task of your own in the model volume whose data files lie "
+        "beside it.",
+    )
+    task_limit: int | None = Field(None, ge=1, description="The first so many items of each task; null takes all.")
+    few_shot: int | None = Field(
+        None, ge=0, le=100, description="Solved examples in each prompt of a task; null takes the task's own number."
+    )
 
 
 class Gate(Strict):
@@ -217,7 +228,7 @@ class Phase(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        unfit = text_block.problem(self) or problem(self) or stage_block.problem(self)
+        unfit = text_block.problem(self) or problem(self) or stage_block.problem(self) or ladder_block.problem(self)
         if unfit:
             raise ValueError(unfit)
         gpus, processes = self.resources.gpus_per_node, self.resources.processes_per_node

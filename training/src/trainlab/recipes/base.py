@@ -17,8 +17,8 @@ Scores = dict[str, Any]
 class Recipe(ABC):
     """The parts of a run that differ between kinds of models; the files of a run directory do not."""
 
-    def __init__(self, phase: Phase) -> None:
-        self.phase = phase
+    def __init__(self, phase: Phase, models: Path | None = None) -> None:
+        self.phase, self.models = phase, models
 
     @abstractmethod
     def fetch(self, models: Path, wheels: Path | None) -> Path:

@@ -103,7 +103,7 @@ class TextRecipe(Language):
             if name == "after":
                 model, tokenizer = chat.load_tuned(run_dir, self.phase)
             cpt.prepare(model, self.phase)
-            files.write_json(run_dir / f"eval_{name}.json", self._scores(model, tokenizer, heldout))
+            self._rescored(run_dir / f"eval_{name}.json", model, tokenizer, heldout)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
