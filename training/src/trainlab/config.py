@@ -125,6 +125,10 @@ class Train(Strict):
         description="Run the frozen layers once over all rows and keep their outputs in memory (rows x tokens x hidden "
         "size): the same losses, faster epochs.",
     )
+    memory_snapshot: bool = Field(
+        False,
+        description="Leave PyTorch's record of GPU allocations of rank 0 while it trains as memory_snapshot.pickle (GPUs only).",
+    )
 
 
 class Resources(Strict):
@@ -236,6 +240,10 @@ class Phase(Strict):
             raise ValueError(
                 f"resources.processes_per_node: {processes} processes for {gpus} GPUs per pod; "
                 "set it to the same number as resources.gpus_per_node"
+            )
+        if self.train.memory_snapshot and not gpus:
+            raise ValueError(
+                "train.memory_snapshot: true with resources.gpus_per_node 0; only GPU allocations are recorded: set false"
             )
         if self.unfreeze.tied_head and not self.unfreeze.lm_head:
             raise ValueError("unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently")

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from trainlab import checkpoints, dist, files, manifest, ranks, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.machine import gpus, memory
 from trainlab.progress import Progress
 from trainlab.tracker import Tracker
 
@@ -69,6 +70,9 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
     record["parent"] = record["model"].pop("parent", None)
     record["ranks"] = ranks.prove()
     progress.say(ranks.sentence(record["ranks"]))
+    record["cards"], lines = gpus.check(memory.planned(phase)["planned_gib"])
+    for line in lines:
+        progress.say(line)
     if record["parent"]:
         progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
     if dist.is_main():
@@ -76,6 +80,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
         files.write_json(run_dir / "manifest.json", record)
     before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
+    record["memory"] = recipe.memory.whole(phase)
     if tracker:
         decision = run.decide(phase, run_dir, before, after)
         files.write_json(run_dir / "gate.json", decision)

@@ -61,8 +61,11 @@ class Language(Recipe):
         rows, heldout = self.rows(data_dir)
         with progress.step(f"loading {phase.model.source}"):
             model, tokenizer = chat.load_base(model_dir, phase)
+        self.memory.mark("load")
         before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
-        summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
+        self.memory.mark("score")
+        with self.memory.training(phase, run_dir):
+            summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         del model
@@ -70,7 +73,9 @@ class Language(Recipe):
         torch.cuda.empty_cache()
         with progress.step("loading the tuned model"):  # what is scored is what is served
             model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
-        return before, self._scored(run_dir, "after", model, tokenizer, heldout, progress)
+        after = self._scored(run_dir, "after", model, tokenizer, heldout, progress)
+        self.memory.mark("score")
+        return before, after
 
     def _scored(
         self,
