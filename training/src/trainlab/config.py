@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from trainlab.hub import block as hub_block
 from trainlab.hub.block import Hub
+from trainlab.ladder import block as ladder_block
 from trainlab.staged import block as stage_block
 from trainlab.staged.block import Stage
 from trainlab.text import block as text_block
@@ -129,6 +130,10 @@ class Train(Strict):
         description="Run the frozen layers once over all rows and keep their outputs in memory (rows x tokens x hidden "
         "size): the same losses, faster epochs.",
     )
+    memory_snapshot: bool = Field(
+        False,
+        description="Leave PyTorch's record of GPU allocations of rank 0 while it trains as memory_snapshot.pickle (GPUs only).",
+    )
 
 
 class Resources(Strict):
@@ -153,6 +158,16 @@ class Evaluate(Strict):
     )
     bootstrap_samples: int = Field(2000, ge=100, le=100000, description="Resamples of the paired bootstrap.")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Two-sided level of the intervals.")
+    tasks: tuple[Annotated[str, StringConstraints(pattern=ladder_block.TASK)], ...] = Field(
+        (),
+        description="Tasks of lm-evaluation-harness, told beside the gate: names that it knows, e.g. arc_easy (`trainlab "
+        "fetch` asks the hub for their data), or pvc:PATH.yaml, a task of your own in the model volume whose data files lie "
+        "beside it.",
+    )
+    task_limit: int | None = Field(None, ge=1, description="The first so many items of each task; null takes all.")
+    few_shot: int | None = Field(
+        None, ge=0, le=100, description="Solved examples in each prompt of a task; null takes the task's own number."
+    )
 
 
 class Gate(Strict):
@@ -222,7 +237,8 @@ class Phase(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        unfit = text_block.problem(self) or hub_block.problem(self) or problem(self) or stage_block.problem(self)
+        checks = (text_block.problem, hub_block.problem, problem, stage_block.problem, ladder_block.problem)
+        unfit = next(filter(None, (check(self) for check in checks)), None)
         if unfit:
             raise ValueError(unfit)
         gpus, processes = self.resources.gpus_per_node, self.resources.processes_per_node
@@ -230,6 +246,10 @@ class Phase(Strict):
             raise ValueError(
                 f"resources.processes_per_node: {processes} processes for {gpus} GPUs per pod; "
                 "set it to the same number as resources.gpus_per_node"
+            )
+        if self.train.memory_snapshot and not gpus:
+            raise ValueError(
+                "train.memory_snapshot: true with resources.gpus_per_node 0; only GPU allocations are recorded: set false"
             )
         if self.unfreeze.tied_head and not self.unfreeze.lm_head:
             raise ValueError("unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently")

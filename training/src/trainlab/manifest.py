@@ -27,6 +27,7 @@ PACKAGES = (
     "tokenizers",
     "safetensors",
     "gguf",
+    "lm_eval",
     "numpy",
 )
 

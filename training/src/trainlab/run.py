@@ -13,7 +13,9 @@ from typing import Any
 from trainlab import files, recipes
 from trainlab.config import Phase, Values
 from trainlab.errors import UserError
+from trainlab.ladder import compare, tasks
 from trainlab.loading import load_values, run_name
+from trainlab.recipes.base import Scores
 from trainlab.staged import gate as stage_gate
 from trainlab.staged import parents
 
@@ -42,10 +44,12 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.work import rank_main
 
-        rank_main(phase, run_dir, model_dir, data_dir)
+        rank_main(phase, run_dir, model_dir, data_dir, args.models)
     if phase.stage.parent:
         parents.adopt(phase, out, run_dir)
     preflight(phase, run_dir, model_dir, data_dir)
+    if phase.evaluate.tasks:
+        tasks.load(phase, args.models)
     # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
     if finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
         print(COMPLETE.format(run_dir), flush=True)
@@ -131,7 +135,7 @@ def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
     """Score base and tuned model of a finished run again in this process; write the results, gate and report."""
     from trainlab import report
 
-    recipes.of(phase_of(run_dir)).rescore(run_dir, models, given)
+    recipes.of(phase_of(run_dir), models).rescore(run_dir, models, given)
     gate_again(run_dir)
     print(report.write(run_dir))
     return 0
@@ -140,11 +144,19 @@ def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
 def gate_again(run_dir: Path, dry_run: bool = False, override: stage_gate.Override | None = None) -> dict[str, Any]:
     """Decide again from eval_before.json and eval_after.json; return gate.json, and write it unless it is a dry run."""
     before, after = files.read_json(run_dir / "eval_before.json"), files.read_json(run_dir / "eval_after.json")
-    phase = phase_of(run_dir)
-    decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
+    decision = decide(phase_of(run_dir), run_dir, before, after, override)
     if not dry_run:
         files.write_json(run_dir / "gate.json", decision)
     return decision
+
+
+def decide(
+    phase: Phase, run_dir: Path, before: Scores, after: Scores, override: stage_gate.Override | None = None
+) -> dict[str, Any]:
+    """Return the content of gate.json: the recipe's decision, what a stage adds, and the tasks, which decide nothing."""
+    decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
+    rows = compare.rows(before, after, phase)
+    return {**decision, "tasks": rows} if rows else decision
 
 
 def phase_of(run_dir: Path) -> Phase:

@@ -14,18 +14,18 @@ from typing import Any, NoReturn
 from trainlab import checkpoints, dist, files, manifest, ranks, recipes, report, run
 from trainlab.config import Phase
 from trainlab.errors import UserError
+from trainlab.machine import gpus, memory
 from trainlab.progress import Progress
-from trainlab.staged import gate as stage_gate
 from trainlab.tracker import Tracker
 
 
-def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> NoReturn:
+def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
     """Run this rank and end the process: 0 done, 1 failed on the way, 2 wrong input."""
     where = f"rank {os.environ.get('RANK', '0')}: "
     threading.excepthook = quiet_when_full
     try:
         dist.start(phase.resources.timeout_minutes)
-        work(phase, run_dir, model_dir, data_dir)
+        work(phase, run_dir, model_dir, data_dir, models)
         code = 0
     except UserError as error:
         code = int(getattr(error, "code", 2))
@@ -56,7 +56,7 @@ def lost_peer(error: BaseException) -> bool:
     )
 
 
-def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
+def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began = time.monotonic()
     progress = Progress(dist.is_main())
@@ -65,11 +65,14 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
             print(run.COMPLETE.format(run_dir), flush=True)
         return
     tracker = Tracker(progress, run_dir) if dist.is_main() else None
-    recipe = recipes.of(phase)
+    recipe = recipes.of(phase, models)
     record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
     record["parent"] = record["model"].pop("parent", None)
     record["ranks"] = ranks.prove()
     progress.say(ranks.sentence(record["ranks"]))
+    record["cards"], lines = gpus.check(memory.planned(phase)["planned_gib"])
+    for line in lines:
+        progress.say(line)
     if record["parent"]:
         progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
     if dist.is_main():
@@ -77,8 +80,9 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
         files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
         files.write_json(run_dir / "manifest.json", record)
     before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
+    record["memory"] = recipe.memory.whole(phase)
     if tracker:
-        decision = stage_gate.complete(recipe.decide(before, after), after, phase, run_dir)
+        decision = run.decide(phase, run_dir, before, after)
         files.write_json(run_dir / "gate.json", decision)
         seconds = round(time.monotonic() - began, 1)
         files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})

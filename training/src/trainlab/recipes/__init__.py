@@ -26,10 +26,10 @@ HOOKS = {  # module and class; all others tune language models on questions and 
 }
 
 
-def of(phase: Phase) -> Recipe:
-    """Return the hooks of the recipe that the phase names."""
+def of(phase: Phase, models: Path | None = None) -> Recipe:
+    """Return the hooks of the recipe that the phase names; `models` is the model volume, which `evaluate.tasks` needs."""
     module, name = HOOKS.get(phase.recipe, ("trainlab.recipes.language", "Language"))
-    recipe: Recipe = getattr(import_module(module), name)(phase)
+    recipe: Recipe = getattr(import_module(module), name)(phase, models)
     return recipe
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import Phase
+from trainlab.machine.memory import Profile
 from trainlab.progress import Progress
 
 Scores = dict[str, Any]
@@ -17,8 +18,8 @@ Scores = dict[str, Any]
 class Recipe(ABC):
     """The parts of a run that differ between kinds of models; the files of a run directory do not."""
 
-    def __init__(self, phase: Phase) -> None:
-        self.phase = phase
+    def __init__(self, phase: Phase, models: Path | None = None) -> None:
+        self.phase, self.models, self.memory = phase, models, Profile()
 
     @abstractmethod
     def fetch(self, models: Path, wheels: Path | None) -> Path:

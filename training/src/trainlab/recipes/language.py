@@ -70,8 +70,11 @@ class Language(Recipe):
         rows, heldout = self.rows(data_dir)
         with progress.step(f"loading {phase.model.source}"):
             model, tokenizer = chat.load_base(model_dir, phase)
+        self.memory.mark("load")
         before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
-        summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
+        self.memory.mark("score")
+        with self.memory.training(phase, run_dir):
+            summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         del model
@@ -79,7 +82,9 @@ class Language(Recipe):
         torch.cuda.empty_cache()
         with progress.step("loading the tuned model"):  # what is scored is what is served
             model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
-        return before, self._scored(run_dir, "after", model, tokenizer, heldout, progress)
+        after = self._scored(run_dir, "after", model, tokenizer, heldout, progress)
+        self.memory.mark("score")
+        return before, after
 
     def _scored(
         self,
@@ -100,6 +105,9 @@ class Language(Recipe):
             return dict(files.read_json(path))
         with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
             scores = self._scores(model, tokenizer, heldout)
+        if phase.evaluate.tasks:
+            with progress.step(f"tasks {name} training: {', '.join(phase.evaluate.tasks)}"):
+                scores["tasks"] = self._tasks(model, tokenizer)
         with progress.step(f"answering {len(phase.questions)} questions {name} training"):
             rank, world = dist.rank(), dist.world_size()
             own = phase.questions[rank::world]
@@ -117,6 +125,21 @@ class Language(Recipe):
 
         return evaluate.score_sharded(model, tokenizer, self.phase, heldout)
 
+    def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
+        """Return what the model scores on `evaluate.tasks`; every rank calls it."""
+        from trainlab.ladder import score
+
+        if self.models is None:
+            raise UserError("phase.evaluate.tasks: their data lie in the model volume; name it with --models")
+        return score.score(model, tokenizer, self.phase, self.models)
+
+    def _rescored(self, path: Path, model: Any, tokenizer: Any, heldout: Any) -> None:
+        """Write the scores of one model of a finished run, tasks included."""
+        scores = self._scores(model, tokenizer, heldout)
+        if self.phase.evaluate.tasks:
+            scores["tasks"] = self._tasks(model, tokenizer)
+        files.write_json(path, scores)
+
     def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
         """As Recipe.rescore."""
         from trainlab import chat
@@ -126,9 +149,9 @@ class Language(Recipe):
         model_dir = parents.model_dir(self.phase, models, run_dir)
         heldout = self.rows(data_dir)[1]
         model, tokenizer = chat.load_base(model_dir, self.phase)
-        files.write_json(run_dir / "eval_before.json", self._scores(model, tokenizer, heldout))
+        self._rescored(run_dir / "eval_before.json", model, tokenizer, heldout)
         model, tokenizer = chat.load_tuned(run_dir, self.phase, model_dir)
-        files.write_json(run_dir / "eval_after.json", self._scores(model, tokenizer, heldout))
+        self._rescored(run_dir / "eval_after.json", model, tokenizer, heldout)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

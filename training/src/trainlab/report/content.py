@@ -46,6 +46,7 @@ def frame(run_dir: Path, phase: Mapping[str, Any], found: Mapping[str, Any], sum
         "summary": summary,
         "reasons": gate["reasons"] if gate else [],
         "thresholds": gate["thresholds"] if gate else {},
+        "tasks": gate.get("tasks", []) if gate else [],
     }
 
 

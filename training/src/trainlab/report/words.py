@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainlab.hub.rows import account
+from trainlab.machine import memory
 
 Facts = list[tuple[str, str]]  # label, text
 
@@ -85,6 +86,8 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     ]
     if hardware.get("nodes"):
         rows.insert(1, ("Cluster nodes", ", ".join(hardware["nodes"])))
+    if manifest.get("memory"):
+        rows.append(("Peak memory", memory.sentence(manifest["memory"])))
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):

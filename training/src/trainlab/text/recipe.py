@@ -61,8 +61,11 @@ class TextRecipe(Language):
             model, tokenizer = chat.load_base(model_dir, phase)
             cpt.prepare(model, phase)
         blocks = self._blocks(tokenizer, data_dir, progress)
+        self.memory.mark("load")
         before = self._scored(run_dir, "before", model, tokenizer, blocks.heldout, progress)
-        summary = recipes.train(cpt.TextJob(phase, run_dir, model, tokenizer, [], progress, blocks))
+        self.memory.mark("score")
+        with self.memory.training(phase, run_dir):
+            summary = recipes.train(cpt.TextJob(phase, run_dir, model, tokenizer, [], progress, blocks))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         del model
@@ -71,7 +74,9 @@ class TextRecipe(Language):
         with progress.step("loading the tuned model"):  # what is scored is what is served
             model, tokenizer = chat.load_tuned(run_dir, phase)
             cpt.prepare(model, phase)
-        return before, self._scored(run_dir, "after", model, tokenizer, blocks.heldout, progress)
+        after = self._scored(run_dir, "after", model, tokenizer, blocks.heldout, progress)
+        self.memory.mark("score")
+        return before, after
 
     def _blocks(self, tokenizer: Any, data_dir: Path, progress: Progress) -> "Blocks":
         from trainlab.text import pack
@@ -103,7 +108,7 @@ class TextRecipe(Language):
             if name == "after":
                 model, tokenizer = chat.load_tuned(run_dir, self.phase)
             cpt.prepare(model, self.phase)
-            files.write_json(run_dir / f"eval_{name}.json", self._scores(model, tokenizer, heldout))
+            self._rescored(run_dir / f"eval_{name}.json", model, tokenizer, heldout)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

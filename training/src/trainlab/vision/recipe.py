@@ -62,12 +62,17 @@ class VisionRecipe(Recipe):
             shown = self.phase.vision.shown
             files.write_json(run_dir / "demo_outputs" / "images.json", score.pictures(data, shown))
         start = network.untrained(data.channels, len(data.classes), self.phase.vision.width, self.phase.seed)
+        self.memory.mark("load")
         before = self._scored(run_dir, "before", start, data, progress)
-        summary = resnet.train(resnet.ImageJob(self.phase, run_dir, data, progress))
+        self.memory.mark("score")
+        with self.memory.training(self.phase, run_dir):
+            summary = resnet.train(resnet.ImageJob(self.phase, run_dir, data, progress))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         best, _ = network.load(run_dir / "best_model")  # what is scored is what is served
-        return before, self._scored(run_dir, "after", best, data, progress)
+        after = self._scored(run_dir, "after", best, data, progress)
+        self.memory.mark("score")
+        return before, after
 
     def _scored(self, run_dir: Path, name: str, network: Any, data: Any, progress: Progress) -> Scores:
         """Return eval_<name>.json; score the test images and those that are shown where it is not there yet."""
