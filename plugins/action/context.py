@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged, plain
 
 SPEC = {
@@ -21,6 +21,7 @@ SPEC = {
     "files": {"type": "list", "elements": "path", "required": True},
     "site": {"type": "dict", "default": {}},
     "phase_overrides": {"type": "dict", "default": {}},
+    "cluster_id": {"type": "str", "default": ""},
 }
 SOURCES = Path(__file__).resolve().parents[2] / "training" / "src"
 INVENTORY = "inventory (trainlab_site, trainlab_phase_overrides)"
@@ -43,6 +44,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         values = merged([*(_read(Path(file)) for file in args["files"]), own])
         resolved = _check([_short(file) for file in args["files"]], own)
         api, version = connect(args["kubeconfig"])
+        if wrong := wrong_cluster(api, args["cluster_id"]):
+            raise AnsibleActionFail(f"nothing was applied: {wrong}")
         context = {
             "values": values,
             "phase": resolved["phase"],
