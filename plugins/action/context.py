@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged, plain
 
 SPEC = {
@@ -21,6 +21,7 @@ SPEC = {
     "files": {"type": "list", "elements": "path", "required": True},
     "site": {"type": "dict", "default": {}},
     "phase_overrides": {"type": "dict", "default": {}},
+    "cluster_id": {"type": "str", "default": ""},
 }
 COLLECTION = Path(__file__).resolve().parents[2]
 SOURCES = COLLECTION / "training" / "src"
@@ -49,6 +50,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             resolved = _check(files)
             plan = _plan(files)
         api, version = connect(args["kubeconfig"])
+        if wrong := wrong_cluster(api, args["cluster_id"]):
+            raise AnsibleActionFail(f"nothing was applied: {wrong}")
         context = {
             "values": values,
             "phase": resolved["phase"],

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     OLM,
     Seen,
@@ -62,7 +62,7 @@ class ActionModule(ClusterAction):
     def act(self, args: Json) -> Json:
         """Return operators, documents, drift; AnsibleActionFail with every objection."""
         wanted, resources, api = _wanted(args), args["resources"], self.api
-        _refuse(_wrong_cluster(api, args["cluster_id"]))
+        _refuse([text for text in [wrong_cluster(api, args["cluster_id"])] if text])
         if api.resource(OLM, "Subscription") is None:
             _refuse(
                 [
@@ -105,19 +105,6 @@ def _refuse(errors: list[str]) -> None:
             if len(errors) > 1
             else f"nothing was applied: {errors[0]}"
         )
-
-
-def _wrong_cluster(api: PlatformApi, cluster_id: str) -> list[str]:
-    """Guard against the wrong kubeconfig: the id is the uid of namespace kube-system, which every cluster has."""
-    if not cluster_id:
-        return []
-    found = (api.look("v1", "Namespace", "kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
-    if found == cluster_id:
-        return []
-    return [
-        f"platform_cluster_id: {cluster_id} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
-        "right cluster, or platform_cluster_id to this one's (`oc get namespace kube-system -o jsonpath={.metadata.uid}`)"
-    ]
 
 
 def _missing_rights(api: PlatformApi) -> list[str]:

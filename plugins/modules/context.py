@@ -28,6 +28,10 @@ options:
     description: Keys of C(phase) merged last; they change the name of the run.
     type: dict
     default: {}
+  cluster_id:
+    description: uid of the namespace kube-system; another cluster is refused. Empty checks nothing.
+    type: str
+    default: ""
 notes:
   - Runs on the controller, with the Python package C(kubernetes).
   - Supports check mode.

@@ -171,6 +171,25 @@ def _message(text: str) -> str:
     return str(found.get("message", text)) if isinstance(found, dict) else text[:300]
 
 
+def wrong_cluster(api: Api, expected: str) -> str:
+    """Guard against the wrong kubeconfig: return what is wrong; empty when it is the expected cluster, or none is expected.
+
+    The id of a cluster is the uid of its namespace kube-system, which every cluster has.
+    """
+    if not expected:
+        return ""
+    try:
+        found = (api.get("/api/v1/namespaces/kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
+    except ApiError as error:
+        return f"platform_cluster_id is set, but the cluster does not tell its id ({error}); set it to '' for this user"
+    if found == expected:
+        return ""
+    return (
+        f"platform_cluster_id: {expected} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
+        "right cluster, or platform_cluster_id to this one's (`oc get namespace kube-system -o jsonpath={.metadata.uid}`)"
+    )
+
+
 def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] = Api) -> tuple[Connected, Json]:  # type: ignore[assignment]
     """Return the API and its /version; AnsibleActionFail with variable and remedy when nobody can work with it."""
     api = sort(kubeconfig, context)

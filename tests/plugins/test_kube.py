@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
 
 CUT, HALF = -1, -2
@@ -99,3 +99,20 @@ def test_a_connection_that_is_cut_is_made_again(cluster: Any, pauses: list[float
     assert [each["metadata"]["name"] for each in api.items("/api/v1/nodes")] == ["n1"]
     assert pauses == [1, 1]
     assert api.requests == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "words"),
+    [
+        ({"metadata": {"uid": "here"}}, "here", ""),
+        ({"metadata": {"uid": "here"}}, "", ""),
+        ({"metadata": {"uid": "here"}}, "there", "is cluster here; set trainlab_kubeconfig"),
+        (404, "there", "is cluster none"),
+        (403, "there", "does not tell its id"),
+    ],
+)
+def test_another_cluster_is_named(cluster: Any, answer: Any, expected: str, words: str) -> None:
+    cluster.objects["/api/v1/namespaces/kube-system"] = answer
+    said = wrong_cluster(Api(str(cluster.kubeconfig)), expected)
+    assert words in said
+    assert bool(said) == bool(words)

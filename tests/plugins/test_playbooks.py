@@ -99,6 +99,15 @@ def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
+def test_site_stops_at_another_cluster(cluster: Any) -> None:
+    cluster.objects["/api/v1/namespaces/kube-system"] = {"metadata": {"uid": "here"}}
+    extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "platform_cluster_id": "elsewhere"})
+    said = " ".join(error_of(ansible("playbooks/site.yml", "-e", extra)).split())
+    assert "nothing was applied: platform_cluster_id: elsewhere is expected but" in said
+    assert "is cluster here; set trainlab_kubeconfig" in said
+    assert {method for method, _ in cluster.asked} == {"GET"}
+
+
 def test_a_wrong_value_is_the_clis_sentence(cluster: Any, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("phase: {train: {epoch: 2}}\n", encoding="utf-8")
