@@ -78,12 +78,9 @@ def account(rows: Mapping[str, int]) -> str:
 
 def _fill(phase: Phase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, Any]:
     """Write train/ and heldout/ into `folder`; return the record of the set."""
-    from trainlab import chat  # imports torch: only the pod that fills the volume pays for it
-
     source = phase.data.source
     licence = download.licence(source, CONFIG_KEY, folder)
     _say(f"fetching the rows of {source} (licence on its card: {licence})")
-    tokenizer = chat.load_tokenizer(model_dir, phase)
     rows = download.rows(source, hub.config, CONFIG_KEY, hub.split, hub.fetch_rows, folder)
     first = next(rows, None)
     if first is None:
@@ -91,6 +88,9 @@ def _fill(phase: Phase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, An
             f"{download.KEY} is {source}: split {hub.split} has no rows; name another with phase.data.hub.split"
         )
     names = columns(hub.columns, first, source)
+    from trainlab import chat  # imports torch, which is of no use where the hub gives nothing
+
+    tokenizer = chat.load_tokenizer(model_dir, phase)
     counts = Counter(dict.fromkeys(("read", "train", "heldout", *LEFT_OUT, "unknown_form"), 0))
     waiting, said = folder / ".waiting", time.monotonic()
     with Parts(waiting, "verse" if "verse" in names else "question") as parts:
