@@ -31,7 +31,7 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         f"{ROLE}steps": ["workspace", "train"],
         "output_dir": str(tmp_path),
         "trainlab_helm": str(build.binary("helm")),
-        "trainlab_site": {"storage": {"data": {"size": "1Gi"}}},
+        f"{ROLE}site": {"storage": {"data": {"size": "1Gi"}}},
     }
     with training_api.trainer(cluster.server.kubeconfig):
         first = cluster.playbook("ocp4_workload", ACTION="create", **wanted)
