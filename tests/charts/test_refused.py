@@ -21,6 +21,7 @@ UNKNOWN = {
 RULES = {
     "phase.vision": "phase: {vision: {flip: true}}",
     "phase.resources.processes_per_node": "phase: {resources: {processes_per_node: 3, gpus_per_node: 2}}",
+    "phase.train.memory_snapshot": "phase: {train: {memory_snapshot: true}, resources: {gpus_per_node: 0}}",
     "phase.unfreeze.tied_head": "phase: {unfreeze: {tied_head: true, lm_head: false}}",
     "phase.train.trunk_cache": "phase: {train: {trunk_cache: true}, unfreeze: {tied_head: true}}",
     "phase.lora.rank": "phase: {lora: {rank: 8}, train: {trunk_cache: true}}",
@@ -45,8 +46,9 @@ VISION = [
     "serve: {runtime: vllm, gpus: 1}",
     "train: {trunk_cache: true}",
     "data: {source: 'builtin:digits'}",
+    "evaluate: {tasks: [arc_easy, gsm8k]}",
 ]
-"""What recipe sft and recipe resnet refuse of each other (vision/block.py); the last one: a mirrored digit."""
+"""What recipe sft and recipe resnet refuse of each other (vision/block.py); the last but one: a mirrored digit."""
 QUESTIONS = ["text: {column: body}", "data: {source: 'pydoc:topics'}", "gate: {metric: perplexity}"]
 TEXT = [
     "data: {source: 'builtin:survival'}",
@@ -66,6 +68,7 @@ STAGE = {
         "stage: {beta: 0.2}",
         "model: {source: 'init:llama-2.4M'}",
         "gate: {metric: preference_margin}",
+        "evaluate: {tasks: [arc_easy, gsm8k, hellaswag, gsm8k]}",
     ],
     "staged-pretrain": [
         "recipe: cpt",
@@ -90,7 +93,7 @@ STAGE = {
     ],
     "staged-dpo": ["gate: {metric: answer_loss}", "serve: {runtime: vllm, gpus: 1}"],
 }
-"""What a phase that is no stage refuses of one, and the stages of each other (staged/block.py)."""
+"""What a phase that is no stage refuses of one (last of survival: ladder/block.py), and the stages of each other (staged/block.py)."""
 
 
 @functools.cache

@@ -48,8 +48,19 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- include "trainjob.checkText" . -}}
 {{- include "trainjob.checkVision" . -}}
 {{- include "trainjob.checkStage" . -}}
+{{- if and $phase.evaluate.tasks (eq $phase.recipe "resnet") -}}
+{{- fail (printf "phase.evaluate.tasks: %s with recipe resnet, which tunes no language model; set []" (join ", " $phase.evaluate.tasks)) -}}
+{{- end -}}
+{{- range $i, $task := $phase.evaluate.tasks -}}
+{{- if has $task (slice $phase.evaluate.tasks 0 $i) -}}
+{{- fail (printf "phase.evaluate.tasks: %s stands there twice; name it once" $task) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $gpus (ne $processes $gpus) -}}
 {{- fail (printf "phase.resources.processes_per_node: %d processes for %d GPUs per pod; set it to the same number as resources.gpus_per_node" $processes $gpus) -}}
+{{- end -}}
+{{- if and $phase.train.memory_snapshot (not $gpus) -}}
+{{- fail "phase.train.memory_snapshot: true with resources.gpus_per_node 0; only GPU allocations are recorded: set false" -}}
 {{- end -}}
 {{- if and $phase.unfreeze.tied_head (not $phase.unfreeze.lm_head) -}}
 {{- fail "phase.unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently" -}}
