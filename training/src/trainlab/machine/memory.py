@@ -63,7 +63,8 @@ class Profile:
         """Return what the manifest says of all ranks; every rank must call it. Sizes in GiB, None where not known.
 
         {planned_gib, planned_for, card_gib, pods: [{host, ranks, processes_gib: sum of the peaks of the
-        ranks and of torchrun (pages that they share are counted for each), limit_gib, peak_gib: of the cgroup, page cache included}], ranks: [{rank, host, parts}]}.
+        ranks and of torchrun (pages that they share are counted for each), limit_gib, peak_gib: of the cgroup, page cache
+        included}], ranks: [{rank, host, parts}]}.
         """
         from trainlab import dist
 

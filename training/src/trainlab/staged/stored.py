@@ -27,8 +27,10 @@ class Part(Sequence[list[int]]):
 
     @overload
     def __getitem__(self, index: int) -> list[int]: ...
+
     @overload
     def __getitem__(self, index: slice) -> list[list[int]]: ...
+
     def __getitem__(self, index: int | slice) -> list[int] | list[list[int]]:
         """Return one block, or those of a slice."""
         if isinstance(index, slice):
