@@ -79,6 +79,7 @@ def changed(output: str) -> int:
     return sum(int(number) for number in re.findall(r"changed=(\d+)\s+unreachable", output))
 
 
+VOLUMES = ("models", "runs", "data")
 # Few rows and steps for what is about the way and not about the result: each phase by plain Helm.
 SHORT = {
     "resnet": "phase.train.epochs=1",
@@ -249,6 +250,42 @@ def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind
     left = kubectl("-n", api, "get", ours, "-o", "name").split()
     assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
     kubectl("delete", "namespace", api, "--wait=false")
+
+
+def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
+    """Three folders of a claim that was there before: trained, promoted, served, and the claim is not the release's to remove."""
+    kubectl("create", "namespace", "team")
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "team", "namespace": "team"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "local-path-rwx",
+            "resources": {"requests": {"storage": "2Gi"}},
+        },
+    }
+    subprocess.run(
+        [str(HOME / "cache" / "bin" / "kubectl"), "apply", "-f", "-"],
+        input=json.dumps(claim),
+        env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf")},
+        text=True,
+        check=True,
+    )
+    files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
+    image = ("--set", f"site.images.trainer={trainer_image()},site.images.pullPolicy=Never")
+    places = [f"site.storage.{name}.existing=team,site.storage.{name}.subPath=a/{name}" for name in VOLUMES]
+    helm("-n", "team", "install", "resnet", "charts/trainjob", *files, *image, "--set", ",".join(places))
+    kubectl("-n", "team", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=900s")
+    helm("-n", "team", "test", "resnet", "--timeout", "5m")
+    values = helm("-n", "team", "get", "values", "resnet", "-a", "-o", "yaml")
+    planned = subprocess.run(
+        [".venv/bin/trainlab", "plan", "-"], cwd=REPO, input=values, capture_output=True, text=True, check=True
+    )
+    assert "ResNet-18 with 11,172,810 parameters" in planned.stdout, planned.stdout
+    helm("-n", "team", "uninstall", "resnet", "--wait")
+    assert [claim["metadata"]["name"] for claim in objects("pvc", "team")] == ["team"]
+    kubectl("delete", "namespace", "team", "--wait=false")
 
 
 @pytest.mark.parametrize("phase", OTHERS)
