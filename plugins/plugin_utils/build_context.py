@@ -55,8 +55,13 @@ def inlined(containerfile: str) -> str:
         raise AnsibleActionFail("the Containerfile has no FROM; it cannot be built from an inline source")
     base = after.split(maxsplit=1)[0]
     stage = f"\nFROM {base} AS context\nUSER 0\nADD {ARCHIVE} /context/\n"
-    copied = re.sub(r"(?m)^COPY (?!--)(\S+) ", r"COPY --from=context /context/\1 ", after)
+    copied = re.sub(r"(?m)^COPY (?!--)(.+) (\S+)$", _from_context, after)
     return f"{before}{stage}{mark}{copied}"
+
+
+def _from_context(copy: re.Match[str]) -> str:
+    sources = " ".join(f"/context/{source}" for source in copy[1].split())
+    return f"COPY --from=context {sources} {copy[2]}"
 
 
 def carried(name: str, archive: bytes) -> dict[str, str]:

@@ -206,7 +206,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         ["platform_release", "3.3.6", "stable-3.3"],
     ),
     ("unknown release", ALL | {"platform_release": "3.1"}, ["platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
-    ("operator", ALL | {"platform_operators": ["gpus"]}, ["platform_operators", "'gpus'", "cert_manager, gpu"]),
+    ("operator", ALL | {"platform_operators": ["gpus"]}, ["platform_operators", "'gpus'", "cert_manager, efs, gpu"]),
     (
         "catalog",
         ALL | {"platform_sources": {"nfd": "mirror"}},
