@@ -282,7 +282,7 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
     planned = subprocess.run(
         [".venv/bin/trainlab", "plan", "-"], cwd=REPO, input=values, capture_output=True, text=True, check=True
     )
-    assert "ResNet-18 with 11,172,810 parameters" in planned.stdout, planned.stdout
+    assert "11.2 M, trained 11.2 M" in planned.stdout, planned.stdout
     helm("-n", "team", "uninstall", "resnet", "--wait")
     assert [claim["metadata"]["name"] for claim in objects("pvc", "team")] == ["team"]
     kubectl("delete", "namespace", "team", "--wait=false")

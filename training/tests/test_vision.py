@@ -147,10 +147,37 @@ def test_check_and_plan_take_both_scales(capsys: pytest.CaptureFixture[str]) -> 
                 cli.main([command, *files])
             assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert "are not judged for recipe resnet yet" in said and "11,173,962 parameters" in said
+    assert said.count("fine: 0 refusals, 0 warnings") == 2 and "parameters            11.2 M, trained 11.2 M" in said
     with pytest.raises(SystemExit):
         cli.main(["plan", str(FULL), "--json"])
-    assert json.loads(capsys.readouterr().out)["steps"] == 30 * (45_000 // 512)
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["parameters"] == 11_173_962 and numbers["schedule"]["steps"] == 30 * (45_000 // 512)
+
+
+def test_a_plan_refuses_what_a_card_cannot_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big = tmp_path / "big.yaml"
+    big.write_text("phase: {train: {batch_size: 4096}, vision: {image_size: 64}}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan", str(FULL), "-f", str(big), "--gpu", "L4"])
+    assert ended.value.code == 1
+    said = capsys.readouterr().out
+    assert "REFUSED [memory]" in said and "usable of L4" in said and "phase.train.batch_size" in said
+
+
+def test_the_plan_counts_what_autograd_keeps() -> None:
+    small = network.ResNet18(3, 10, width=8)
+    weights = {weight.data_ptr() for weight in small.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in weights:
+            kept[tensor.data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = small(torch.zeros(2, 3, 16, 16)).sum()
+    assert sum(kept.values()) / 2 == pytest.approx(plan.counts(8, 3, 10, 16)[2], rel=0.05)
+    loss.backward()
 
 
 def test_every_key_of_the_block_is_read_somewhere() -> None:

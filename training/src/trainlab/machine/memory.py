@@ -105,19 +105,20 @@ def planned(phase: Phase) -> dict[str, Any]:
     import torch
 
     from trainlab.errors import UserError
-    from trainlab.plan import cards, estimate, source
+    from trainlab.plan import cards, estimate, source, vision
 
     job = source.job_of(Values(phase=phase), [])
-    arch = job.arch
-    if phase.recipe == "resnet" or arch is None:
+    classifier = phase.recipe == "resnet"
+    if job.arch is None and not classifier:
         return {"planned_gib": None, "planned_for": None}
     try:
         gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
         job, card, _ = source.card_of(Values(phase=phase), job, gpu)
     except UserError:  # a card that the table lacks: bytes do not depend on it
         card = cards.find(source.DEFAULT_CARD)
+    plan = vision.estimate(phase, job, card, 1.0) if classifier else estimate.estimate(job, card, 1.0)
     return {
-        "planned_gib": _gib(estimate.memory(job, arch, card).total),
+        "planned_gib": _gib(plan.memory.total) if plan.memory else None,
         "planned_for": "card" if job.on_gpu else "pod",
     }
 

@@ -25,6 +25,8 @@ def check(plan: Plan) -> list[Finding]:
 def _model(plan: Plan) -> Iterator[Finding]:
     job, arch = plan.job, plan.job.arch
     if arch is None:
+        if plan.parameters is not None:  # a network of ours, counted elsewhere
+            return
         yield warn(
             "unknown-model",
             f"{job.model}: not in the table, so no memory, FLOP or time; give its config.json with --model-config",

@@ -54,8 +54,6 @@ def command(
             raise UserError(f"{option} {value}: must be 1 or more")
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
-    if values.phase.recipe == "resnet":
-        return vision.command(values.phase, rows, as_json)
     job, card, card_from = source.card_of(values, source.job_of(values, paths), gpu)
     job = replace(
         job,
@@ -64,7 +62,10 @@ def command(
         tokens_per_row=tokens_per_row or job.tokens_per_row,
         arch=_arch(model_config) or job.arch,
     )
-    plan = estimate(job, card, link_speed(network))
+    if values.phase.recipe == "resnet":
+        plan = vision.estimate(values.phase, job, card, link_speed(network))
+    else:
+        plan = estimate(job, card, link_speed(network))
     findings = check(plan)
     if claims:
         findings += stated.judge(plan, stated.from_mapping(read_mapping(claims), str(claims)))

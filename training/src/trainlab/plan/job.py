@@ -40,6 +40,7 @@ class Job:
     tokens_per_row: float | None = None
     max_length: int = 512
     packed: bool = False
+    unit: str = "token"  # what is counted: tokens of texts, or images
     # optimisation
     epochs: float = 1
     max_steps: int | None = None  # wins over epochs

@@ -59,7 +59,7 @@ def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
     rows.append(("effective batch", batch))
     when = plan.schedule
     if when is not None:
-        rows.append(("tokens", f"{count(when.tokens)} in all, {count(when.tokens_per_step)} a step"))
+        rows.append((f"{job.unit}s", f"{count(when.tokens)} in all, {count(when.tokens_per_step)} a step"))
         rows.append(
             (
                 "steps",
@@ -70,7 +70,12 @@ def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
     if plan.cost is not None:
         cost = plan.cost
         rate = "on the requested cores" if card.is_cpu else f"at {100 * cost.mfu:.0f} % MFU"
-        rows.append(("work", f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP a token"))
+        rows.append(
+            (
+                "work",
+                f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP a{'n' * (job.unit == 'image')} {job.unit}",
+            )
+        )
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
         if job.world > 1:
             sent = f"{size(cost.bytes_per_step)} sent by each rank a step"
