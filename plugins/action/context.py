@@ -18,7 +18,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merg
 
 SPEC = {
     "kubeconfig": {"type": "path", "required": True},
-    "files": {"type": "list", "elements": "path", "required": True},
+    "files": {"type": "list", "elements": "path", "default": []},
     "site": {"type": "dict", "default": {}},
     "phase_overrides": {"type": "dict", "default": {}},
     "cluster_id": {"type": "str", "default": ""},
@@ -39,6 +39,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with the reason of no connection."""
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(SPEC)
+        if not args["files"]:
+            _connected(args)
+            return {"changed": False}
         own = {"site": plain(args["site"])}
         if args["phase_overrides"]:
             own["phase"] = plain(args["phase_overrides"])
@@ -49,9 +52,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             files = [*(_short(file) for file in args["files"]), str(overlay)]
             resolved = _check(files)
             plan = _plan(files)
-        api, version = connect(args["kubeconfig"])
-        if wrong := wrong_cluster(api, args["cluster_id"]):
-            raise AnsibleActionFail(f"nothing was applied: {wrong}")
+        api, version = _connected(args)
         context = {
             "values": values,
             "phase": resolved["phase"],
@@ -63,6 +64,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "openshift": _is_openshift(api),
         }
         return {"changed": False, "ansible_facts": {"trainlab_context": context}}
+
+
+def _connected(args: Json) -> tuple[Api, Json]:
+    """Return the connection and what the API server says of its version; AnsibleActionFail for another cluster."""
+    api, version = connect(args["kubeconfig"])
+    if wrong := wrong_cluster(api, args["cluster_id"]):
+        raise AnsibleActionFail(f"nothing was applied: {wrong}")
+    return api, version
 
 
 def _read(file: Path) -> Json:

@@ -16,10 +16,10 @@ options:
     type: path
     required: true
   files:
-    description: Values files, later ones win.
+    description: Values files, later ones win. Without any only the connection is looked at, and nothing is returned.
     type: list
     elements: path
-    required: true
+    default: []
   site:
     description: Block C(site) of the inventory, merged after the files.
     type: dict

@@ -12,14 +12,13 @@ import json
 import tarfile
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import crds
 import requests
-import yaml
 from client import Client
+from front import Front
 from server import Server
 
 Json = dict[str, Any]
@@ -38,59 +37,21 @@ def definitions() -> list[Json]:
     ]
 
 
-class Builder:
+class Builder(Front):
     """The proxy and the controller; `fault` may be changed at any time, `sent` holds the names in each upload."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         """Start both; `kubeconfig` leads through the proxy."""
         self.client, self.fault, self.sent, self.started = Client(server.kubeconfig), "", [], 0
         self._lock = threading.Lock()
-        self._session = requests.Session()
-        self._session.trust_env = False
-        config = yaml.safe_load(server.kubeconfig.read_text(encoding="utf-8"))
-        self._session.verify = config["clusters"][0]["cluster"]["certificate-authority"]
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(config["clusters"][0]["cluster"]["server"]))
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        config["clusters"][0]["cluster"] = {"server": self.url}
-        self.kubeconfig = folder / "through-proxy"
-        self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
+        super().__init__(server.kubeconfig, folder / "through-proxy")
         self._end = threading.Event()
-        for work in (self._http.serve_forever, self._control):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._control, daemon=True).start()
 
     def close(self) -> None:
         """Stop both."""
         self._end.set()
-        self._http.shutdown()
-        self._http.server_close()
-
-    def _handler(self, target: str) -> type[BaseHTTPRequestHandler]:
-        builder = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _do(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                own = builder._own(self.command, self.path.split("?")[0], body)
-                if own is None:
-                    headers = {key: self.headers[key] for key in ("Authorization", "Content-Type") if self.headers[key]}
-                    answer = builder._session.request(
-                        self.command, target + self.path, data=body, headers=headers, timeout=30
-                    )
-                    status, content = answer.status_code, answer.content
-                else:
-                    status, content = own
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _do
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
-
-        return Handler
+        super().close()
 
     def _own(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
         """Answer what a CRD cannot have; None for the rest."""

@@ -7,14 +7,11 @@ answers them, with the rights of an administrator, as OpenShift does, and hands 
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import requests
-import yaml
 from client import Client
+from front import Front
 from server import Server
 
 Json = dict[str, Any]
@@ -32,55 +29,18 @@ ADMIN = [
 ]
 
 
-class Projects:
+class Projects(Front):
     """The proxy; `allowed` says whether users may ask for projects."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         """Start it; `kubeconfig` leads through it, as the user who may do nothing."""
         self.client, self.allowed = Client(server.kubeconfig), True
-        config = yaml.safe_load(server.nobody.read_text(encoding="utf-8"))
-        self._target = config["clusters"][0]["cluster"]["server"]
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.verify = config["clusters"][0]["cluster"]["certificate-authority"]
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        config["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{self._http.server_address[1]}"}
-        self.kubeconfig = folder / "through-projects"
-        self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        super().__init__(server.nobody, folder / "through-projects")
 
-    def close(self) -> None:
-        """Stop it."""
-        self._http.shutdown()
-        self._http.server_close()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        projects = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _do(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                path = self.path.split("?")[0]
-                if path.startswith(f"/apis/{API}"):
-                    status, content = projects._answer(self.command, path.removeprefix(f"/apis/{API}"), body)
-                else:
-                    kept = {key: self.headers[key] for key in ("Authorization", "Content-Type") if self.headers[key]}
-                    answer = projects._session.request(
-                        self.command, projects._target + self.path, data=body, headers=kept, timeout=30
-                    )
-                    status, content = answer.status_code, answer.content
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _do
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
-
-        return Handler
+    def _own(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
+        """As Front._own."""
+        start = f"/apis/{API}"
+        return self._answer(method, path.removeprefix(start), body) if path.startswith(start) else None
 
     def _answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         if method == "GET" and not path:

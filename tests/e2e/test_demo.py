@@ -37,13 +37,13 @@ SITE = (
 )
 
 
-def sh(*argv: str, ok: bool = True, seconds: int = 1500, env: dict[str, str] | None = None) -> str:
-    """Run a command in the checkout; returns both outputs; fails the test with them when `ok` is not met."""
+def sh(*argv: str, ok: bool = True, seconds: int = 1500, env: dict[str, str] | None = None, given: str = "") -> str:
+    """Run a command with stdin `given` in the checkout; return its output; fail the test when `ok` is not met."""
     done = subprocess.run(
         argv,
         cwd=REPO,
         env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf"), **(env or {})},
-        stdin=subprocess.DEVNULL,
+        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -265,13 +265,7 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
             "resources": {"requests": {"storage": "2Gi"}},
         },
     }
-    subprocess.run(
-        [str(HOME / "cache" / "bin" / "kubectl"), "apply", "-f", "-"],
-        input=json.dumps(claim),
-        env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf")},
-        text=True,
-        check=True,
-    )
+    sh(str(HOME / "cache" / "bin" / "kubectl"), "apply", "-f", "-", given=json.dumps(claim))
     files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
     image = ("--set", f"site.images.trainer={trainer_image()},site.images.pullPolicy=Never")
     places = [f"site.storage.{name}.existing=team,site.storage.{name}.subPath=a/{name}" for name in VOLUMES]
@@ -279,10 +273,7 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
     kubectl("-n", "team", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=900s")
     helm("-n", "team", "test", "resnet", "--timeout", "5m")
     values = helm("-n", "team", "get", "values", "resnet", "-a", "-o", "yaml")
-    planned = subprocess.run(
-        [".venv/bin/trainlab", "plan", "-"], cwd=REPO, input=values, capture_output=True, text=True, check=True
-    )
-    assert "11.2 M, trained 11.2 M" in planned.stdout, planned.stdout
+    assert "11.2 M, trained 11.2 M" in sh(".venv/bin/trainlab", "plan", "-", given=values)
     helm("-n", "team", "uninstall", "resnet", "--wait")
     assert [claim["metadata"]["name"] for claim in objects("pvc", "team")] == ["team"]
     kubectl("delete", "namespace", "team", "--wait=false")

@@ -107,7 +107,7 @@ def schedule(job: Job) -> Schedule | None:
     if job.max_steps is not None:
         length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
         per_step = job.effective_batch * length
-        return _events(job, job.max_steps, job.max_steps, per_step * job.max_steps, per_step)
+        return events(job, job.max_steps, job.max_steps, per_step * job.max_steps, per_step)
     if not job.rows or not job.tokens_per_row:
         return None
     per_epoch_tokens = job.rows * job.tokens_per_row
@@ -116,10 +116,11 @@ def schedule(job: Job) -> Schedule | None:
     per_epoch = math.ceil(batches / job.accumulation)
     steps = max(1, math.ceil(per_epoch * job.epochs))
     tokens = per_epoch_tokens * job.epochs
-    return _events(job, steps, per_epoch, tokens, tokens / steps)
+    return events(job, steps, per_epoch, tokens, tokens / steps)
 
 
-def _events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
+def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
+    """Return the schedule of so many steps with warm-up, evaluations and checkpoints as the job asks for them."""
     warmup = job.warmup_steps if job.warmup_steps is not None else math.ceil(job.warmup_fraction * steps)
     spread = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
     return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from trainlab.config import Phase
 from trainlab.plan.cards import Card
-from trainlab.plan.estimate import CONTEXT_BYTES, Cost, Memory, Plan, Schedule, ring_bytes
+from trainlab.plan.estimate import CONTEXT_BYTES, Cost, Memory, Plan, Schedule, events, ring_bytes
 from trainlab.plan.job import Job
 from trainlab.vision.block import CIFAR10, DIGITS
 
@@ -86,8 +86,4 @@ def _schedule(job: Job, images: int) -> Schedule:
     """Steps as recipes/resnet.py counts them: an epoch leaves out what does not fill a step."""
     per_epoch = images // job.effective_batch
     steps = max(1, round(job.epochs * per_epoch))
-    spread = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
-    seen = float(steps * job.effective_batch)
-    return Schedule(
-        steps, per_epoch, math.ceil(job.warmup_fraction * steps), spread, spread, seen, float(job.effective_batch)
-    )
+    return events(job, steps, per_epoch, float(steps * job.effective_batch), float(job.effective_batch))
