@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from hub_server import serving
 from tiny import make_phase, write_data
 from torch.nn.functional import log_softmax
 from trainlab import chat, files, recipes, run, work
@@ -47,6 +48,7 @@ generation_kwargs: {until: ["?"], do_sample: false, max_gen_toks: 8}
 metric_list:
   - {metric: exact_match, aggregation: mean, higher_is_better: true, ignore_case: true}
 """
+PARTS = ("train", "validation", "test")
 BOTH = ("pvc:own/which.yaml", "pvc:own/say.yaml")
 
 
@@ -183,9 +185,7 @@ def test_a_name_that_the_harness_lacks_is_refused_with_near_ones(phase_dict: dic
 
 def fill(models: Path, path: str, name: str, **columns: list[Any]) -> Path:
     """Put a data set into the volume as `trainlab fetch` leaves it."""
-    table = datasets.DatasetDict(
-        {part: datasets.Dataset.from_dict(columns) for part in ("train", "validation", "test")}
-    )
+    table = datasets.DatasetDict({part: datasets.Dataset.from_dict(columns) for part in PARTS})
     folder = store.place(models, path, name, {})
     table.save_to_disk(folder / store.ROWS)
     files.write_json(folder / store.NOTE, {"source": path})
@@ -217,13 +217,40 @@ def test_a_task_of_the_harness_reads_its_data_from_the_volume(phase_dict: dict[s
     assert found["data"] == {"arc_easy": [{"source": "allenai/ai2_arc"}]}
 
 
-def test_an_unreachable_hub_is_a_sentence_of_fetch(phase_dict: dict[str, Any], models: Path) -> None:
-    phase = with_tasks(phase_dict, "arc_easy")
+def fetch(phase: Phase, models: Path, url: str) -> subprocess.CompletedProcess[str]:
+    """Run `trainlab fetch` against the hub at `url`."""
     (models / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
     path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": path, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(models / "home")}
+    env = {**os.environ, "PYTHONPATH": path, "HF_ENDPOINT": url, "HF_HOME": str(models / "home")}
     command = [sys.executable, "-m", "trainlab.cli", "fetch", str(models / "phase.json"), "--models", str(models)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
+    phase_dict: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    card = tmp_path / "hub" / "allenai" / "ai2_arc" / "README.md"
+    card.parent.mkdir(parents=True)
+    config = {"config_name": "ARC-Easy", "data_files": [{"split": part, "path": f"{part}.jsonl"} for part in PARTS]}
+    card.write_text(f"---\n{json.dumps({'license': 'cc-by-sa-4.0', 'configs': [config]})}\n---\n", encoding="utf-8")
+    row = {"id": "1", "question": "water?", "choices": {"text": ["boil", "drink"], "label": ["A", "B"]}}
+    for part in PARTS:
+        (card.parent / f"{part}.jsonl").write_text(json.dumps({**row, "answerKey": "A"}) + "\n", encoding="utf-8")
+    phase = with_tasks(phase_dict, "arc_easy")
+    with serving(tmp_path / "hub") as hub:
+        done = fetch(phase, models, hub.url)
+        assert done.returncode == 0, done.stderr
+        hub.seen.clear()
+        assert fetch(phase, models, hub.url).returncode == 0
+        assert not [one for one in hub.seen if "ai2_arc" in one]  # it is there
+    (folder,) = (models / store.FOLDER).glob("allenai*")
+    (note,) = store.notes([folder])
+    assert (note["source"], note["licence"]) == ("allenai/ai2_arc ARC-Easy", "cc-by-sa-4.0")
+    assert note["rows"] == dict.fromkeys(PARTS, 1) and note["fetched"] and not (folder / ".cache").exists()
+
+
+def test_an_unreachable_hub_is_a_sentence_of_fetch(phase_dict: dict[str, Any], models: Path) -> None:
+    done = fetch(with_tasks(phase_dict, "arc_easy"), models, "http://127.0.0.1:9")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert (
         "error: phase.evaluate.tasks: the data of arc_easy (allenai/ai2_arc ARC-Easy) cannot be fetched: "

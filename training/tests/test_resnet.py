@@ -14,6 +14,7 @@ import httpx
 import pytest
 import torch
 import uvicorn
+from pictures import make_images, make_phase
 from safetensors.torch import load_file
 from trainlab import files, recipes, report, run, verify_run
 from trainlab.client import NotServed
@@ -25,12 +26,10 @@ from trainlab.vision import images as data
 from trainlab.vision import network, probe
 from trainlab.vision import server as servers
 
-from images import make_images, make_phase
-
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 TWO_RANKS = """
 import sys, pathlib
-from images import make_images, make_phase
+from pictures import make_images, make_phase
 from trainlab import dist
 from trainlab.progress import Progress
 from trainlab.recipes import resnet

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from pictures import make_images, make_phase
 from torchvision.datasets import CIFAR10
 from trainlab import cli
 from trainlab.config import Phase, Values
@@ -19,8 +20,6 @@ from trainlab.recipes import resnet
 from trainlab.vision import gate, network, optim, sources
 from trainlab.vision import images as data
 from trainlab.vision.augment import augment, draws, normalise
-
-from images import make_images, make_phase
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL, LOCAL = ROOT / "values" / "resnet.yaml", ROOT / "values" / "local" / "resnet.yaml"

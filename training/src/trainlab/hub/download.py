@@ -72,42 +72,55 @@ def rows(source: str, config: str | None, config_key: str, split: str, count: in
 
 
 def licence(source: str, config_key: str, folder: Path) -> str:
-    """Return the licence that the set's card states; datasets' own DatasetInfo.license stays empty (5.2.0)."""
+    """Return the licence of a set as `stated` finds it; raises UserError with the remedy."""
+    with explained(source, config_key, folder):
+        return stated(*_parts(source), folder / ".cache")
+
+
+def stated(name: str, revision: str | None, cache: Path) -> str:
+    """Return the licence that a set's card states; datasets' own DatasetInfo.license stays empty (5.2.0).
+
+    A folder of that name is taken for the set, as datasets does. Raises what huggingface_hub raises.
+    """
     from huggingface_hub import DatasetCard, hf_hub_download
     from huggingface_hub.errors import RemoteEntryNotFoundError  # EntryNotFoundError is also a hub out of reach
 
-    name, revision = _parts(source)
-    with explained(source, config_key, folder):
-        if Path(name).is_dir():  # datasets takes such a folder for the hub's set
-            path = Path(name) / "README.md"
-        else:
-            cache = folder / ".cache"
-            try:
-                card = hf_hub_download(
+    path = Path(name) / "README.md"
+    if not path.parent.is_dir():
+        try:
+            path = Path(
+                hf_hub_download(
                     name, "README.md", repo_type="dataset", revision=revision, cache_dir=cache, token=_token()
                 )
-            except RemoteEntryNotFoundError:
-                return NOT_STATED
-            path = Path(card)
-        stated = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
-    return ", ".join(map(str, stated)) if isinstance(stated, list) else str(stated or NOT_STATED)
+            )
+        except RemoteEntryNotFoundError:
+            return NOT_STATED
+    found = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
+    return ", ".join(map(str, found)) if isinstance(found, list) else str(found or NOT_STATED)
 
 
 @contextmanager
 def explained(source: str, config_key: str, folder: Path) -> Iterator[None]:
-    """Turn what the hub, the network and a set's files raise into a UserError with the remedy."""
+    """Turn what the hub, the network and a set's files raise into a UserError about `phase.data.source`."""
+    remedy = (
+        f"check name, revision, {config_key}, the token of a gated set (site.hfTokenSecret) and the way to the hub "
+        "(HF_ENDPOINT names a mirror), or use a pvc: source"
+    )
+    with fetched(f"{KEY} is {source}:", remedy, folder.parent):
+        yield
+
+
+@contextmanager
+def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
+    """Turn what a fetch into `volume` raises into the UserError `what` cannot be fetched: why; `remedy`."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # classes of several libraries
         if any(getattr(one, "errno", None) == 28 for one in _chain(error)):
-            raise _full(folder.parent) from None
-        raise UserError(
-            f"{KEY} is {source}: cannot be fetched: {_first_line(error)}; check name, revision, {config_key}, "
-            "the token of a gated set (site.hfTokenSecret) and the way to the hub (HF_ENDPOINT names a mirror), or use "
-            "a pvc: source"
-        ) from None
+            raise _full(volume) from None
+        raise UserError(f"{what} cannot be fetched: {_first_line(error)}; {remedy}") from None
 
 
 def _load(datasets: Any, source: str, config: str | None, split: str, **more: Any) -> Any:

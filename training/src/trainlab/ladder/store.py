@@ -10,15 +10,15 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.hub import download
 
 KEY = "phase.evaluate.tasks"
-FOLDER, ROWS, NOTE = "task-data", "rows", "source.json"
+FOLDER, ROWS, NOTE = "task-data", "rows", download.RECORD
 BESIDE = ("json", "csv", "text", "parquet", "arrow")  # a task's own files, read where they lie
 
 
@@ -69,40 +69,25 @@ def notes(folders: list[Path]) -> list[dict[str, Any]]:
 def _download(
     original: Callable[..., Any], folder: Path, task: str, path: str, name: str | None, options: dict[str, Any]
 ) -> None:
-    from filelock import FileLock
+    def fill(work: Path) -> dict[str, Any]:
+        found = original(path, name, cache_dir=str(work / ".cache"), **options)
+        found.save_to_disk(work / ROWS)
+        licence = download.stated(path, options.get("revision"), work / ".cache")
+        shutil.rmtree(work / ".cache", ignore_errors=True)
+        parts = found if isinstance(found, dict) else {"all": found}
+        return {
+            "source": _text(path, name),
+            "rows": {part: len(table) for part, table in parts.items()},
+            "licence": licence,
+            "sha256": files.folder_sha256(work / ROWS),
+        }
 
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{folder.name}.lock"):
-            if (folder / NOTE).exists():  # another pod was first
-                return
-            with files.whole_folder(folder) as work:
-                found = original(path, name, cache_dir=str(work / ".cache"), **options)
-                found.save_to_disk(work / ROWS)
-                shutil.rmtree(work / ".cache", ignore_errors=True)
-                files.write_json(work / NOTE, _note(found, work / ROWS, _text(path, name)))
-    except Exception as error:  # the hub, the network and the data set's files fail with classes of several libraries
-        if getattr(error, "errno", None) == 28:
-            raise UserError(
-                f"{folder.parent}: the volume is full ({files.free_text(folder.parent)}); enlarge it"
-            ) from None
-        first = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise UserError(
-            f"{KEY}: the data of {task} ({_text(path, name)}) cannot be fetched: {first}; open the way to the hub "
-            "(HF_ENDPOINT names a mirror), put a task with its own data into the model volume (pvc:FOLDER/task.yaml), "
-            f"or set {KEY} to []"
-        ) from None
-
-
-def _note(found: Any, rows: Path, source: str) -> dict[str, Any]:
-    parts = found if isinstance(found, dict) else {"all": found}
-    return {
-        "source": source,
-        "rows": {part: len(table) for part, table in parts.items()},
-        "licence": next((table.info.license for table in parts.values() if table.info.license), "not stated"),
-        "sha256": files.folder_sha256(rows),
-        "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    remedy = (
+        "open the way to the hub (HF_ENDPOINT names a mirror), put a task with its own data into the model volume "
+        f"(pvc:FOLDER/task.yaml), or set {KEY} to []"
+    )
+    with download.fetched(f"{KEY}: the data of {task} ({_text(path, name)})", remedy, folder.parent):
+        download.once(folder, fill)
 
 
 def _text(path: str, name: str | None) -> str:
