@@ -130,6 +130,30 @@ def test_compiled_layers_keep_the_names_of_all_weights(
     assert not any("_orig_mod" in name for name in load_file(checkpoint))
 
 
+def test_fp8_multiplies_nearly_as_bfloat16_does_and_keeps_the_names(
+    phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
+) -> None:
+    job = make_text_job(phase_dict, tmp_path, tiny_model, "run")
+    ids = torch.tensor(job.blocks.train.blocks[:2])
+
+    def step() -> tuple[float, torch.Tensor]:
+        job.model.zero_grad()
+        loss = job.model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        return float(loss), job.model.model.layers[0].mlp.up_proj.weight.grad.float().flatten()
+
+    job.model.to(torch.bfloat16)
+    names, (loss, gradient) = set(job.model.state_dict()), step()
+    speed.convert(job.model)
+    kinds = {name: type(part).__name__ for name, part in job.model.named_modules() if isinstance(part, torch.nn.Linear)}
+    assert kinds.pop("lm_head") == "Linear" and set(kinds.values()) == {"Float8Linear"}
+    eight, near = step()
+    assert eight != loss and abs(eight - loss) < 0.02 * loss
+    assert torch.nn.functional.cosine_similarity(gradient, near, dim=0) > 0.95
+    recipes.train(job)
+    assert set(job.model.state_dict()) == names
+
+
 def test_wishes_that_need_gpus_are_refused_without(phase_dict: dict[str, Any], tiny_model: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

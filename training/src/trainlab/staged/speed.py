@@ -1,10 +1,9 @@
 """What only GPUs have: FSDP2, compiled layers, FP8 where a probe says that it pays. Nothing of it changes a CPU run.
 
-Not run on GPUs yet. Sharding is transformers' own (TrainingArguments.fsdp, version 2), FP8 is torchao's, which tells its
+Not run on GPUs yet (the conversion to FP8 and its arithmetic are tested on CPU). Sharding is transformers' own (TrainingArguments.fsdp, version 2), FP8 is torchao's, which tells its
 dimensions by 16 (pytorch/ao, float8 README). Compiling in place keeps the names of all weights: no `_orig_mod.` anywhere.
 """
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -64,7 +63,7 @@ def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
         reason = why_not_fp8(phase) or _slow(model)
         say(f"fp8: off: {reason}" if reason else "fp8: on, torchao tensorwise")
         if not reason:
-            _convert(model)
+            convert(model)
     if stage.compile:
         compile_layers(model)
 
@@ -86,7 +85,7 @@ def why_not_fp8(phase: Phase) -> str | None:
         return "weights are not bfloat16"
     if not phase.stage.compile:
         return "without stage.compile it is slower than bfloat16"
-    return None if importlib.util.find_spec("torchao") else "the package torchao is not installed"
+    return None
 
 
 def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
@@ -106,7 +105,7 @@ def _slow(model: Any) -> str | None:
         linear = nn.Sequential(nn.Linear(part.in_features, part.out_features, bias=False))
         linear = linear.to("cuda", torch.bfloat16)
         if eight:
-            _convert(linear)
+            convert(linear)
         times.append(_seconds(torch.compile(linear), part.in_features))
     ratio = times[0] / times[1]
     return None if ratio >= PAYS else f"the probe ran at {ratio:.2f} times the speed of bfloat16, {PAYS} are needed"
@@ -125,7 +124,8 @@ def _seconds(linear: Any, width: int) -> float:
     return float(start.elapsed_time(end)) / 1000 / ROUNDS
 
 
-def _convert(model: Any) -> None:
+def convert(model: Any) -> None:
+    """Let the matrices of a bfloat16 model multiply in FP8, its output layer left as it is; every weight keeps its name."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     def fits(module: nn.Module, name: str) -> bool:
