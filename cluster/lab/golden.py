@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -188,6 +188,15 @@ def add(sources: list[Source]) -> None:
         for source in sources:
             known.update({ref: {"digest": source.manifest["digest"], "recipe": source.recipe} for ref in source.refs})
         write_refs(known)
+
+
+def forget(names: Sequence[str]) -> None:
+    """Remove images with all that no other one needs; nodes that run keep what they have, by links of their own."""
+    if not names:
+        return
+    with lock(), containerd() as ctr, say.step(f"remove {len(names)} images that nothing uses any more"):
+        ctr("images", "rm", "--sync", *names)  # --sync waits for the collector, which ends with this containerd
+        write_refs({ref: one for ref, one in refs().items() if ref not in names})
 
 
 def write_refs(known: dict[str, dict[str, str]]) -> None:

@@ -197,6 +197,16 @@ def buildah(
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
 
 
+def forget_older(ref: str) -> None:
+    """Remove every other tag of the image `ref` from buildah's store and from the golden root, with their layers."""
+    start = ref.rpartition(":")[0] + ":"
+    for old in buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split():
+        if old.startswith(start) and old != ref:
+            buildah("rmi", old, quiet=True)
+    buildah("rmi", "--prune", quiet=True)
+    golden.forget([old for old in golden.refs() if old.startswith(start) and old != ref])
+
+
 def export(ref: str, layout: Path) -> None:
     """Write an image of buildah's store into an OCI layout folder, for `import_oci`; layers that it has are kept.
 

@@ -29,6 +29,7 @@ import say  # noqa: E402
 import images  # noqa: E402
 
 NAME = "localhost/trainlab-trainer"
+PACKAGES = "localhost/trainlab-packages"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
 LOCKS = ("requirements.lock", "models.lock", "alone.lock")  # in the order of cluster/venv
@@ -81,20 +82,12 @@ def _build(target: str, ref: str) -> None:
         images.buildah(*arguments, mounts=[REPO], quiet=True)
 
 
-def _forget_older(ref: str) -> None:
-    """Untag earlier builds, so that the store holds one image and the layers that it is made of."""
-    every = images.buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()
-    for old in (name for name in every if name.startswith(f"{NAME}:") and name != ref):
-        images.buildah("rmi", old, quiet=True)
-    images.buildah("rmi", "--prune", quiet=True)
-
-
 def _packages() -> str:
     """The slow layers, in buildah's store and in the node store; their tag names the lock file and how it is installed."""
     first = (HERE / "Containerfile").read_text().split("FROM packages AS final")[0]
     slow = first + "".join((HERE / name).read_text() for name in ("requirements.lock", "alone.lock"))
     key = hashlib.sha256((slow + rootfs.identity(BASE_PACKAGES)).encode())
-    ref = f"localhost/trainlab-packages:{key.hexdigest()[:12]}"
+    ref = f"{PACKAGES}:{key.hexdigest()[:12]}"
     if images.has_image(ref) is None:
         _build("packages", ref)
         with say.step("packages to the node store"):
@@ -116,18 +109,19 @@ def main() -> int:
 def build(only_packages: bool) -> int:
     """Build what is missing, bring it to the nodes and print the line that the role reads."""
     ref = f"{NAME}:{_digest(_sources())}"
-    changed = False
-    if images.has_image(ref) is None:
-        _packages()
-        if not only_packages:
-            _build("final", ref)
-            _forget_older(ref)
-            with say.step("image to the node store"):
-                images.export(ref, LAYOUT)
-        changed = True
-    if not only_packages:
-        changed = images.import_oci(LAYOUT, ref) or changed
-        print(json.dumps({"image": ref, "digest": images.has_image(ref), "changed": changed}))
+    built = images.has_image(ref) is None
+    packages = _packages() if built else ""
+    if only_packages:
+        return 0
+    if built:
+        _build("final", ref)
+        with say.step("image to the node store"):
+            images.export(ref, LAYOUT)
+    changed = images.import_oci(LAYOUT, ref) or built
+    if built:
+        for kept in (ref, packages):
+            images.forget_older(kept)
+    print(json.dumps({"image": ref, "digest": images.has_image(ref), "changed": changed}))
     return 0
 
 

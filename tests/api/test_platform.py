@@ -96,6 +96,61 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
     assert _gone(cluster, "openshift-nfd")
 
 
+def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster) -> None:
+    """A GPU operator of an older channel in another namespace: drift is a sentence, nothing of it changes or goes."""
+    olm, name = "operators.coreos.com", "graphics"
+    bare = cluster.objects()
+    spec = {"channel": "v25.10", "name": "gpu-operator-certified", "source": "certified-operators"}
+    theirs = {
+        "apiVersion": f"{olm}/v1alpha1",
+        "kind": "Subscription",
+        "metadata": {"name": "cards", "namespace": name},
+        "spec": {**spec, "sourceNamespace": "openshift-marketplace"},
+    }
+    group = {"apiVersion": f"{olm}/v1", "kind": "OperatorGroup", "metadata": {"name": name, "namespace": name}}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    for thing in (space, {**group, "spec": {"targetNamespaces": [name]}}, theirs):
+        cluster.client.apply(thing, manager="somebody")
+    end = time.monotonic() + 60
+    while not _subscription(cluster, "cards", name).get("status", {}).get("installedCSV"):
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    before = _subscription(cluster, "cards", name)
+
+    run = cluster.playbook("platform", platform_operators=["gpu"])
+    assert run.code == 0, run.text
+    said = " ".join(run.text.split())
+    assert (
+        "NVIDIA GPU operator: Subscription graphics/cards is not ours and has channel 'v25.10', wanted 'v26.3': left as "
+        "it is; set platform_channels.gpu to what you want" in said
+    ), run.text
+    assert cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
+    assert not cluster.client.look("v1", "Namespace", "nvidia-gpu-operator")
+    second = cluster.playbook("platform", platform_operators=["gpu"], platform_channels={"gpu": "v25.10"})
+    assert (second.code, second.changed) == (0, 0) and "is not ours and has" not in second.text, second.text
+
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
+    assert _subscription(cluster, "cards", name) == before
+    assert cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy") is None
+    cluster.client.delete(
+        {
+            "kind": "CustomResourceDefinition",
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "metadata": {"name": "clusterpolicies.nvidia.com"},
+        }
+    )
+    cluster.client.delete(space)
+    assert _gone(cluster, name)
+    assert cluster.objects() == bare
+
+
+def _subscription(cluster: Cluster, name: str, namespace: str) -> dict[str, Any]:
+    found = cluster.client.look("operators.coreos.com/v1alpha1", "Subscription", name, namespace)
+    assert found
+    return found
+
+
 def test_failed_operator_ends_at_once_and_can_be_repaired(cluster: Cluster) -> None:
     """The wait ends on the failure, not on its time limit; a half-installed state can be completed and removed."""
     wanted: dict[str, Any] = {"platform_operators": ["jobset"]}

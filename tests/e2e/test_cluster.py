@@ -13,8 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import golden
 import machine
+import oci
 import pytest
+
+import images
 
 pytestmark = pytest.mark.e2e
 # Hang guards for a busy machine; alone on two cores it takes about 9 and 19 seconds, down 1.
@@ -117,6 +121,29 @@ def test_two_ups_at_once() -> None:
         assert f"error: another up or down runs (pid {first.pid})" in second.stderr
     else:
         assert second.stdout.endswith("changed=false\n")
+
+
+def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
+    """Each lock file makes another image of 6 GB: the store keeps the newest, and what other images share with it."""
+    machine.lab("down")
+    sources = []
+    for tag in ("1", "2"):
+        (tmp_path / tag).write_text(tag * 100)
+        recipe = oci.Recipe({"same": machine.LAB / "oci.py", "own": tmp_path / tag})
+        oci.write(recipe, tmp_path / f"layout{tag}")
+        manifest = oci.manifest_of(tmp_path / f"layout{tag}")
+        sources.append(golden.Source(tmp_path / f"layout{tag}", manifest, (f"localhost/trainlab-trial:{tag}",)))
+    before = set(golden.refs())
+    golden.add(sources)
+    blobs = golden.folder() / "root" / golden.BLOBS
+    old, new = ({blobs / digest for digest in oci.blobs_of(one.layout, one.manifest)} for one in sources)
+    assert all(blob.exists() for blob in old | new)
+    images.forget_older("localhost/trainlab-trial:2")
+    assert set(golden.refs()) == before | {"localhost/trainlab-trial:2"}
+    assert all(blob.exists() for blob in new) and not any(blob.exists() for blob in old - new)
+    golden.forget(["localhost/trainlab-trial:2"])
+    assert set(golden.refs()) == before and not any(blob.exists() for blob in new)
+    assert _up(1) < UP_SECONDS[1]  # what was left is whole
 
 
 def test_bad_arguments_are_explained() -> None:
