@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export TRAINLAB_HOME ?= $(if $(filter 0,$(shell id -u)),/var/lib/trainlab,$(HOME)/.cache/trainlab)
 export PYTHONPATH := $(CURDIR)/training/src
+# Some machines forbid bytecode. Without it each process compiles torch, TRL and Ansible anew: 12 s instead of 5.
+export PYTHONDONTWRITEBYTECODE :=
 BIN = .venv/bin
 JOBS ?= 2
 # Prerequisites side by side: the programs are built while Python's packages come.
