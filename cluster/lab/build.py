@@ -23,6 +23,9 @@ GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not th
 MEMORY_FOR_TWO = 12 * 2**30
 """Bytes available at which two builds run side by side; one link step of Kubernetes alone takes about 3 GiB."""
 LINES_OF_ERROR = 15
+SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw"}
+"""Static programs, read-only go.mod, caches that can be thrown away; part of each binary's hash, as the flags are."""
+GOGC = "400"  # the compilers collect garbage less often: with -dwarf=false 30 % fewer CPU seconds, some more memory
 BUILD_ORDER = ("kubernetes", "kserve", "helm", "helm4", "training-operator", "kueue", "etcd", "coredns", "trainer")
 """The order of the builds: the longest first, and beside each other those that share nothing (align.FAMILIES)."""
 
@@ -51,7 +54,7 @@ def go_version() -> str:
 def binary(name: str) -> Path:
     """Return where the binary of this component is, or will be once built."""
     folder = modules.folder(name)
-    digest = hashlib.sha256(go_version().encode())
+    digest = hashlib.sha256(" ".join([go_version(), *_flags(name), *SETTINGS.values()]).encode())
     for source in ("go.mod", "go.sum", "main.go"):
         file = folder / source
         if file.exists():
@@ -100,7 +103,7 @@ def _build(name: str) -> str:
     folder, target = modules.folder(name), binary(name)
     part = target.with_name(f".{target.name}.part")
     started = time.monotonic()
-    command = [go(), "build", "-trimpath", "-ldflags", _ldflags(name), "-o", str(part), component.package]
+    command = [go(), "build", *_flags(name), "-o", str(part), component.package]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
@@ -108,17 +111,21 @@ def _build(name: str) -> str:
         return f"building {name} ({component.package}) in {folder} failed:\n  {tail}"
     part.replace(target)
     size = target.stat().st_size / 2**20
-    info(f"{name} {modules.version(name)}: {time.monotonic() - started:.0f} s, {size:.0f} MiB")
+    info(f"{name} {modules.version(name) or 'own'}: {time.monotonic() - started:.0f} s, {size:.0f} MiB")
     return ""
 
 
 def environment() -> dict[str, str]:
     """Return the environment of all go commands: static, read-only go.mod, a cache that can be thrown away."""
     env = dict(os.environ)
-    env.update(CGO_ENABLED="0", GOFLAGS="-mod=readonly -buildvcs=false -modcacherw", GOWORK="off")
-    env.update(GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))
+    env.update(SETTINGS, GOWORK="off", GOGC=GOGC, GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))
     env.setdefault("HOME", "/root")
     return env
+
+
+def _flags(name: str) -> list[str]:
+    """Return the flags of `go build`: no debug information, which -s -w would throw away after it was compiled."""
+    return ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _ldflags(name)]
 
 
 def _ldflags(name: str) -> str:

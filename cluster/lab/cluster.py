@@ -28,7 +28,7 @@ import say
 
 import images
 
-NEEDED = ("kubernetes", "etcd", "coredns")
+NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
 READY_SECONDS = 240.0
 START_SECONDS = 20.0  # until the first process of every node is there
 LOG_LINES = 15

@@ -38,22 +38,6 @@ def _busybox_links(busybox: Path) -> dict[str, str]:
     return {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
 
 
-def _resolves() -> Path:
-    """The binary of cluster/images/resolves, built when its source changed (seconds)."""
-    source = paths.COMPONENT_MODULES / "images" / "resolves"
-    key = hashlib.sha256(b"".join((source / name).read_bytes() for name in ("go.mod", "main.go"))).hexdigest()[:12]
-    target = paths.BIN / f"resolves-{key}"
-    if not target.exists():
-        paths.BIN.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.part")
-        argv = [build.go(), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(part), "."]
-        done = subprocess.run(argv, cwd=source, env=build.environment(), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise say.LabError(f"building {source}: {done.stderr.strip()}")
-        part.replace(target)
-    return target
-
-
 def recipes() -> dict[tuple[str, ...], oci.Recipe]:
     """Every small image: its references and what it is made of."""
     busybox = rootfs.base() / "usr/bin/busybox"
@@ -61,7 +45,7 @@ def recipes() -> dict[tuple[str, ...], oci.Recipe]:
     sleep = ("/bin/busybox", "sleep", "infinity")
     found: dict[tuple[str, ...], oci.Recipe] = {
         (PAUSE,): oci.Recipe({"bin/busybox": busybox}, entrypoint=sleep, user="65535:65535"),
-        (RESOLVES,): oci.Recipe({"bin/busybox": busybox, "bin/resolves": _resolves()}, shell),
+        (RESOLVES,): oci.Recipe({"bin/busybox": busybox, "bin/resolves": build.binary("resolves")}, shell),
     }
     for name, one in modules.COMPONENTS.items():
         file = build.binary(name)

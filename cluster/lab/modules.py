@@ -15,6 +15,8 @@ from say import LabError
 
 OWN_MAIN = {"kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"}
 """The components whose main is cluster/<name>/main.go: the module that holds the rest of them."""
+WHOLLY_OWN = ("resolves",)
+"""The components that stand on nothing but Go's standard library, and have no version."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ def module(name: str) -> tuple[str, str]:
 
 
 def version(name: str) -> str:
-    """Return the pinned version of this component, e.g. `v1.34.4`."""
-    return module(name)[1]
+    """Return the pinned version of this component, e.g. `v1.34.4`; empty for one that is wholly our own."""
+    return "" if name in WHOLLY_OWN else module(name)[1]
 
 
 def _components() -> dict[str, Component]:
@@ -79,6 +81,7 @@ def _components() -> dict[str, Component]:
                 (f"registry.k8s.io/coredns/coredns:{version('coredns')}",),
                 "/coredns",
             ),
+            Component("resolves", "."),
             # Helm 3 for kubernetes.core.helm, which calls `helm list --all`: Helm 4 has no such flag.
             Component("helm", "helm.sh/helm/v3/cmd/helm", on_host=True),
             Component("helm4", "helm.sh/helm/v4/cmd/helm", on_host=True, default=False),
