@@ -118,7 +118,7 @@ def wheels() -> Path:
     """The folder of the trainer image's wheels (2 GB), downloaded when it is not there."""
     target = paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *TRAINER_LOCKS)}"
     if not (target / ".complete").exists():
-        with locks.waiting(_lock(), "another command makes the Python environment: waiting for it"):
+        with locks.waiting(_lock(), "another command makes the Python environment"):
             _download_wheels(target)
     return target
 
@@ -160,7 +160,7 @@ def environment() -> Path:
     folder = paths.CACHE / f"venv-{hashed}"
     if not (folder / ".complete").exists():
         found = _wheels_of_this_python()
-        with locks.waiting(_lock(), "another command makes the Python environment: waiting for it"):
+        with locks.waiting(_lock(), "another command makes the Python environment"):
             if not (folder / ".complete").exists():
                 _make(folder, found)
     _link(folder)

@@ -12,13 +12,13 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
+import children  # noqa: E402
 import environment  # noqa: E402
 import home  # noqa: E402
 import locks  # noqa: E402
@@ -80,13 +80,8 @@ def _build(target: str, ref: str) -> None:
 
 def _downloads() -> None:
     """Root folders and wheels side by side: each waits for the network most of the time."""
-    with ThreadPoolExecutor() as pool:
-        list(
-            pool.map(
-                lambda get: get(),
-                (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels),
-            )
-        )
+    wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels)
+    children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
 def _packages() -> str:
@@ -109,7 +104,7 @@ def main() -> int:
     environment.prepare()
     home.claim()
     # both would write the same folders
-    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs: waiting for it"):
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs"):
         return build()
 
 
