@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+import patience
 import preflight  # everything else is imported late: `check` has to run on systems without fcntl or cgroups
 import say
 
@@ -90,6 +91,7 @@ def main() -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args()
     try:
+        patience.factor()  # a wrong one is told before anything starts
         if arguments.command == "check":
             return preflight.report(arguments.nodes)
         if blocked := preflight.cannot_start():

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import patience
 import say
 
 NAME = "trainlab"
@@ -124,7 +125,7 @@ def exists() -> bool:
 
 def remove(seconds: float = 5.0) -> None:
     """Remove the empty groups, deepest first; raises say.LabError when the kernel still keeps one."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience.seconds(seconds)
     for one in hierarchies():
         top = one.at / NAME
         while top.exists():

@@ -22,6 +22,7 @@ import layout
 import locks
 import modules
 import paths
+import patience
 import rootfs
 import running
 import say
@@ -29,8 +30,10 @@ import say
 import images
 
 NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
+# on a machine like ours; patience.seconds multiplies them
 READY_SECONDS = 240.0
 START_SECONDS = 20.0  # until the first process of every node is there
+REQUEST_SECONDS = 3.0
 LOG_LINES = 15
 
 
@@ -54,7 +57,7 @@ def fingerprint(count: int) -> str:
 
 def ready_nodes() -> dict[str, bool]:
     """Node name -> whether it is Ready; empty when the API server does not answer."""
-    done = kubectl("get", "nodes", "-o", "json", "--request-timeout=3s")
+    done = kubectl("get", "nodes", "-o", "json", f"--request-timeout={patience.seconds(REQUEST_SECONDS):.0f}s")
     if done.returncode:
         return {}
     found = {}
@@ -112,15 +115,15 @@ def up(count: int) -> bool:
             raise say.LabError("\n".join(conflicts))
         with say.step(f"prepare {count} node folders"):
             _prepare(count)
-        with say.step(f"start {count} nodes and their control plane"):
+        with say.step(f"start {count} nodes and their control plane", patience.seconds(READY_SECONDS)):
             _start(count)
             _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
             _publish(count)
         for number in range(1, count + 1):
-            with say.step(f"node n{number} Ready"):
+            with say.step(f"node n{number} Ready", patience.seconds(READY_SECONDS)):
                 _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
         say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
-        with say.step("CoreDNS answers"):
+        with say.step("CoreDNS answers", patience.seconds(READY_SECONDS)):
             _wait(count, "CoreDNS", _dns_available)
         return True
 
@@ -171,11 +174,13 @@ def _start(count: int) -> None:
             stderr=log,
             start_new_session=True,
         )
-    end = time.monotonic() + START_SECONDS
+    limit = patience.seconds(START_SECONDS)
+    end = time.monotonic() + limit
     while not (paths.CLUSTER / "run" / "switch").exists():
         if time.monotonic() > end:
             raise say.LabError(
-                f"the switch between the nodes did not start:\n{_tail(paths.CLUSTER / 'log' / 'outer.log')}"
+                f"the switch between the nodes did not start in {limit:.0f} s; {patience.hint()}; its log ends with:\n"
+                f"{_tail(paths.CLUSTER / 'log' / 'outer.log')}"
             )
         time.sleep(0.05)
     outer = cgroups.init_of("outer", running.OUTER_DEPTH)
@@ -210,17 +215,20 @@ def _dns_available() -> bool:
 def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
     """Wait for a state; raises say.LabError with the node's log at once when a node gave up or died, or in the end."""
     begin = time.monotonic()
+    starting, limit = patience.seconds(START_SECONDS), patience.seconds(READY_SECONDS)
     while not reached():
         for number in range(1, count + 1):
             log = paths.CLUSTER / "log" / f"n{number}.log"
-            dead = time.monotonic() - begin > START_SECONDS and running.pid(f"n{number}") is None
+            dead = time.monotonic() - begin > starting and running.pid(f"n{number}") is None
             if dead or (running.SHARE / f"n{number}.failed").exists():
                 raise say.LabError(f"node n{number} failed while waiting for {what}; {log} ends with:\n{_tail(log)}")
         if cgroups.init_of("outer", running.OUTER_DEPTH) is None:
             raise say.LabError(f"the nodes ended while waiting for {what}; logs are in {paths.CLUSTER / 'log'}")
-        if time.monotonic() - begin > READY_SECONDS:
+        if time.monotonic() - begin > limit:
             logs = paths.CLUSTER / "nodes" / "n1" / "root" / "var/log"
-            raise say.LabError(f"{what}: not reached in {READY_SECONDS:.0f} s; see {paths.CLUSTER / 'log'} and {logs}")
+            raise say.LabError(
+                f"{what}: not reached in {limit:.0f} s; {patience.hint()}; see {paths.CLUSTER / 'log'} and {logs}"
+            )
         time.sleep(0.3)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import cgroups
 import layout
 import paths
+import patience
 import running
 import say
 
@@ -34,7 +35,7 @@ def lock() -> Iterator[None]:
     """
     paths.HOME.mkdir(parents=True, exist_ok=True)
     with paths.LOCK.open("a+") as held:
-        end = time.monotonic() + LOCK_SECONDS
+        end = time.monotonic() + patience.seconds(LOCK_SECONDS)
         while True:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +127,7 @@ def clear() -> bool:
 
 
 def _kill(seconds: float = 15.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience.seconds(seconds)
     outer = cgroups.init_of("outer", running.OUTER_DEPTH)
     if outer is not None:
         _signal(outer)  # the kernel ends everything below it

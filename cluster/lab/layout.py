@@ -16,6 +16,7 @@ import build
 import golden
 import modules
 import paths
+import patience
 import rootfs
 import running
 
@@ -27,6 +28,15 @@ LINK = "trainlab0"
 MAX_NODES = 4
 KUBE_PROGRAMS = ("kubeadm", "kubelet", "kubectl", "kube-proxy")
 SOCKET_URL = f"unix://{running.SOCKET}"
+# kubeadm's own limits, in seconds; the first is also how long the control plane's start-up probes last
+TIMEOUTS = {
+    "controlPlaneComponentHealthCheck": 240,
+    "kubeletHealthCheck": 240,
+    "kubernetesAPICall": 60,
+    "etcdAPICall": 120,
+    "tlsBootstrap": 300,
+    "discovery": 300,
+}
 # the kubelet wants these host-wide settings: a node sees files that already say so, the real ones are never written
 SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -126,6 +136,10 @@ def _registration(name: str, number: int) -> dict[str, Any]:
     }
 
 
+def _timeouts() -> dict[str, str]:
+    return {name: f"{patience.seconds(usual):.0f}s" for name, usual in TIMEOUTS.items()}
+
+
 def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
     api = "kubeadm.k8s.io/v1beta4"
     return [
@@ -135,6 +149,7 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "localAPIEndpoint": {"advertiseAddress": address(number), "bindPort": 6443},
             "bootstrapTokens": [{"token": token, "ttl": "0s"}],
             "nodeRegistration": _registration(name, number),
+            "timeouts": _timeouts(),
         },
         {
             "apiVersion": api,
@@ -166,6 +181,7 @@ def _join(name: str, number: int, token: str) -> dict[str, Any]:
         "kind": "JoinConfiguration",
         "discovery": {"file": {"kubeConfigPath": "/share/cluster-info.conf"}, "tlsBootstrapToken": token},
         "nodeRegistration": _registration(name, number),
+        "timeouts": _timeouts(),
     }
 
 

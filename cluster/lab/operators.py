@@ -15,6 +15,7 @@ from typing import Any
 
 import build
 import paths
+import patience
 import webhook_ca
 from render import AFTER, Operator, digest, render
 from say import LabError, info, step
@@ -69,7 +70,7 @@ def install(names: Iterable[str] | None = None) -> bool:
     with cluster.parts_lock():
         build.build_all(one.name for one in todo)
         images.ensure()
-    with step(f"operators: {', '.join(one.name for one in todo)}"):
+    with step(f"operators: {', '.join(one.name for one in todo)}", patience.seconds(DEADLINE)):
         prepare(one.name for one in todo)
         webhook_ca.make()
         # Two at a time: most of it is waiting for the API server, object by object.
@@ -132,7 +133,7 @@ def _state() -> list[dict[str, Any]]:
 
 def _wait(operators: list[Operator]) -> None:
     """Wait until all are available, then apply what needs them; fail on the first that never will be."""
-    started, open_ones = time.monotonic(), list(operators)
+    started, open_ones, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
     while True:
         state = _state()
         for one in [one for one in open_ones if _available(one, state)]:
@@ -142,9 +143,9 @@ def _wait(operators: list[Operator]) -> None:
             info(f"{one.name}: available after {time.monotonic() - started:.0f} s")
         if not open_ones:
             return
-        late = time.monotonic() - started > DEADLINE
+        late = time.monotonic() - started > limit
         for one in open_ones:
-            reason = _hopeless(one, state) or (f"not available after {DEADLINE:.0f} s" if late else "")
+            reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
             if reason:
                 raise LabError(_explain(one, state, reason))
         time.sleep(POLL)

@@ -22,8 +22,12 @@ def info(text: str) -> None:
 
 
 @contextmanager
-def step(name: str) -> Iterator[None]:
-    """Print `==> name` at once, a line every 30 s while the block runs, and its seconds at the end."""
+def step(name: str, limit: float = 0) -> Iterator[None]:
+    """Print `==> name` at once, a line every 30 s while the block runs, and its seconds at the end.
+
+    A wait names its limit in seconds, so that each line says how much of it is left.
+    """
+    most = f" of at most {limit:.0f} s" if limit else ""
     sys.stdout.write(f"==> {name}\n")
     sys.stdout.flush()
     start = time.monotonic()
@@ -31,7 +35,7 @@ def step(name: str) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT_SECONDS):
-            info(f"{name}: still running after {time.monotonic() - start:.0f} s")
+            info(f"{name}: still running after {time.monotonic() - start:.0f} s{most}")
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
