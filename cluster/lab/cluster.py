@@ -18,6 +18,7 @@ import build
 import cgroups
 import golden
 import host
+import kernel
 import layout
 import locks
 import modules
@@ -149,8 +150,7 @@ def _prepare(count: int) -> None:
 
 
 def _start(count: int) -> None:
-    if not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
-        subprocess.run(["modprobe", "br_netfilter"], check=False)
+    kernel.prepare()
     for group in ("outer", *(f"n{number}" for number in range(1, count + 1))):
         cgroups.make(group)
     env = {

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cgroups
+import kernel
 import layout
 import paths
 import patience
@@ -122,6 +123,7 @@ def clear() -> bool:
             if link_exists():  # else it went by itself: the kernel removes it with the namespace of its other end
                 raise
     cgroups.remove()
+    kernel.restore()
     _remove_folder()
     return had
 
