@@ -2,7 +2,7 @@
 
 Called by people, the role local_cluster and the tests. The last line of every command is changed=true or
 changed=false (`exec` and `status` excepted: they print only what was asked for). Exit codes: 0 done, 2 an error that the
-message explains, 3 `check` says that this machine cannot host the cluster.
+message explains, 3 `check` says that this machine cannot host the cluster, 130 Ctrl-C, 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
+import ends  # everything else is imported late: `check` has to run on systems without fcntl or cgroups
 import patience
-import preflight  # everything else is imported late: `check` has to run on systems without fcntl or cgroups
 import say
 
 
@@ -90,32 +90,27 @@ def _change(arguments: argparse.Namespace) -> bool:
 def main() -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args()
-    try:
-        patience.factor()  # a wrong one is told before anything starts
-        if arguments.command == "check":
-            return preflight.report(arguments.nodes)
-        if blocked := preflight.cannot_start():
-            raise say.LabError(blocked)
-        import running
+    patience.factor()  # a wrong one is told before anything starts
+    import preflight  # late as well: it reads the environment, and what is wrong there is a sentence
 
-        import cluster
+    if arguments.command == "check":
+        return preflight.report(arguments.nodes)
+    if blocked := preflight.cannot_start():
+        raise say.LabError(blocked)
+    import running
 
-        if arguments.command == "status":
-            sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
-            return 0
-        if arguments.command == "exec":
-            argv = running.enter(arguments.node, arguments.argv or ["bash"])
-            os.execvp(argv[0], argv)
-        changed = _change(arguments)
-    except say.LabError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted; `up` and `down` both work from this state\n")
-        return 130
+    import cluster
+
+    if arguments.command == "status":
+        sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
+        return 0
+    if arguments.command == "exec":
+        argv = running.enter(arguments.node, arguments.argv or ["bash"])
+        os.execvp(argv[0], argv)
+    changed = _change(arguments)
     sys.stdout.write(f"changed={str(changed).lower()}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ends.run(main, after="`up` and `down` both work from this state"))

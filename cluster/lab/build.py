@@ -12,11 +12,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import children
 import modules
+import others
 import paths
+import programs
 from say import LabError, info, step
 
 GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: nothing stays of them
@@ -76,15 +78,12 @@ def build_all(names: Iterable[str] | None = None, also: Iterable[str] = (), jobs
     paths.BIN.mkdir(parents=True, exist_ok=True)
     _clear_leftovers()
     jobs = jobs or (2 if _memory_available() >= MEMORY_FOR_TWO else 1)
-    failures: list[str] = []
     with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
-        with ThreadPoolExecutor(jobs) as pool:
-            for failure in pool.map(_build, missing):
-                if failure:
-                    failures.append(failure)
+        failures = [text for text in children.side_by_side(_build, missing, jobs) if text]
         if failures:
             raise LabError("\n".join(failures))
-        _drop_older(wanted)
+        if not (others.at_work() or paths.CLUSTER.exists()):
+            drop_older()
         if all(binary(name).exists() for name, one in modules.COMPONENTS.items() if one.default):
             # 5 GB, of which a manifest needs little; another process may be reading that, so what it holds stays.
             shutil.rmtree(GOCACHE, ignore_errors=True)
@@ -103,7 +102,7 @@ def _build(name: str) -> str:
     folder, target = modules.folder(name), binary(name)
     part = target.with_name(f".{target.name}.part")
     started = time.monotonic()
-    command = [go(), "build", *_flags(name), "-o", str(part), component.package]
+    command = [*programs.WITH_US, go(), "build", *_flags(name), "-o", str(part), component.package]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
@@ -153,8 +152,9 @@ def _clear_leftovers() -> None:
         part.unlink()
 
 
-def _drop_older(names: Iterable[str]) -> None:
-    for name in names:
+def drop_older() -> None:
+    """Remove the binaries of other versions; a running cluster uses its own, so the caller asks for that."""
+    for name in modules.COMPONENTS:
         for file in paths.BIN.glob(f"{name}-{'[0-9a-f]' * 12}"):
             if file != binary(name):
                 file.unlink()

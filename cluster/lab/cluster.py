@@ -18,12 +18,15 @@ import build
 import cgroups
 import golden
 import host
+import identity
 import kernel
 import layout
 import locks
 import modules
+import others
 import paths
 import patience
+import programs
 import rootfs
 import running
 import say
@@ -46,11 +49,16 @@ def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def fingerprint(count: int) -> str:
-    """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count."""
+    """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count, networks."""
     lab = sorted(
         path for path in paths.LAB.iterdir() if path.name in ("node.sh", "outer.sh", "layout.py", "containerd.toml")
     )
-    text = [str(count), golden.folder().name, *(build.binary(name).name for name in NEEDED)]
+    text = [
+        str(count),
+        *map(str, identity.VARIABLES),
+        golden.folder().name,
+        *(build.binary(name).name for name in NEEDED),
+    ]
     own = [ref for name in NEEDED for ref in modules.COMPONENTS[name].images] + [images.PAUSE]
     text += [f"{ref} {golden.refs().get(ref, {}).get('digest')}" for ref in own]
     return hashlib.sha256("\n".join(text).encode() + b"".join(path.read_bytes() for path in lab)).hexdigest()[:16]
@@ -78,7 +86,7 @@ def healthy(count: int) -> bool:
 
 def parts_lock() -> AbstractContextManager[None]:
     """Let one command at a time make programs and images; another one waits for it."""
-    return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images: waiting for it")
+    return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images")
 
 
 def make_parts(force: bool = False) -> bool:
@@ -108,33 +116,46 @@ def up(count: int) -> bool:
         parts = make_parts()
         if healthy(count):
             return parts
-        begin = time.monotonic()
-        with say.step("clear what an earlier cluster left"):
-            host.clear()
-            _drop_older()
-        if conflicts := host.subnet_conflicts():
-            raise say.LabError("\n".join(conflicts))
-        with say.step(f"prepare {count} node folders"):
-            _prepare(count)
-        with say.step(f"start {count} nodes and their control plane", patience.seconds(READY_SECONDS)):
-            _start(count)
-            _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
-            _publish(count)
-        for number in range(1, count + 1):
-            with say.step(f"node n{number} Ready", patience.seconds(READY_SECONDS)):
-                _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
-        say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
-        with say.step("CoreDNS answers", patience.seconds(READY_SECONDS)):
-            _wait(count, "CoreDNS", _dns_available)
+        try:
+            _make(count)
+        except KeyboardInterrupt:
+            with say.step("take the unfinished cluster down"):
+                host.clear()
+            raise
         return True
 
 
+def _make(count: int) -> None:
+    """Bring up a cluster in the place of what there is."""
+    begin = time.monotonic()
+    with say.step("clear what an earlier cluster left"):
+        host.clear()
+        _drop_older()
+    if conflicts := host.subnet_conflicts():
+        raise say.LabError("\n".join(conflicts))
+    with say.step(f"prepare {count} node folders"):
+        _prepare(count)
+    with say.step(f"start {count} nodes and their control plane", patience.seconds(READY_SECONDS)):
+        _start(count)
+        _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
+        _publish(count)
+    for number in range(1, count + 1):
+        with say.step(f"node n{number} Ready", patience.seconds(READY_SECONDS)):
+            _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
+    say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
+    with say.step("CoreDNS answers", patience.seconds(READY_SECONDS)):
+        _wait(count, "CoreDNS", _dns_available)
+
+
 def _drop_older() -> None:
-    """Remove root folders and image stores of other versions; no cluster that uses them runs now."""
+    """Remove programs, root folders and image stores of other versions, unless another cluster may use them."""
+    if others.at_work():
+        return
+    build.drop_older()
     for pattern, keep in (("rootfs-*", rootfs.base()), ("golden-*", golden.folder())):
         for folder in paths.CACHE.glob(pattern):
             if folder != keep and folder.is_dir():
-                subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
+                programs.remove(str(folder))
 
 
 def _prepare(count: int) -> None:
@@ -157,6 +178,7 @@ def _start(count: int) -> None:
         "PATH": rootfs.PATH,
         "LAB_CGROUPS": " ".join(str(one.at) for one in cgroups.hierarchies()),
         "LAB_CGROUP_VERSION": str(cgroups.version()),
+        "LAB_GROUP": identity.GROUP,
         "LAB_NODES": str(count),
         "LAB_NET": layout.NET,
         "LAB_PODS": layout.PODS,
@@ -241,11 +263,16 @@ def _tail(log: Path) -> str:
 def down(cache: bool) -> bool:
     """Remove the cluster, with `cache` also everything that was built for it; returns whether anything was there."""
     with host.lock():
+        if cache and (users := others.at_work()):
+            raise say.LabError(
+                f"{paths.CACHE} is used by {', '.join(users)}: take that down first (TRAINLAB_CLUSTER={users[0]}), "
+                "or leave the cache"
+            )
         with say.step("take the cluster down"):
             changed = host.clear()
         if cache and paths.CACHE.exists():
             with say.step(f"remove {paths.CACHE}"):
-                subprocess.run(["rm", "-rf", "--one-file-system", str(paths.CACHE)], check=True)
+                programs.remove(str(paths.CACHE))
             changed = True
         if cache:
             paths.LOCK.unlink()
@@ -258,10 +285,11 @@ def status() -> dict[str, Any]:
     alive = running.nodes()
     ready = ready_nodes() if alive else {}
     return {
+        "name": identity.NAME,
         "running": bool(alive),
         "nodes": {name: ready.get(name, False) and name in alive for name in state.get("nodes", [])},
         "addresses": state.get("addresses", {}),
-        "api": f"https://{layout.address(1)}:6443" if alive else None,
+        "api": f"https://{state['addresses']['n1']}:6443" if alive else None,
         "kubeconfig": str(paths.KUBECONFIG) if alive else None,
         "kubernetes": state.get("kubernetes"),
         "shared": str(running.SHARE / "rwx") if alive else None,

@@ -23,6 +23,7 @@ import locks
 import oci
 import paths
 import patience
+import programs
 import rootfs
 import say
 
@@ -70,7 +71,7 @@ def refs() -> dict[str, dict[str, str]]:
 
 def lock(shared: bool = False) -> contextlib.AbstractContextManager[None]:
     """Hold the golden root: alone to write, shared to link from it."""
-    return locks.waiting(paths.CACHE / "golden.lock", "another command uses the image store: waiting for it", shared)
+    return locks.waiting(paths.CACHE / "golden.lock", "another command uses the image store", shared)
 
 
 @contextlib.contextmanager
@@ -218,11 +219,7 @@ def link_into(node_root: Path) -> None:
     source, target = folder() / "root", node_root / "var/lib/containerd"
     with lock(shared=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # It takes seconds, and must not go on beside the next `down` when this process is killed.
-        command = ["setpriv", "--pdeathsig", "KILL", "cp", "-al", str(source), str(target)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise say.LabError(f"linking the images into {target}: {done.stderr.strip()[-500:]}")
+        programs.run(*programs.WITH_US, "cp", "-al", str(source), str(target))
         for database in [*source.glob("*.db"), *source.glob("*/*.db")]:
             copy = target / database.relative_to(source)
             copy.unlink()

@@ -1,4 +1,4 @@
-"""What the cluster changes in the kernel for the whole machine: noted before, put back when the cluster is gone.
+"""What a cluster changes in the kernel for the whole machine: noted before, put back when the last cluster is gone.
 
 Called by cluster.py and host.py. Two things: version 2 of cgroups hands controllers down from its root only when told so,
 and pods behind a bridge reach Services only with br_netfilter, which from then on filters every bridge of the machine.
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import cgroups
-import paths
 import say
 
-NOTE = paths.CLUSTER / "run" / "kernel.json"
+# of the machine, as what it tells of, and not of one cluster; and gone, as that is, when the machine starts anew
+NOTE = Path("/run/trainlab-kernel.json")
 BRIDGES = Path("/proc/sys/net/bridge")
 MODULE = "br_netfilter"
 CALLS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables")
@@ -27,7 +27,8 @@ CALLS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-
 def prepare() -> None:
     """Note how the machine is, then load br_netfilter where it lacks; raises say.LabError when that cannot be."""
     loads = not BRIDGES.exists()
-    NOTE.write_text(json.dumps({"loaded": loads, "controllers": _handed_down()}))
+    if not NOTE.exists():  # else another cluster that runs found the machine so
+        NOTE.write_text(json.dumps({"loaded": loads, "controllers": _handed_down()}))
     if not loads:
         return
     command = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -41,7 +42,9 @@ def prepare() -> None:
 
 
 def restore() -> None:
-    """Put back what `prepare` found, as far as nobody else uses it by now."""
+    """Put back what `prepare` found, once no other cluster runs, as far as nobody else uses it by now."""
+    if cgroups.others():
+        return
     try:
         noted: dict[str, Any] = json.loads(NOTE.read_text())
     except (FileNotFoundError, ValueError):
@@ -53,6 +56,7 @@ def restore() -> None:
     if noted["loaded"] and not _in_use():
         command = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
         subprocess.run([command or "modprobe", "--remove", MODULE], capture_output=True, check=False)
+    NOTE.unlink()
 
 
 def _handed_down() -> dict[str, list[str]]:

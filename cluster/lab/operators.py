@@ -10,10 +10,10 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import build
+import children
 import paths
 import patience
 import webhook_ca
@@ -74,8 +74,7 @@ def install(names: Iterable[str] | None = None) -> bool:
         prepare(one.name for one in todo)
         webhook_ca.make()
         # Two at a time: most of it is waiting for the API server, object by object.
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(_apply_all, ([one for one in todo if one.stream == stream] for stream in (0, 1))))
+        children.side_by_side(_apply_all, [[one for one in todo if one.stream == stream] for stream in (0, 1)], 2)
         _wait(todo)
         _record(installed | {one.name: digest(one) for one in todo})
     return True
@@ -84,8 +83,7 @@ def install(names: Iterable[str] | None = None) -> bool:
 def prepare(names: Iterable[str] | None = None) -> None:
     """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
     parts = [(one, part) for one in _chosen(names) for part in ("", AFTER)]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda job: render(*job), parts))
+    children.side_by_side(lambda job: render(*job), parts, 2)
 
 
 def _chosen(names: Iterable[str] | None) -> list[Operator]:

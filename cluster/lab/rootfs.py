@@ -6,7 +6,6 @@ Called by images.py, golden.py, cluster.py and by images/trainer for the base of
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -14,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import locks
 import paths
+import programs
 import say
 
 RELEASE = "bookworm"
@@ -80,8 +81,7 @@ def debian(name: str, packages: Sequence[str]) -> Path:
     if (target / "usr").is_dir():
         return target
     paths.CACHE.mkdir(parents=True, exist_ok=True)
-    with (paths.CACHE / f"{name}.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with locks.waiting(paths.CACHE / f"{name}.lock", f"another command makes the root folder {name}"):
         if not (target / "usr").is_dir():  # another command may have made it meanwhile
             _bootstrap(name, packages, target)
     return target
@@ -93,6 +93,7 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
     part = target.with_name(target.name + ".part")
     log = paths.CACHE / f"{name}.log"
     command = [
+        *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--include=" + ",".join(packages)),
         *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("doc", "man", "locale")),
         *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *_mirrors()),
@@ -126,7 +127,7 @@ def command(
     """
     given = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
     return [
-        *("setpriv", "--pdeathsig", "KILL", "unshare", "--fork", "--kill-child", "--pid", "--mount"),
+        *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount"),
         *("--propagation", "private", "bash", str(paths.LAB / "inside.sh"), str(root), cwd),
         *(str(path) for path in (paths.HOME, *mounts)),
         *("--", "env", "-i", *(f"{key}={value}" for key, value in given.items()), *argv),

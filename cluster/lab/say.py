@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 HEARTBEAT_SECONDS = 30.0
+_steps: list[str] = []
 
 
 class LabError(Exception):
-    """Something that the user has to know or repair; `__main__` prints `error: TEXT` and exits 2."""
+    """Something that the user has to know or repair; ends.py prints `error: TEXT` and exits 2."""
 
 
 def info(text: str) -> None:
@@ -30,6 +31,7 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
     most = f" of at most {limit:.0f} s" if limit else ""
     sys.stdout.write(f"==> {name}\n")
     sys.stdout.flush()
+    _steps.append(name)
     start = time.monotonic()
     ended = threading.Event()
 
@@ -41,7 +43,13 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
     thread.start()
     try:
         yield
+        _steps.pop()  # not after an error: its sentence says during which step it was
     finally:
         ended.set()
         thread.join()
         info(f"{name}: {time.monotonic() - start:.1f} s")
+
+
+def current() -> str:
+    """The innermost step that has begun and not ended well; empty when there is none."""
+    return _steps[-1] if _steps else ""

@@ -21,12 +21,18 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
-import locks  # noqa: E402
-import paths  # noqa: E402
-import rootfs  # noqa: E402
+import ends  # noqa: E402
 import say  # noqa: E402
 
-import images  # noqa: E402
+try:
+    import locks
+    import paths
+    import rootfs
+
+    import images
+except say.LabError as error:  # what the environment says of the cluster is wrong
+    sys.stderr.write(f"error: {error}\n")
+    sys.exit(2)
 
 NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
@@ -68,7 +74,9 @@ def _wheels() -> Path:
     locks = b"".join((HERE / name).read_bytes() for name in LOCKS)
     folder = paths.CACHE / f"wheels-{hashlib.sha256(locks).hexdigest()[:12]}"
     if not (folder / ".complete").exists():
-        subprocess.run([str(REPO / "cluster" / "venv")], check=True, stdout=subprocess.DEVNULL)
+        command = str(REPO / "cluster" / "venv")
+        if code := subprocess.run([command], check=False, stdout=subprocess.DEVNULL).returncode:
+            raise say.LabError(f"{command} ended with {code}, see above: no {folder}; run it again")
     return folder
 
 
@@ -102,7 +110,7 @@ def main() -> int:
     parser.add_argument("--packages", action="store_true", help="only the slow layers, not the image")
     asked = parser.parse_args()
     # both would write the same folders
-    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs; waiting for it"):
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs"):
         return build(only_packages=asked.packages)
 
 
@@ -126,7 +134,4 @@ def build(only_packages: bool) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except say.LabError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(ends.run(main, after="the same command goes on from here"))
