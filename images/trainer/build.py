@@ -18,16 +18,22 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
-import children  # noqa: E402
-import environment  # noqa: E402
-import home  # noqa: E402
-import locks  # noqa: E402
-import paths  # noqa: E402
-import pyenv  # noqa: E402
-import rootfs  # noqa: E402
+import ends  # noqa: E402
 import say  # noqa: E402
 
-import images  # noqa: E402
+try:
+    import children
+    import environment
+    import home
+    import locks
+    import paths
+    import pyenv
+    import rootfs
+
+    import images
+except say.LabError as error:  # what the environment says of the cluster is wrong
+    sys.stderr.write(f"error: {error}\n")
+    sys.exit(2)
 
 NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
@@ -125,7 +131,4 @@ def build() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except say.LabError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(ends.run(main, after="the same command goes on from here"))
