@@ -119,7 +119,9 @@ def main() -> int:
     import environment
     import home
     import preflight
+    import system
 
+    system.require_linux()
     environment.prepare()
 
     if arguments.command == "check":

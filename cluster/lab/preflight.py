@@ -6,7 +6,6 @@ Called by `lab check`, which callers ask before anything else: exit 3 makes them
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -43,8 +42,6 @@ Check = Callable[[], list[str]]
 
 def cannot_start() -> str:
     """Why no command at all can work here; empty when one can."""
-    if platform.system() != "Linux":
-        return f"the cluster needs Linux, and this is {system.name()}: use a Linux machine or virtual machine"
     if os.geteuid() != 0:
         return f"the cluster needs root, and this is uid {os.geteuid()}: use sudo, or log in as root"
     return ""
