@@ -38,9 +38,9 @@ def _parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="make the images again"
     )
     add("up", "bring the cluster up").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
-    add("operators", "install the operators").add_argument(
-        "--kwok", action="store_true", help="also kwok, for fake GPU nodes"
-    )
+    operators = add("operators", "install the operators")
+    operators.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
+    operators.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
     add("load", "bring images to every node").add_argument(
         "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
     )
@@ -76,9 +76,8 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "operators":
         import operators
 
-        return operators.install(
-            name for name, one in operators.OPERATORS.items() if one.default or (arguments.kwok and name == "kwok")
-        )
+        names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
+        return operators.install(names)
     if arguments.command == "load":
         import images
 
