@@ -30,7 +30,7 @@ PACKAGES = (
     *("ca-certificates", "dbus", "initramfs-tools", "kmod", "linux-image-cloud-amd64", "procps", "python3"),
     *("systemd-sysv", "udev", "iproute2", "mmdebstrap", "openssl", "python3-venv"),
 )
-CHECKOUT, ASKED = Path("opt/trainlab"), Path("etc/trainlab-vm.json")
+CHECKOUT = Path("opt/trainlab")
 ROOT_SIZE, PARTS_SIZE = "4G", "40G"  # sparse: neither takes more than what is in it
 UNIT = """\
 [Unit]
@@ -39,7 +39,7 @@ After=basic.target
 
 [Service]
 Type=exec
-Environment=TRAINLAB_PATIENCE={patience} TRAINLAB_VM_ASKED=/{asked} PYTHONUNBUFFERED=1
+Environment=TRAINLAB_PATIENCE={patience} PYTHONUNBUFFERED=1
 ExecStart=/usr/bin/python3 /{checkout}/tests/vm/guest.py
 StandardOutput=file:/dev/ttyS1
 StandardError=inherit
@@ -97,12 +97,12 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
         raise RuntimeError(f"mmdebstrap {release} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     _checkout(stage / CHECKOUT)
     _go(stage / "usr/local/go")
-    (stage / ASKED).write_text(json.dumps({"image": trainer(), "stage_seconds": stage_seconds}))
+    (stage / guest.ASKED.relative_to("/")).write_text(json.dumps({"image": trainer(), "stage_seconds": stage_seconds}))
     (stage / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n/dev/vdb /var/lib/trainlab ext4 defaults 0 2\n")
     (stage / "var/lib/trainlab").mkdir()
     (stage / "etc/hostname").write_text("first-mile\n")
     units = stage / "etc/systemd/system"
-    (units / "first-mile.service").write_text(UNIT.format(patience=patience, asked=ASKED, checkout=CHECKOUT))
+    (units / "first-mile.service").write_text(UNIT.format(patience=patience, checkout=CHECKOUT))
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
     (units / "multi-user.target.wants" / "first-mile.service").symlink_to("../first-mile.service")
     boot = []

@@ -25,7 +25,8 @@ import machine  # noqa: E402
 MARK = "@@ "
 SPACE = "first-mile"
 OPERATORS = ("local-path-provisioner", "training-operator", "kserve")
-ASKED: dict[str, Any] = json.loads(Path(os.environ["TRAINLAB_VM_ASKED"]).read_text())
+ASKED = Path("/etc/trainlab-vm.json")
+"""What the test asks for: the trainer image, and how long a wait may take."""
 # A real network, gate and server, but as little arithmetic as passes the gate: every product here is emulated.
 SHORT = (
     *("--set", "phase.vision.width=8,phase.vision.min_accuracy=0.5,phase.vision.shown=4,phase.data.heldout_rows=150"),
@@ -36,6 +37,11 @@ SHORT = (
     *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.runs.size=2Gi"),
 )
 BEAT_SECONDS = 30
+
+
+def asked() -> dict[str, Any]:
+    """The content of ASKED."""
+    return dict(json.loads(ASKED.read_text()))
 
 
 def say(text: str) -> None:
@@ -132,7 +138,7 @@ def train() -> dict[str, Any]:
     """The smallest phase by plain Helm, to its gate."""
     kubectl("create", "namespace", SPACE)
     files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
-    helm("install", "resnet", "charts/trainjob", *files, *SHORT, "--set", f"site.images.trainer={ASKED['image']}")
+    helm("install", "resnet", "charts/trainjob", *files, *SHORT, "--set", f"site.images.trainer={asked()['image']}")
     ended = kubectl_until("pytorchjobs", ("Succeeded", "Failed"), "Succeeded")
     kubectl("-n", SPACE, "logs", "-l", "app.kubernetes.io/component=train", "--tail=40")
     return {"job": ended}
@@ -150,7 +156,7 @@ def kubectl_until(kind: str, ends: tuple[str, ...], wanted: str) -> str:
             assert wanted in reached, f"{kind}: {conditions}"
             return reached[0]
         passed = time.monotonic() - begin
-        assert passed < ASKED["stage_seconds"], f"{kind}: none of {ends} after {passed:.0f} s: {conditions}"
+        assert passed < asked()["stage_seconds"], f"{kind}: none of {ends} after {passed:.0f} s: {conditions}"
         say(f"    waiting for {kind} to be {wanted}: {passed:.0f} s, available {machine_memory()} MiB")
         say(quiet(*command, "get", "pods", "--no-headers"))
         time.sleep(BEAT_SECONDS)
