@@ -24,7 +24,7 @@ DEMO = """
 import runpy, sys
 sys.path.insert(0, "cluster/lab")
 import preflight
-preflight.DISK_GIB = 0
+preflight.DISK_GIB = dict.fromkeys(preflight.DISK_GIB, 0.0)
 sys.argv = ["cluster/lab", "demo"]
 runpy.run_path("cluster/lab/__main__.py", run_name="__main__")
 """
