@@ -1,7 +1,10 @@
 # The commands of the checkout; `make help` lists them. Everything made outside lies below $TRAINLAB_HOME.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-export TRAINLAB_HOME ?= $(if $(filter 0,$(shell id -u)),/var/lib/trainlab,$(HOME)/.cache/trainlab)
+# One Python for everything, found or refused with its remedy; PYTHON=... names another one.
+LAB = cluster/python cluster/lab
+# Ansible refuses to start where the character set is not UTF-8.
+export LC_ALL := $(if $(findstring UTF,$(shell echo "$${LC_ALL:-$${LC_CTYPE:-$$LANG}}" | tr a-z A-Z)),$(LC_ALL),C.UTF-8)
 export PYTHONPATH := $(CURDIR)/training/src
 # Some machines forbid bytecode. Without it each process compiles torch, TRL and Ansible anew: 12 s instead of 5.
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,19 +17,19 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## embedded cluster, operators, image, then train, gate, serve, compare (or demo-alone, where that cannot be)
-	@cluster/demo
+	@$(LAB) demo
 
-demo-alone: venv ## the same phase by four local processes, without Kubernetes
-	@cluster/demo-alone
+demo-alone: ## the same phase by four local processes, without Kubernetes
+	@$(LAB) demo-alone
 
 demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the caches as well
-	@cluster/demo-down $(if $(CACHE),--cache)
+	@$(LAB) demo-down $(if $(CACHE),--cache)
 
 cluster: venv ## only the embedded cluster with its operators
 	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
 
 venv: ## the Python environment, linked as .venv
-	@cluster/venv > /dev/null
+	@$(LAB) venv
 
 gen: venv ## write what is derived from training/src/trainlab/config.py and from the matrix of versions
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
@@ -43,12 +46,13 @@ lock: venv ## write the lock files anew
 	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
 	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
+	cd cluster/lab && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 binaries: ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
-	@python3 cluster/lab build --also helm4 kwok
+	@$(LAB) build --also helm4 kwok
 
 lint: venv ## style, types and shell of everything
 	$(BIN)/ruff check .
@@ -58,7 +62,7 @@ lint: venv ## style, types and shell of everything
 	cd images/trainer && MYPYPATH=../../cluster/lab ../../$(BIN)/mypy --config-file ../../pyproject.toml -c "$$(cat build.py)"
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
-	shellcheck -x cluster/demo cluster/demo-alone cluster/demo-down cluster/venv cluster/lab/*.sh .ci/run
+	$(BIN)/shellcheck -x cluster/python cluster/lab/*.sh .ci/run
 
 check: lint binaries ## lint, types, unit, chart and contract tests: no cluster, minutes
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e and not api"

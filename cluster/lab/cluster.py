@@ -9,7 +9,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,23 @@ def healthy(count: int) -> bool:
 def parts_lock() -> AbstractContextManager[None]:
     """Let one command at a time make programs and images; another one waits for it."""
     return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images: waiting for it")
+
+
+def make_programs(operators_wanted: Sequence[str] | None, also: Sequence[str]) -> bool:
+    """Build the programs (default: all; else those of the nodes and of these operators) and render what they install.
+
+    Returns whether anything was built.
+    """
+    import operators
+
+    with parts_lock():
+        names = None if operators_wanted is None else [*NEEDED, "helm", *operators_wanted, *also]
+        built = build.build_all(names, also=also)
+        link_programs()
+        if built:
+            operators.prepare(operators_wanted)  # while the modules, of which the manifests are a part, are still there
+            build.drop_caches()
+        return built
 
 
 def make_parts(force: bool = False) -> bool:
@@ -230,18 +247,10 @@ def _tail(log: Path) -> str:
     return "  (no log)"
 
 
-def down(cache: bool) -> bool:
-    """Remove the cluster, with `cache` also everything that was built for it; returns whether anything was there."""
-    with host.lock():
-        with say.step("take the cluster down"):
-            changed = host.clear()
-        if cache and paths.CACHE.exists():
-            with say.step(f"remove {paths.CACHE}"):
-                subprocess.run(["rm", "-rf", "--one-file-system", str(paths.CACHE)], check=True)
-            changed = True
-        if cache:
-            paths.LOCK.unlink()
-    return changed
+def down() -> bool:
+    """Remove the cluster; returns whether anything was there."""
+    with host.lock(), say.step("take the cluster down"):
+        return host.clear()
 
 
 def status() -> dict[str, Any]:

@@ -181,14 +181,17 @@ def buildah(
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
 
 
-def forget_older(ref: str) -> None:
-    """Remove every other tag of the image `ref` from buildah's store and from the golden root, with their layers."""
-    start = ref.rpartition(":")[0] + ":"
-    for old in buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split():
-        if old.startswith(start) and old != ref:
-            buildah("rmi", old, quiet=True)
+def forget_older(*kept: str) -> None:
+    """Remove every other tag of these images from buildah's store and from the golden root, with their layers."""
+    starts = tuple(f"{ref.rpartition(':')[0]}:" for ref in kept)
+
+    def old(ref: str) -> bool:
+        return ref.startswith(starts) and ref not in kept
+
+    for ref in filter(old, buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()):
+        buildah("rmi", ref, quiet=True)
     buildah("rmi", "--prune", quiet=True)
-    golden.forget([old for old in golden.refs() if old.startswith(start) and old != ref])
+    golden.forget(list(filter(old, golden.refs())))
 
 
 def export(ref: str, layout: Path) -> None:

@@ -53,6 +53,8 @@ OPERATORS = {
     )
 }
 DEFAULT = tuple(one.name for one in OPERATORS.values() if one.default)
+BASIC = ("local-path-provisioner", "training-operator", "kserve")
+"""What a phase of the demo uses; queues and TrainJobs need the others, which are built when first asked for."""
 
 
 def install(names: Iterable[str] | None = None) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paths
+import pyenv
+import system
+from say import LabError
 
 MEMORY_GIB = 12.0
 DISK_GIB = 40.0
-GO = (1, 24)  # Kubernetes 1.34 names it; from 1.21 on, Go fetches a newer toolchain by itself unless told not to
 CANNOT_HOST = 3
 # command -> Debian package
 TOOLS = {
@@ -30,7 +31,6 @@ TOOLS = {
     "setpriv": "util-linux",
     "setsid": "util-linux",
     "mount": "mount",
-    "openssl": "openssl",
     "bash": "bash",
     "cp": "coreutils",
 }
@@ -43,7 +43,7 @@ Check = Callable[[], list[str]]
 def cannot_start() -> str:
     """Why no command at all can work here; empty when one can."""
     if platform.system() != "Linux":
-        return f"the cluster needs Linux, and this is {platform.system()}: use a Linux machine or virtual machine"
+        return f"the cluster needs Linux, and this is {system.name()}: use a Linux machine or virtual machine"
     if os.geteuid() != 0:
         return f"the cluster needs root, and this is uid {os.geteuid()}: use sudo, or log in as root"
     return ""
@@ -81,25 +81,12 @@ def _try(what: str, script: str) -> list[str]:
 
 def _tools() -> list[str]:
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
-    found = [f"missing tools: apt-get install {' '.join(missing)}"] if missing else []
-    probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
-    if probe.returncode:
-        found.append("Python cannot make virtual environments: apt-get install python3-venv")
+    found = [f"missing tools: {system.install(missing)}"] if missing else []
+    try:
+        pyenv.require_venv()
+    except LabError as error:
+        found.append(str(error))
     return found
-
-
-def _go() -> list[str]:
-    remedy = f"install Go {GO[0]}.{GO[1]} or newer and put it on PATH (or in /usr/local/go)"
-    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin:/usr/lib/go/bin")
-    if go is None:
-        return [f"Go is missing: {remedy}"]
-    version = subprocess.run(
-        [go, "env", "GOVERSION"], capture_output=True, text=True, cwd="/", check=False
-    ).stdout.strip()
-    number = re.match(r"go(\d+)\.(\d+)", version)
-    if number is None or (int(number[1]), int(number[2])) < GO:
-        return [f"{go} is {version or 'broken'}: {remedy}"]
-    return []
 
 
 def _namespaces() -> list[str]:
@@ -202,7 +189,7 @@ def problems(nodes: int) -> list[str]:
     if blocked := cannot_start():
         return [blocked]
     found = [] if 1 <= nodes <= 4 else [f"--nodes {nodes}: give 1 to 4"]
-    checks: list[Check] = [_tools, _go, _cgroups, _namespaces, _subnets, _resources]
+    checks: list[Check] = [_tools, _cgroups, _namespaces, _subnets, _resources]
     for check in checks:
         found += check()
     return found

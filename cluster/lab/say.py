@@ -15,17 +15,21 @@ class LabError(Exception):
     """Something that the user has to know or repair; `__main__` prints `error: TEXT` and exits 2."""
 
 
-def info(text: str) -> None:
-    """Print one indented line at once, also when stdout is a pipe."""
-    sys.stdout.write(f"    {text}\n")
+def line(text: str) -> None:
+    """Print one whole line at once, also when stdout is a pipe or others print beside it."""
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def info(text: str) -> None:
+    """Print one indented line."""
+    line(f"    {text}")
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
     """Print `==> name` at once, a line every 30 s while the block runs, and its seconds at the end."""
-    sys.stdout.write(f"==> {name}\n")
-    sys.stdout.flush()
+    line(f"==> {name}")
     start = time.monotonic()
     ended = threading.Event()
 
