@@ -22,6 +22,10 @@ mount -t tmpfs tmpfs run
 mount -t tmpfs -o "size=$TMP" tmpfs tmp
 while read -r kind source target; do
   [[ -n $kind ]] || continue
+  if [[ $kind == file ]]; then
+    chroot --userspec="$OWNER:$OWNER" . sh -c 'mkdir -p "${0%/*}" && cat > "$0"' "$target" < "$source"
+    continue
+  fi
   if [[ -d $source ]]; then mkdir -p ".$target"; else mkdir -p ".${target%/*}" && touch ".$target"; fi
   case $kind in
     disk) mount --bind "$source" ".$target" ;;

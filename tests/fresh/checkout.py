@@ -14,7 +14,10 @@ def clone(target: Path, owner: int) -> None:
     """Make `target`, owned by uid `owner`."""
     _git("clone", "--quiet", "--no-hardlinks", str(paths.REPO), str(target))
     _git("-C", str(target), "remote", "remove", "origin")  # its address is a folder of this machine
-    for name in {*_names("diff", "--name-only", "--no-renames", "HEAD"), *_names("ls-files", "--others", "--exclude-standard")}:
+    for name in {
+        *_names("diff", "--name-only", "--no-renames", "HEAD"),
+        *_names("ls-files", "--others", "--exclude-standard"),
+    }:
         source, copy = paths.REPO / name, target / name
         copy.unlink(missing_ok=True)
         if source.is_symlink() or source.exists():

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import checkout
+import home
 import paths
 import registries
 import roots
@@ -108,6 +109,7 @@ def booted(machine: Machine) -> Iterator[Fresh]:
             file = disk / "settings" / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
+        (disk / home.MARK).write_text(home.TAG, encoding="ascii")
         yield Fresh(machine, disk, f"{disk / 'settings'}:{_clone(machine)}:{root}")
 
 
@@ -143,7 +145,18 @@ class Fresh:
         machine = self.machine
         own = {"PATH": PATH, "HOME": machine.home, "TERM": "dumb", "LANG": "C.UTF-8", MARKER: "1", **machine.env}
         given = {key: value for key, value in own.items() if key not in machine.without} | registries.environment()
-        names = ["setpriv", "--pdeathsig", "KILL", "unshare", "--fork", "--kill-child", "--pid", "--mount", "--uts", "--ipc"]
+        names = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--fork",
+            "--kill-child",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--ipc",
+        ]
         names += [] if machine.network else ["--net"]
         uid = machine.uid
         inside = ["chroot", f"--userspec={uid}:{uid}", f"--groups={uid}", "/", "env", "-i", f"--chdir={machine.repo}"]
@@ -165,15 +178,17 @@ class Fresh:
 
     def path(self, inside: str) -> Path:
         """Where a file that a command made in the machine lies here."""
-        return self.disk / "home" / inside.removeprefix(HOME).lstrip("/") if inside.startswith(HOME) else (
-            self.disk / "upper" / inside.lstrip("/")
-        )
+        if self.machine.trainlab_home == HOME and inside.startswith(HOME):
+            return self.disk / "home" / inside.removeprefix(HOME).lstrip("/")
+        return self.disk / "upper" / inside.lstrip("/")
 
     def _mounts(self) -> Iterator[str]:
         if self.machine.trainlab_home == HOME:
             yield f"disk {self.disk / 'home'} {HOME}"
         for path in registries.folders():
             yield f"seen {path} {path}"
+        if self.machine.caches:  # a cache that holds something and is not marked is somebody else's
+            yield f"file {self.disk / home.MARK} {self.machine.trainlab_home}/cache/{home.MARK}"
         for pattern in self.machine.caches:
             for found in sorted(paths.CACHE.glob(pattern)):
                 if found.is_dir() and not re.search(r"\.part$", found.name):

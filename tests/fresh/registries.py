@@ -11,7 +11,13 @@ import platform
 import re
 from pathlib import Path
 
-FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf", "/etc/xdg/pip/pip.conf")
+FILES = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pip.conf",
+    "/etc/xdg/pip/pip.conf",
+)
 VARIABLES = re.compile(
     r"PIP_\w+|GOPROXY|GOSUMDB|GONOSUMDB|GONOPROXY|GOPRIVATE|GOINSECURE|GOAUTH|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE"
     r"|(https?|all|no|ftp)_proxy|(HTTPS?|ALL|NO|FTP)_PROXY"
@@ -45,7 +51,9 @@ def files(suite: str) -> dict[str, bytes]:
             found[str(file)] = file.read_bytes()
     own = sources(suite)
     if own:
-        found |= {f"/etc/apt/sources.list.d/{name}": text.encode() for name, text in own.items() if name != "sources.list"}
+        found |= {
+            f"/etc/apt/sources.list.d/{name}": text.encode() for name, text in own.items() if name != "sources.list"
+        }
         found["/etc/apt/sources.list"] = own.get("sources.list", "").encode()
     return found
 

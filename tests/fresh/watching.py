@@ -80,7 +80,9 @@ def watch(
             ended.stopped, end = True, time.monotonic() + END_SECONDS
             os.killpg(process.pid, signal.SIGTERM)
         if time.monotonic() > end:
-            late = f"it did not end within {END_SECONDS:.0f} s of SIGTERM" if ended.stopped else f"{seconds:.0f} s passed"
+            late = (
+                f"it did not end within {END_SECONDS:.0f} s of SIGTERM" if ended.stopped else f"{seconds:.0f} s passed"
+            )
         time.sleep(0.05)
     if late:
         os.killpg(process.pid, signal.SIGKILL)
