@@ -2,7 +2,7 @@
 
 Called by people, the role local_cluster and the tests. The last line of every command is changed=true or
 changed=false (`exec` and `status` excepted: they print only what was asked for). Exit codes: 0 done, 2 an error that the
-message explains, 3 `check` says that this machine cannot host the cluster.
+message explains, 3 `check` says that this machine cannot host the cluster, 130 Ctrl-C, 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-import apt
-import environment
-import home
-import preflight
+import ends  # everything else is imported late: what is wrong in the environment is a sentence
+import patience
 import say
 
 
@@ -116,38 +114,38 @@ def _change(arguments: argparse.Namespace) -> bool:
 def main() -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args()
-    try:
-        environment.prepare()
-        if arguments.command == "check":
-            return preflight.report(arguments.nodes)
-        if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
-            raise say.LabError(blocked)
-        if arguments.command not in ("status", "exec", "down", "demo-down"):
-            home.claim()
-        if arguments.command in ("build", "demo", "demo-alone", "venv"):
-            apt.ensure()
-        if arguments.command in ("demo", "demo-alone", "venv"):
-            return _checkout(arguments.command)
-        import running
+    patience.factor()  # a wrong one is told before anything starts
+    import apt
+    import environment
+    import home
+    import preflight
 
-        import cluster
+    environment.prepare()
 
-        if arguments.command == "status":
-            sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
-            return 0
-        if arguments.command == "exec":
-            argv = running.enter(arguments.node, arguments.argv or ["bash"])
-            os.execvp(argv[0], argv)
-        changed = _change(arguments)
-    except say.LabError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted; `up` and `down` both work from this state\n")
-        return 130
+    if arguments.command == "check":
+        return preflight.report(arguments.nodes)
+    if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
+        raise say.LabError(blocked)
+    if arguments.command not in ("status", "exec", "down", "demo-down"):
+        home.claim()
+    if arguments.command in ("build", "demo", "demo-alone", "venv"):
+        apt.ensure()
+    if arguments.command in ("demo", "demo-alone", "venv"):
+        return _checkout(arguments.command)
+    import running
+
+    import cluster
+
+    if arguments.command == "status":
+        sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
+        return 0
+    if arguments.command == "exec":
+        argv = running.enter(arguments.node, arguments.argv or ["bash"])
+        os.execvp(argv[0], argv)
+    changed = _change(arguments)
     sys.stdout.write(f"changed={str(changed).lower()}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ends.run(main, after="run the same command again: it goes on from here"))

@@ -12,11 +12,13 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import children
 import modules
+import others
 import paths
+import programs
 import toolchain
 from say import LabError, info, step
 
@@ -58,15 +60,12 @@ def build_all(names: Iterable[str] | None = None, also: Iterable[str] = (), jobs
     paths.BIN.mkdir(parents=True, exist_ok=True)
     _clear_leftovers()
     jobs = jobs or (2 if _memory_available() >= MEMORY_FOR_TWO else 1)
-    failures: list[str] = []
     with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
-        with ThreadPoolExecutor(jobs) as pool:
-            for failure in pool.map(_build, missing):
-                if failure:
-                    failures.append(failure)
+        failures = [text for text in children.side_by_side(_build, missing, jobs) if text]
         if failures:
             raise LabError("\n".join(failures))
-        _drop_older(wanted)
+        if not (others.at_work() or paths.CLUSTER.exists()):
+            drop_older()
     return True
 
 
@@ -92,7 +91,7 @@ def _build(name: str) -> str:
     folder, target = modules.folder(name), binary(name)
     part = target.with_name(f".{target.name}.part")
     started = time.monotonic()
-    command = [toolchain.go(), "build", *_flags(name), "-o", str(part), component.package]
+    command = [*programs.WITH_US, toolchain.go(), "build", *_flags(name), "-o", str(part), component.package]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
@@ -141,8 +140,9 @@ def _clear_leftovers() -> None:
         part.unlink()
 
 
-def _drop_older(names: Iterable[str]) -> None:
-    for name in names:
+def drop_older() -> None:
+    """Remove the binaries of other versions; a running cluster uses its own, so the caller asks for that."""
+    for name in modules.COMPONENTS:
         for file in paths.BIN.glob(f"{name}-{'[0-9a-f]' * 12}"):
             if file != binary(name):
                 file.unlink()

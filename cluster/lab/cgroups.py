@@ -1,4 +1,4 @@
-"""The cgroups of the cluster, version 1 and 2: `trainlab/outer` and `trainlab/n1` ... below every hierarchy.
+"""The cgroups of the cluster, version 1 and 2: `GROUP/outer` and `GROUP/n1` ... below every hierarchy (identity.py).
 
 Every process of the cluster is in one of them, so they are the only list of what `down` has to end; no pid files.
 Called by cluster.py, running.py and preflight.py.
@@ -12,9 +12,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import identity
+import patience
 import say
 
-NAME = "trainlab"
 V1_NEEDED = ("cpu", "cpuacct", "cpuset", "memory", "pids", "devices")
 V2_NEEDED = ("cpu", "cpuset", "memory", "pids")
 NOT_CONTROLLERS = ("rw", "ro", "xattr", "clone_children", "noprefix", "nsdelegate", "memory_recursiveprot")
@@ -63,9 +64,9 @@ def version() -> int:
 
 
 def make(group: str) -> None:
-    """Make `trainlab/<group>` in every hierarchy, ready to take processes."""
+    """Make `GROUP/<group>` in every hierarchy, ready to take processes."""
     for one in hierarchies():
-        target = one.at / NAME / group
+        target = one.at / identity.GROUP / group
         if one.version == 2:
             _make_v2(one.at, target, init=group != "outer")
         else:
@@ -81,7 +82,7 @@ def _make_v2(root: Path, target: Path, *, init: bool) -> None:
     """
     wanted = " ".join(f"+{name}" for name in (root / "cgroup.controllers").read_text().split() if name != "rdma")
     target.mkdir(parents=True, exist_ok=True)
-    for parent in (root, root / NAME):
+    for parent in (root, root / identity.GROUP):
         (parent / "cgroup.subtree_control").write_text(wanted)
     if init:
         (target / "init").mkdir(exist_ok=True)
@@ -100,10 +101,27 @@ def processes(group: str = "") -> set[int]:
     """Host pids of everything in the cluster's cgroups, or in one group of them."""
     found: set[int] = set()
     for one in hierarchies():
-        for file in (one.at / NAME / group).rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # the group went away, or is a threaded one
-                found.update(map(int, file.read_text().split()))
+        for file in (one.at / identity.GROUP / group).rglob("cgroup.procs"):
+            found.update(_lists(file))
     return found
+
+
+def others() -> list[str]:
+    """Names of the cgroup folders of other clusters that run on this machine, of whichever TRAINLAB_HOME."""
+    found = set()
+    for one in hierarchies():
+        for top in [one.at / identity.DEFAULT, *one.at.glob(f"{identity.DEFAULT}-*")]:
+            if top.name != identity.GROUP and any(_lists(file) for file in top.rglob("cgroup.procs")):
+                found.add(top.name)
+    return sorted(found)
+
+
+def _lists(file: Path) -> list[int]:
+    """Pids in a cgroup.procs; none of a group that went away, or is a threaded one."""
+    try:
+        return [int(word) for word in file.read_text().split()]
+    except OSError:
+        return []
 
 
 def init_of(group: str, depth: int) -> int | None:
@@ -119,14 +137,14 @@ def init_of(group: str, depth: int) -> int | None:
 
 def exists() -> bool:
     """Whether any cgroup of the cluster is left."""
-    return any((one.at / NAME).exists() for one in hierarchies())
+    return any((one.at / identity.GROUP).exists() for one in hierarchies())
 
 
 def remove(seconds: float = 5.0) -> None:
     """Remove the empty groups, deepest first; raises say.LabError when the kernel still keeps one."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience.seconds(seconds)
     for one in hierarchies():
-        top = one.at / NAME
+        top = one.at / identity.GROUP
         while top.exists():
             folders = sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
             with contextlib.suppress(OSError):

@@ -18,10 +18,15 @@ import build
 import cgroups
 import golden
 import host
+import identity
+import kernel
 import layout
 import locks
 import modules
+import others
 import paths
+import patience
+import programs
 import rootfs
 import running
 import say
@@ -29,8 +34,10 @@ import say
 import images
 
 NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
+# on a machine like ours; patience.seconds multiplies them
 READY_SECONDS = 240.0
 START_SECONDS = 20.0  # until the first process of every node is there
+REQUEST_SECONDS = 3.0
 LOG_LINES = 15
 
 
@@ -42,11 +49,16 @@ def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def fingerprint(count: int) -> str:
-    """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count."""
+    """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count, networks."""
     lab = sorted(
         path for path in paths.LAB.iterdir() if path.name in ("node.sh", "outer.sh", "layout.py", "containerd.toml")
     )
-    text = [str(count), golden.folder().name, *(build.binary(name).name for name in NEEDED)]
+    text = [
+        str(count),
+        *map(str, identity.VARIABLES),
+        golden.folder().name,
+        *(build.binary(name).name for name in NEEDED),
+    ]
     own = [ref for name in NEEDED for ref in modules.COMPONENTS[name].images] + [images.PAUSE]
     text += [f"{ref} {golden.refs().get(ref, {}).get('digest')}" for ref in own]
     return hashlib.sha256("\n".join(text).encode() + b"".join(path.read_bytes() for path in lab)).hexdigest()[:16]
@@ -54,7 +66,7 @@ def fingerprint(count: int) -> str:
 
 def ready_nodes() -> dict[str, bool]:
     """Node name -> whether it is Ready; empty when the API server does not answer."""
-    done = kubectl("get", "nodes", "-o", "json", "--request-timeout=3s")
+    done = kubectl("get", "nodes", "-o", "json", f"--request-timeout={patience.seconds(REQUEST_SECONDS):.0f}s")
     if done.returncode:
         return {}
     found = {}
@@ -74,7 +86,7 @@ def healthy(count: int) -> bool:
 
 def parts_lock() -> AbstractContextManager[None]:
     """Let one command at a time make programs and images; another one waits for it."""
-    return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images: waiting for it")
+    return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images")
 
 
 def make_programs(operators_wanted: Sequence[str] | None, also: Sequence[str]) -> bool:
@@ -121,33 +133,46 @@ def up(count: int) -> bool:
         parts = make_parts()
         if healthy(count):
             return parts
-        begin = time.monotonic()
-        with say.step("clear what an earlier cluster left"):
-            host.clear()
-            _drop_older()
-        if conflicts := host.subnet_conflicts():
-            raise say.LabError("\n".join(conflicts))
-        with say.step(f"prepare {count} node folders"):
-            _prepare(count)
-        with say.step(f"start {count} nodes and their control plane"):
-            _start(count)
-            _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
-            _publish(count)
-        for number in range(1, count + 1):
-            with say.step(f"node n{number} Ready"):
-                _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
-        say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
-        with say.step("CoreDNS answers"):
-            _wait(count, "CoreDNS", _dns_available)
+        try:
+            _make(count)
+        except KeyboardInterrupt:
+            with say.step("take the unfinished cluster down"):
+                host.clear()
+            raise
         return True
 
 
+def _make(count: int) -> None:
+    """Bring up a cluster in the place of what there is."""
+    begin = time.monotonic()
+    with say.step("clear what an earlier cluster left"):
+        host.clear()
+        _drop_older()
+    if conflicts := host.subnet_conflicts():
+        raise say.LabError("\n".join(conflicts))
+    with say.step(f"prepare {count} node folders"):
+        _prepare(count)
+    with say.step(f"start {count} nodes and their control plane", patience.seconds(READY_SECONDS)):
+        _start(count)
+        _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
+        _publish(count)
+    for number in range(1, count + 1):
+        with say.step(f"node n{number} Ready", patience.seconds(READY_SECONDS)):
+            _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
+    say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
+    with say.step("CoreDNS answers", patience.seconds(READY_SECONDS)):
+        _wait(count, "CoreDNS", _dns_available)
+
+
 def _drop_older() -> None:
-    """Remove root folders and image stores of other versions; no cluster that uses them runs now."""
+    """Remove programs, root folders and image stores of other versions, unless another cluster may use them."""
+    if others.at_work():
+        return
+    build.drop_older()
     for pattern, keep in (("rootfs-*", rootfs.base()), ("golden-*", golden.folder())):
         for folder in paths.CACHE.glob(pattern):
             if folder != keep and folder.is_dir():
-                subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
+                programs.remove(str(folder))
 
 
 def _prepare(count: int) -> None:
@@ -163,14 +188,14 @@ def _prepare(count: int) -> None:
 
 
 def _start(count: int) -> None:
-    if not Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists():
-        subprocess.run(["modprobe", "br_netfilter"], check=False)
+    kernel.prepare()
     for group in ("outer", *(f"n{number}" for number in range(1, count + 1))):
         cgroups.make(group)
     env = {
         "PATH": rootfs.PATH,
         "LAB_CGROUPS": " ".join(str(one.at) for one in cgroups.hierarchies()),
         "LAB_CGROUP_VERSION": str(cgroups.version()),
+        "LAB_GROUP": identity.GROUP,
         "LAB_NODES": str(count),
         "LAB_NET": layout.NET,
         "LAB_PODS": layout.PODS,
@@ -188,11 +213,13 @@ def _start(count: int) -> None:
             stderr=log,
             start_new_session=True,
         )
-    end = time.monotonic() + START_SECONDS
+    limit = patience.seconds(START_SECONDS)
+    end = time.monotonic() + limit
     while not (paths.CLUSTER / "run" / "switch").exists():
         if time.monotonic() > end:
             raise say.LabError(
-                f"the switch between the nodes did not start:\n{_tail(paths.CLUSTER / 'log' / 'outer.log')}"
+                f"the switch between the nodes did not start in {limit:.0f} s; {patience.hint()}; its log ends with:\n"
+                f"{_tail(paths.CLUSTER / 'log' / 'outer.log')}"
             )
         time.sleep(0.05)
     outer = cgroups.init_of("outer", running.OUTER_DEPTH)
@@ -227,17 +254,20 @@ def _dns_available() -> bool:
 def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
     """Wait for a state; raises say.LabError with the node's log at once when a node gave up or died, or in the end."""
     begin = time.monotonic()
+    starting, limit = patience.seconds(START_SECONDS), patience.seconds(READY_SECONDS)
     while not reached():
         for number in range(1, count + 1):
             log = paths.CLUSTER / "log" / f"n{number}.log"
-            dead = time.monotonic() - begin > START_SECONDS and running.pid(f"n{number}") is None
+            dead = time.monotonic() - begin > starting and running.pid(f"n{number}") is None
             if dead or (running.SHARE / f"n{number}.failed").exists():
                 raise say.LabError(f"node n{number} failed while waiting for {what}; {log} ends with:\n{_tail(log)}")
         if cgroups.init_of("outer", running.OUTER_DEPTH) is None:
             raise say.LabError(f"the nodes ended while waiting for {what}; logs are in {paths.CLUSTER / 'log'}")
-        if time.monotonic() - begin > READY_SECONDS:
+        if time.monotonic() - begin > limit:
             logs = paths.CLUSTER / "nodes" / "n1" / "root" / "var/log"
-            raise say.LabError(f"{what}: not reached in {READY_SECONDS:.0f} s; see {paths.CLUSTER / 'log'} and {logs}")
+            raise say.LabError(
+                f"{what}: not reached in {limit:.0f} s; {patience.hint()}; see {paths.CLUSTER / 'log'} and {logs}"
+            )
         time.sleep(0.3)
 
 
@@ -259,10 +289,11 @@ def status() -> dict[str, Any]:
     alive = running.nodes()
     ready = ready_nodes() if alive else {}
     return {
+        "name": identity.NAME,
         "running": bool(alive),
         "nodes": {name: ready.get(name, False) and name in alive for name in state.get("nodes", [])},
         "addresses": state.get("addresses", {}),
-        "api": f"https://{layout.address(1)}:6443" if alive else None,
+        "api": f"https://{state['addresses']['n1']}:6443" if alive else None,
         "kubeconfig": str(paths.KUBECONFIG) if alive else None,
         "kubernetes": state.get("kubernetes"),
         "shared": str(running.SHARE / "rwx") if alive else None,

@@ -93,13 +93,13 @@ def _parts(clock: Clock) -> list[processes.Child]:
     clock.title("Programs from Go modules, and beside them Python and the trainer image")
     # The image is one serial chain: it goes first where both want the processor.
     nice = ["nice", "-n", "10"]
-    children = [
+    beside = [
         processes.Child("programs", [*nice, *LAB, "build", "--operators", *operators.BASIC]),
         processes.Child("python", [*LAB, "venv"]),
         processes.Child("image", [sys.executable, str(paths.REPO / "images" / "trainer" / "build.py")]),
     ]
     began = time.monotonic()
-    open_ones = list(children)
+    open_ones = list(beside)
     while open_ones:
         for one in [one for one in open_ones if not one.running()]:
             open_ones.remove(one)
@@ -107,9 +107,9 @@ def _parts(clock: Clock) -> list[processes.Child]:
                 children.end_all()
                 raise say.LabError(f"{one.name}: {one.last.removeprefix('error: ')}; {CONTINUE} when that is mended")
         time.sleep(0.2)
-    longest = max(children, key=lambda one: one.seconds)
+    longest = max(beside, key=lambda one: one.seconds)
     clock.path.append((longest.name, time.monotonic() - began))
-    return children
+    return beside
 
 
 def _cluster(clock: Clock, nodes: int) -> None:

@@ -6,12 +6,18 @@ import os
 
 import alone
 import home
+import others
 import paths
 import say
 
 
 def run(cache: bool) -> bool:
     """Remove everything that runs, with `cache` also what was built or downloaded; returns whether anything was there."""
+    if cache and (users := others.at_work()):
+        raise say.LabError(
+            f"{paths.CACHE} is used by {', '.join(users)}: take that down first (TRAINLAB_CLUSTER={users[0]} make demo-down)"
+            ", or leave the cache"
+        )
     changed = alone.end_server()
     if changed:
         say.info("server of demo-alone ended")

@@ -22,12 +22,15 @@ from typing import IO, Any, Protocol
 import locks
 import oci
 import paths
+import patience
+import programs
 import rootfs
 import say
 
 FORMAT = 1  # raise it when the content of the folder changes its meaning
 BLOBS = Path("io.containerd.content.v1.content/blobs/sha256")
 START_SECONDS = 30.0
+STOP_SECONDS = 10.0
 # containerd sweeps blobs that it does not know 0.1 s after its start (plugin gc, startup_delay): link later than that
 SWEEP_SECONDS = 0.5
 LINK_TRIES = 3
@@ -68,7 +71,7 @@ def refs() -> dict[str, dict[str, str]]:
 
 def lock(shared: bool = False) -> contextlib.AbstractContextManager[None]:
     """Hold the golden root: alone to write, shared to link from it."""
-    return locks.waiting(paths.CACHE / "golden.lock", "another command uses the image store: waiting for it", shared)
+    return locks.waiting(paths.CACHE / "golden.lock", "another command uses the image store", shared)
 
 
 @contextlib.contextmanager
@@ -98,7 +101,7 @@ def containerd() -> Iterator[Ctr]:
         finally:
             os.killpg(daemon.pid, 15)
             try:
-                daemon.wait(10)
+                daemon.wait(patience.seconds(STOP_SECONDS))
             except subprocess.TimeoutExpired:
                 os.killpg(daemon.pid, 9)
                 daemon.wait()
@@ -107,13 +110,18 @@ def containerd() -> Iterator[Ctr]:
 
 def _answers(ctr: Ctr, daemon: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until containerd answers."""
-    end = time.monotonic() + START_SECONDS
+    limit = patience.seconds(START_SECONDS)
+    end = time.monotonic() + limit
     while True:
         try:
             ctr("version")
         except say.LabError:
-            if daemon.poll() is not None or time.monotonic() > end:
-                raise say.LabError(f"containerd did not start; its log is {log}") from None
+            if daemon.poll() is not None:
+                raise say.LabError(f"containerd ended with {daemon.returncode}; its log is {log}") from None
+            if time.monotonic() > end:
+                raise say.LabError(
+                    f"containerd does not answer after {limit:.0f} s; {patience.hint()}; its log is {log}"
+                ) from None
             time.sleep(0.1)
         else:
             time.sleep(SWEEP_SECONDS)
@@ -211,11 +219,7 @@ def link_into(node_root: Path) -> None:
     source, target = folder() / "root", node_root / "var/lib/containerd"
     with lock(shared=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # It takes seconds, and must not go on beside the next `down` when this process is killed.
-        command = ["setpriv", "--pdeathsig", "KILL", "cp", "-al", str(source), str(target)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise say.LabError(f"linking the images into {target}: {done.stderr.strip()[-500:]}")
+        programs.run(*programs.WITH_US, "cp", "-al", str(source), str(target))
         for database in [*source.glob("*.db"), *source.glob("*/*.db")]:
             copy = target / database.relative_to(source)
             copy.unlink()

@@ -6,93 +6,87 @@ Called by cluster.py and preflight.py.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import json
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import cgroups
+import identity
+import kernel
 import layout
+import locks
 import paths
+import patience
+import programs
 import running
 import say
 
 LOCK_SECONDS = 10.0
 
 
-@contextlib.contextmanager
-def lock() -> Iterator[None]:
+def lock() -> contextlib.AbstractContextManager[None]:
     """Let one command at a time change the cluster; raises say.LabError that names the holder after 10 s.
 
     The wait is needed: a child of a killed command may hold the lock for a moment longer.
     """
-    paths.HOME.mkdir(parents=True, exist_ok=True)
-    with paths.LOCK.open("a+") as held:
-        end = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    held.seek(0)
-                    raise say.LabError(
-                        f"another up or down runs (pid {held.read().strip() or 'unknown'}); wait for it or stop it"
-                    ) from None
-                time.sleep(0.2)
-        held.truncate(0)
-        held.write(str(os.getpid()))
-        held.flush()
-        yield
-
-
-def ip(*argv: str) -> str:
-    """Run iproute2's `ip`; raises say.LabError with its message."""
-    done = subprocess.run(["ip", *argv], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise say.LabError(f"ip {' '.join(argv)}: {done.stderr.strip()}")
-    return done.stdout
+    return locks.waiting(paths.LOCK, "another up or down runs", seconds=patience.seconds(LOCK_SECONDS))
 
 
 def subnet_conflicts() -> list[str]:
-    """Routes of the host, other than our link's, that overlap the cluster's fixed subnets."""
-    routes: list[dict[str, Any]] = json.loads(ip("-4", "-json", "route", "show", "table", "all"))
-    found = []
+    """What of the host's routes takes addresses of the cluster away from it, each with its remedy."""
+    return conflicts(json.loads(programs.run("ip", "-4", "-json", "route", "show", "table", "all")))
+
+
+def conflicts(routes: list[dict[str, Any]]) -> list[str]:
+    """Routes, other than our link's, to one of the cluster's networks or to a part of it.
+
+    A wider one, as a VPN's 10.0.0.0/8, is none: the kernel takes the longest prefix, which is ours.
+    """
+    found: dict[tuple[str, str], str] = {}
     for route in routes:
-        if route.get("dst") == "default" or route.get("dev") == layout.LINK:
+        if route["dst"] == "default" or route.get("dev") == identity.LINK:
             continue
-        theirs = ipaddress.ip_network(route["dst"], strict=False)
-        found += [
-            f"subnet {ours} of the cluster overlaps the host's route {theirs} (dev {route.get('dev', '-')}): "
-            "remove that route or network while the cluster is up"
-            for ours in layout.SUBNETS
-            if theirs.overlaps(ipaddress.ip_network(ours))
-        ]
-    return found
+        theirs = ipaddress.IPv4Network(route["dst"], strict=False)
+        device = route.get("dev", "-")
+        for ours, variable in identity.VARIABLES.items():
+            if theirs.subnet_of(ours):
+                text = f"the host's route {theirs} (dev {device}) is inside the cluster's subnet {ours}: set {variable} to "
+                found.setdefault((variable, device), text + "a network that is free here, or remove that route")
+    return list(found.values())
 
 
 def link_exists() -> bool:
     """Whether the host end of our link is there."""
-    return Path("/sys/class/net", layout.LINK).exists()
+    return Path("/sys/class/net", identity.LINK).exists()
 
 
 def connect(outer: int) -> None:
-    """Join host and switch by a veth pair; the routes vanish with the link."""
-    ip("link", "add", layout.LINK, "type", "veth", "peer", "name", "up0", "netns", str(outer))
-    in_switch = ["nsenter", "--target", str(outer), "--net", "ip", "link", "set", "up0", "master", "br0", "up"]
-    subprocess.run(in_switch, check=True)
-    ipv6 = Path(f"/proc/sys/net/ipv6/conf/{layout.LINK}/disable_ipv6")
+    """Join host and switch by a veth pair; the routes vanish with the link. Raises say.LabError where they do not lead."""
+    ip("link", "add", identity.LINK, "type", "veth", "peer", "name", "up0", "netns", str(outer))
+    programs.run("nsenter", "--target", str(outer), "--net", "ip", "link", "set", "up0", "master", "br0", "up")
+    ipv6 = Path(f"/proc/sys/net/ipv6/conf/{identity.LINK}/disable_ipv6")
     if ipv6.exists():
         ipv6.write_text("1")
-    ip("addr", "add", f"{layout.NET}.1/24", "dev", layout.LINK)
-    ip("link", "set", layout.LINK, "up")
-    ip("route", "add", f"{layout.SERVICES}.0.0/16", "via", layout.address(1), "dev", layout.LINK)
+    ip("addr", "add", f"{layout.NET}.1/24", "dev", identity.LINK)
+    ip("link", "set", identity.LINK, "up")
+    ip("route", "add", str(identity.SERVICES), "via", layout.address(1), "dev", identity.LINK)
+    for network in (identity.NODES, identity.SERVICES):
+        # the longest prefix wins within a table only: a VPN's rules may ask a table of its own before the main one
+        device = json.loads(ip("-json", "route", "get", str(network[-2])))[0].get("dev", "-")
+        if device != identity.LINK:
+            raise say.LabError(
+                f"the host sends {network} to {device} and not to {identity.LINK}, by a rule of `ip rule`: set "
+                f"{identity.VARIABLES[network]} to a network that is free here, or switch off what made that rule"
+            )
+
+
+def ip(*argv: str) -> str:
+    """Run iproute2's `ip` and return its output."""
+    return programs.run("ip", *argv)
 
 
 def owner() -> Path | None:
@@ -111,22 +105,26 @@ def clear() -> bool:
     """
     home = owner()
     if home not in (None, paths.HOME):
-        raise say.LabError(f"the cluster of TRAINLAB_HOME={home} runs on this machine; take that one down first")
+        raise say.LabError(
+            f"the cluster '{identity.NAME}' of TRAINLAB_HOME={home} runs on this machine: take that one down first, or set "
+            "TRAINLAB_CLUSTER to another name, and the three variables TRAINLAB_*_SUBNET to other networks"
+        )
     had = cgroups.exists() or link_exists() or paths.CLUSTER.exists()
     _kill()
     if link_exists():
         try:
-            ip("link", "del", layout.LINK)
+            ip("link", "del", identity.LINK)
         except say.LabError:
             if link_exists():  # else it went by itself: the kernel removes it with the namespace of its other end
                 raise
     cgroups.remove()
+    kernel.restore()
     _remove_folder()
     return had
 
 
 def _kill(seconds: float = 15.0) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience.seconds(seconds)
     outer = cgroups.init_of("outer", running.OUTER_DEPTH)
     if outer is not None:
         _signal(outer)  # the kernel ends everything below it
@@ -150,8 +148,4 @@ def _remove_folder() -> None:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if inside := [at for at in mounts if Path(at).is_relative_to(paths.CLUSTER)]:
         raise say.LabError(f"{inside[0]} is still mounted on the host: umount it, then try again")
-    done = subprocess.run(
-        ["rm", "-rf", "--one-file-system", str(paths.CLUSTER)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise say.LabError(f"removing {paths.CLUSTER}: {done.stderr.strip()[-500:]}")
+    programs.remove(str(paths.CLUSTER))

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
 import build
+import children
 import golden
 import modules
 import oci
+import others
 import paths
+import programs
 import rootfs
 import running
 import say
@@ -34,7 +35,7 @@ ROOTS = ("coredns", "etcd", "kubernetes", "local-path-provisioner")
 
 def _busybox_links(busybox: Path) -> dict[str, str]:
     """One link per applet. ash runs an applet of its own before a program of that name in /bin: use other names."""
-    listed = subprocess.run([str(busybox), "--list"], capture_output=True, text=True, check=True).stdout.split()
+    listed = programs.run(str(busybox), "--list").split()
     return {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
 
 
@@ -137,8 +138,8 @@ def _to_nodes(source: golden.Source) -> bool:
 
     nodes = [node for node in running.nodes() if lacks(node)]
     if nodes:
-        with say.step(f"{source.refs[0]} to {len(nodes)} nodes"), ThreadPoolExecutor() as pool:
-            list(pool.map(one, nodes))
+        with say.step(f"{source.refs[0]} to {len(nodes)} nodes"):
+            children.side_by_side(one, nodes, len(nodes))
     return bool(nodes)
 
 
@@ -181,9 +182,12 @@ def buildah(
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
 
 
-def forget_older(*kept: str) -> None:
-    """Remove every other tag of these images from buildah's store and from the golden root, with their layers."""
-    starts = tuple(f"{ref.rpartition(':')[0]}:" for ref in kept)
+def forget_older(*wanted: str) -> None:
+    """Remove every other tag of these images from buildah's store and from the golden root, with their layers.
+
+    One that another cluster was given stays: that one's next `up` would have to build it again.
+    """
+    starts, kept = tuple(f"{ref.rpartition(':')[0]}:" for ref in wanted), {*wanted, *others.images()}
 
     def old(ref: str) -> bool:
         return ref.startswith(starts) and ref not in kept

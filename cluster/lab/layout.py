@@ -1,4 +1,4 @@
-"""The fixed addresses and names of the cluster, and what a node's folder holds before its first process starts.
+"""The addresses of the nodes, and what a node's folder holds before its first process starts.
 
 Called by cluster.py. All configuration is written here as JSON (which is YAML), so that node.sh only acts.
 """
@@ -7,26 +7,37 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
 
 import build
 import golden
+import identity
 import modules
 import paths
+import patience
+import programs
 import rootfs
 import running
 
 import images
 
-NET, PODS, SERVICES = "172.30.77", "10.245", "10.97"
-SUBNETS = (f"{NET}.0/24", f"{PODS}.0.0/16", f"{SERVICES}.0.0/16")
-LINK = "trainlab0"
+NET = str(identity.NODES.network_address).rpartition(".")[0]
+PODS, SERVICES = (".".join(str(one.network_address).split(".")[:2]) for one in (identity.PODS, identity.SERVICES))
+"""The parts of the networks' addresses that all in them begin with."""
 MAX_NODES = 4
 KUBE_PROGRAMS = ("kubeadm", "kubelet", "kubectl", "kube-proxy")
 SOCKET_URL = f"unix://{running.SOCKET}"
+# kubeadm's own limits, in seconds; the first is also how long the control plane's start-up probes last
+TIMEOUTS = {
+    "controlPlaneComponentHealthCheck": 240,
+    "kubeletHealthCheck": 240,
+    "kubernetesAPICall": 60,
+    "etcdAPICall": 120,
+    "tlsBootstrap": 300,
+    "discovery": 300,
+}
 # the kubelet wants these host-wide settings: a node sees files that already say so, the real ones are never written
 SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -79,8 +90,7 @@ def _skeleton(root: Path) -> None:
 
 
 def _etc(root: Path, name: str, number: int, count: int) -> None:
-    done = subprocess.run(["cp", "-aT", str(rootfs.base() / "etc"), str(root / "etc")], check=False)
-    done.check_returncode()
+    programs.run(*programs.WITH_US, "cp", "-aT", str(rootfs.base() / "etc"), str(root / "etc"))
     # Nothing listens on port 53 of the node, so CoreDNS refuses a name from outside at once. Not 127.0.0.1: CoreDNS
     # would ask itself. Not the host: its firewall may drop, and every such name would take seconds.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
@@ -126,6 +136,10 @@ def _registration(name: str, number: int) -> dict[str, Any]:
     }
 
 
+def _timeouts() -> dict[str, str]:
+    return {name: f"{patience.seconds(usual):.0f}s" for name, usual in TIMEOUTS.items()}
+
+
 def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
     api = "kubeadm.k8s.io/v1beta4"
     return [
@@ -135,12 +149,13 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "localAPIEndpoint": {"advertiseAddress": address(number), "bindPort": 6443},
             "bootstrapTokens": [{"token": token, "ttl": "0s"}],
             "nodeRegistration": _registration(name, number),
+            "timeouts": _timeouts(),
         },
         {
             "apiVersion": api,
             "kind": "ClusterConfiguration",
             "kubernetesVersion": modules.version("kubernetes"),
-            "networking": {"podSubnet": f"{PODS}.0.0/16", "serviceSubnet": f"{SERVICES}.0.0/16"},
+            "networking": {"podSubnet": str(identity.PODS), "serviceSubnet": str(identity.SERVICES)},
             # this etcd never outlives its machine: no fsync, which a busy disk makes slow enough to lose leases
             "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
             # Seen with v1.34: a pod whose claims were bound while it was tried is looked at again only after this, by
@@ -166,6 +181,7 @@ def _join(name: str, number: int, token: str) -> dict[str, Any]:
         "kind": "JoinConfiguration",
         "discovery": {"file": {"kubeConfigPath": "/share/cluster-info.conf"}, "tlsBootstrapToken": token},
         "nodeRegistration": _registration(name, number),
+        "timeouts": _timeouts(),
     }
 
 
@@ -175,7 +191,7 @@ def _proxy(name: str) -> dict[str, Any]:
         "kind": "KubeProxyConfiguration",
         "clientConnection": {"kubeconfig": "/share/kube-proxy.conf"},
         "hostnameOverride": name,
-        "clusterCIDR": f"{PODS}.0.0/16",
+        "clusterCIDR": str(identity.PODS),
         "mode": "nftables",
         "conntrack": {"maxPerCore": 0},
     }

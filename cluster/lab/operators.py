@@ -10,11 +10,12 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import build
+import children
 import paths
+import patience
 import webhook_ca
 from render import AFTER, Operator, digest, render
 from say import LabError, info, step
@@ -71,12 +72,11 @@ def install(names: Iterable[str] | None = None) -> bool:
     with cluster.parts_lock():
         build.build_all(one.name for one in todo)
         images.ensure()
-    with step(f"operators: {', '.join(one.name for one in todo)}"):
+    with step(f"operators: {', '.join(one.name for one in todo)}", patience.seconds(DEADLINE)):
         prepare(one.name for one in todo)
         webhook_ca.make()
         # Two at a time: most of it is waiting for the API server, object by object.
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(_apply_all, ([one for one in todo if one.stream == stream] for stream in (0, 1))))
+        children.side_by_side(_apply_all, [[one for one in todo if one.stream == stream] for stream in (0, 1)], 2)
         _wait(todo)
         _record(installed | {one.name: digest(one) for one in todo})
     return True
@@ -85,8 +85,7 @@ def install(names: Iterable[str] | None = None) -> bool:
 def prepare(names: Iterable[str] | None = None) -> None:
     """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
     parts = [(one, part) for one in _chosen(names) for part in ("", AFTER)]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda job: render(*job), parts))
+    children.side_by_side(lambda job: render(*job), parts, 2)
 
 
 def _chosen(names: Iterable[str] | None) -> list[Operator]:
@@ -134,7 +133,7 @@ def _state() -> list[dict[str, Any]]:
 
 def _wait(operators: list[Operator]) -> None:
     """Wait until all are available, then apply what needs them; fail on the first that never will be."""
-    started, open_ones = time.monotonic(), list(operators)
+    started, open_ones, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
     while True:
         state = _state()
         for one in [one for one in open_ones if _available(one, state)]:
@@ -144,9 +143,9 @@ def _wait(operators: list[Operator]) -> None:
             info(f"{one.name}: available after {time.monotonic() - started:.0f} s")
         if not open_ones:
             return
-        late = time.monotonic() - started > DEADLINE
+        late = time.monotonic() - started > limit
         for one in open_ones:
-            reason = _hopeless(one, state) or (f"not available after {DEADLINE:.0f} s" if late else "")
+            reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
             if reason:
                 raise LabError(_explain(one, state, reason))
         time.sleep(POLL)

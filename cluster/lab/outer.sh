@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# outer.sh START CLUSTER NODES. Started by cluster.py in cgroup trainlab/outer.
+# outer.sh START CLUSTER NODES. Started by cluster.py, which gives it LAB_GROUP, the cluster's cgroup.
 # `launch`: becomes pid 1 of the outer namespaces. `outer`: is it; its network namespace is the switch between the
 # nodes, and when it dies the kernel ends every node, link and mount with it. `node`: becomes a node's pid 1.
 set -euo pipefail
 start=$1 cluster=$2 what=$3
 lab=${BASH_SOURCE%/*}
 
-join() { # join GROUP: move this process into trainlab/GROUP of every hierarchy
+join() { # join GROUP: move this process into LAB_GROUP/GROUP of every hierarchy
   local at
   for at in $LAB_CGROUPS; do
-    echo 0 > "$at/trainlab/$1/cgroup.procs"
+    echo 0 > "$at/$LAB_GROUP/$1/cgroup.procs"
   done
 }
 
@@ -21,7 +21,7 @@ case $start in
     ;;
   outer)
     mount -t proc proc /proc
-    hostname trainlab
+    hostname "$LAB_GROUP"
     ip link set lo up
     ip link add br0 type bridge
     ip link set br0 up

@@ -1,7 +1,7 @@
 """Every folder and file of the lab, in one place; imported by all other files of cluster/lab.
 
-cache/ is kept between clusters (binaries, images, root file system), cluster/ is the running cluster and
-is gone after `down`.
+cache/ is kept and shared by all clusters (binaries, images, root file system), cluster/ is the running cluster (of another
+name than the usual one: cluster-NAME/) and is gone after `down`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import identity
+
 _DEFAULT = Path("/var/lib/trainlab") if os.geteuid() == 0 else Path.home() / ".cache" / "trainlab"
 HOME = Path(os.environ.get("TRAINLAB_HOME") or _DEFAULT).absolute()
 CACHE = HOME / "cache"
 BIN = CACHE / "bin"
-CLUSTER = HOME / "cluster"
+CLUSTER = HOME / f"cluster{identity.SUFFIX}"
 KUBECONFIG = CLUSTER / "admin.conf"
-LOCK = HOME / "lock"
+LOCK = HOME / f"lock{identity.SUFFIX}"
 
 LAB = Path(__file__).resolve().parent
 COMPONENT_MODULES = LAB.parent

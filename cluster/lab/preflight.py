@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paths
+import patience
 import pyenv
 import system
 from say import LabError
@@ -68,10 +69,12 @@ def _try(what: str, script: str) -> list[str]:
             ["unshare", *flags, "bash", "-euc", script],
             capture_output=True,
             text=True,
-            timeout=TRY_SECONDS,
+            timeout=patience.seconds(TRY_SECONDS),
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return [f"{what}: no answer after {patience.seconds(TRY_SECONDS):.0f} s; {patience.hint()}"]
+    except OSError as error:
         return [f"{what}: {error}; {RIGHTS}"]
     if done.returncode == 0:
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import identity
 import layout
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -19,5 +20,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     before = f"{given.get('no_proxy', '')},{given.get('NO_PROXY', '')}".split(",")
     nodes = [layout.address(number) for number in range(1, layout.MAX_NODES + 1)]
-    kept = ",".join(dict.fromkeys(word.strip() for word in (*before, *LOCAL, *nodes, *layout.SUBNETS) if word.strip()))
+    kept = ",".join(
+        dict.fromkeys(word.strip() for word in (*before, *LOCAL, *nodes, *map(str, identity.VARIABLES)) if word.strip())
+    )
     return {"no_proxy": kept, "NO_PROXY": kept}

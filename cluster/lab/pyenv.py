@@ -93,7 +93,7 @@ def uv(folder: Path) -> Path:
 def download(arguments: Sequence[str | Path], target: Path, what: str) -> None:
     """Download packages by hash and without their dependencies into the folder `target`."""
     target.mkdir(parents=True, exist_ok=True)
-    common = ["download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-d", target]
+    common: list[str | Path] = ["download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-d", target]
     _run([*_pip(installer()), *common, *arguments], what, NETWORK)
 
 
@@ -118,7 +118,7 @@ def wheels() -> Path:
     """The folder of the trainer image's wheels (2 GB), downloaded when it is not there."""
     target = paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *TRAINER_LOCKS)}"
     if not (target / ".complete").exists():
-        with locks.waiting(_lock(), "another command makes the Python environment: waiting for it"):
+        with locks.waiting(_lock(), "another command makes the Python environment"):
             _download_wheels(target)
     return target
 
@@ -160,7 +160,7 @@ def environment() -> Path:
     folder = paths.CACHE / f"venv-{hashed}"
     if not (folder / ".complete").exists():
         found = _wheels_of_this_python()
-        with locks.waiting(_lock(), "another command makes the Python environment: waiting for it"):
+        with locks.waiting(_lock(), "another command makes the Python environment"):
             if not (folder / ".complete").exists():
                 _make(folder, found)
     _link(folder)
@@ -175,7 +175,14 @@ def _make(folder: Path, found: Path) -> None:
         _drop_unused(folder)
         download(_requirements([TOOLS_LOCK]), scratch / "tools", "downloading the tools")
         _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
-        install = [uv(installer()), "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
+        install: list[str | Path] = [
+            uv(installer()),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            folder / "bin" / "python",
+        ]
         # The cache is on the file system of the environment: files are linked, not copied.
         install += ["--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--no-index", "--no-deps"]
         for source, files in ((found, TRAINER_LOCKS), (scratch / "tools", (TOOLS_LOCK,))):

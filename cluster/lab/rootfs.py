@@ -6,7 +6,6 @@ Called by images.py, golden.py, cluster.py and by images/trainer for the base of
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import re
@@ -16,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import locks
 import paths
+import programs
 import say
 import system
 
@@ -70,7 +71,9 @@ def _debian_mirrors(file: Path, release: str) -> Iterator[tuple[str, str]]:
     )
     if file.suffix == ".sources":
         for paragraph in re.split(r"\n\s*\n", text):
-            fields = {key.lower(): value for key, value in re.findall(r"^([\w-]+):[ \t]*(.*)$", paragraph, re.MULTILINE)}
+            fields = {
+                key.lower(): value for key, value in re.findall(r"^([\w-]+):[ \t]*(.*)$", paragraph, re.MULTILINE)
+            }
             if "deb" in fields.get("types", "").split():
                 pairs = itertools.product(fields.get("uris", "").split(), fields.get("suites", "").split())
                 yield from (pair for pair in pairs if pair[1].startswith(release))
@@ -109,8 +112,7 @@ def debian(name: str, packages: Sequence[str]) -> Path:
     if (target / "usr").is_dir():
         return target
     paths.CACHE.mkdir(parents=True, exist_ok=True)
-    with (paths.CACHE / f"{name}.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with locks.waiting(paths.CACHE / f"{name}.lock", f"another command makes the root folder {name}"):
         if not (target / "usr").is_dir():  # another command may have made it meanwhile
             _bootstrap(name, packages, target)
     return target
@@ -122,6 +124,7 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
     part = target.with_name(target.name + ".part")
     log = paths.CACHE / f"{name}.log"
     command = [
+        *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--include=" + ",".join(packages)),
         *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("doc", "man", "locale")),
         *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *_mirrors()),
@@ -155,7 +158,7 @@ def command(
     """
     given = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
     return [
-        *("setpriv", "--pdeathsig", "KILL", "unshare", "--fork", "--kill-child", "--pid", "--mount"),
+        *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount"),
         *("--propagation", "private", "bash", str(paths.LAB / "inside.sh"), str(root), cwd),
         *(str(path) for path in (paths.HOME, *mounts)),
         *("--", "env", "-i", *(f"{key}={value}" for key, value in given.items()), *argv),

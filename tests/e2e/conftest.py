@@ -1,7 +1,7 @@
 """Skips every test that needs the embedded cluster, with the preflight's own reason, where it cannot run."""
 
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +9,8 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(REPO / "cluster" / "lab")]
 
-
-def _reason() -> str:
-    """What the preflight says; empty when this machine can host the cluster."""
-    command = ["python3", "cluster/lab", "check", "--nodes", "2"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else f"no embedded cluster here: {done.stdout.strip()} {done.stderr.strip()}"
+import beside  # noqa: E402
+import machine  # noqa: E402
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -22,6 +18,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ours = [item for item in items if item.get_closest_marker("e2e")]
     if not ours or "not e2e" in config.getoption("markexpr", ""):
         return
-    if reason := _reason():
+    if reason := machine.why_not():
         for item in ours:
-            item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(pytest.mark.skip(reason=f"no embedded cluster here: {reason}"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def user() -> Iterator[beside.User]:
+    """A demo of the user's runs beside the tests of each file; at the end it is as it was."""
+    with beside.user() as found:
+        yield found
+        assert found.losses() == []

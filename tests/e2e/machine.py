@@ -18,8 +18,21 @@ from typing import Any
 REPO = Path(__file__).resolve().parents[2]
 LAB = REPO / "cluster" / "lab"
 HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
-KUBECONFIG = HOME / "cluster" / "admin.conf"
-CANNOT_HOST = 3
+CLUSTER = "test"
+NODES, PODS, SERVICES = "10.246.1", "10.247", "10.98"
+ARTIFACTS = REPO / "artifacts" / "e2e"
+ENVIRONMENT = os.environ | {
+    "TRAINLAB_HOME": str(HOME),
+    "TRAINLAB_CLUSTER": CLUSTER,
+    "TRAINLAB_NODE_SUBNET": f"{NODES}.0/24",
+    "TRAINLAB_POD_SUBNET": f"{PODS}.0.0/16",
+    "TRAINLAB_SERVICE_SUBNET": f"{SERVICES}.0.0/16",
+    "TRAINLAB_ARTIFACTS": str(ARTIFACTS),
+}
+"""For every command of the tests: a cluster of their own beside that of the user, with the same caches."""
+FOLDER = HOME / f"cluster-{CLUSTER}"
+GROUP, LOCK = f"trainlab-{CLUSTER}", HOME / f"lock-{CLUSTER}"
+KUBECONFIG = FOLDER / "admin.conf"
 SYSCTLS: tuple[str, ...] = (
     "kernel/panic",
     "kernel/panic_on_oops",
@@ -39,7 +52,9 @@ def lab_command(*argv: str) -> list[str]:
 
 def lab(*argv: str, code: int = 0) -> str:
     """Run the lab to its end and return what it printed; fails unless it exits with `code`."""
-    done = subprocess.run(lab_command(*argv), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        lab_command(*argv), env=ENVIRONMENT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
     assert done.returncode == code, f"lab {' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -47,13 +62,13 @@ def lab(*argv: str, code: int = 0) -> str:
 @functools.cache
 def why_not() -> str:
     """Why this machine cannot host the cluster, in the words of `lab check`; empty when it can."""
-    done = subprocess.run(lab_command("check"), capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == CANNOT_HOST else ""
+    done = subprocess.run(lab_command("check"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"{done.stdout.strip()} {done.stderr.strip()}"
 
 
 def kubectl(*argv: str, stdin: str | None = None) -> str:
     """Run the lab's kubectl against the cluster and return its output; fails when it fails."""
-    env = {**os.environ, "KUBECONFIG": str(KUBECONFIG), "KUBECACHEDIR": str(HOME / "cluster" / "kubecache")}
+    env = {**ENVIRONMENT, "KUBECONFIG": str(KUBECONFIG), "KUBECACHEDIR": str(FOLDER / "kubecache")}
     command = [str(HOME / "cache" / "bin" / "kubectl"), *argv]
     done = subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"kubectl {' '.join(argv)}: {done.stderr}"
@@ -111,7 +126,7 @@ def _ours() -> list[str]:
     for pid in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
         with contextlib.suppress(OSError):
             argv = (pid / "cmdline").read_text().split("\0")
-            if str(HOME / "cluster") in argv or "nodes" in str((pid / "root").readlink()):
+            if str(FOLDER) in argv or str((pid / "root").readlink()).startswith(str(FOLDER)):
                 found.append(" ".join(argv))
     return found
 
@@ -142,13 +157,16 @@ def snapshot() -> dict[str, list[str]]:
 
 
 def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, list[str]]:
-    """What differs, as lines with + and -; a sysctl that only exists since a kernel module was loaded does not count."""
+    """What differs, as lines with + and -.
+
+    Where no firewall ran before, the kernel loads nf_conntrack by itself for a node's rules, and no program of ours takes
+    that away: the one setting that comes with it does not count.
+    """
     found = {}
     for key, old in before.items():
         new = after[key]
-        if key == "sysctls":
-            known = {line.split("=")[0] for line in old}
-            new = [line for line in new if line.split("=")[0] in known]
+        if key == "sysctls" and not any("nf_conntrack_max" in line for line in old):
+            new = [line for line in new if "nf_conntrack_max" not in line]
         lines = [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
         if lines:
             found[key] = lines

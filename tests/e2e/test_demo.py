@@ -42,7 +42,7 @@ def sh(*argv: str, ok: bool = True, seconds: int = 1500, env: dict[str, str] | N
     done = subprocess.run(
         argv,
         cwd=REPO,
-        env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf"), **(env or {})},
+        env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG), **(env or {})},
         input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -113,7 +113,7 @@ def installed(namespace: str, phase: str, *more: str) -> None:
 def host() -> dict[str, Any]:
     """The host before anything of ours runs; E2E_KEEP=1 keeps a cluster that is there, to repeat single tests."""
     if not KEEP:
-        subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+        machine.lab("down")
     return machine.snapshot()
 
 
@@ -123,16 +123,15 @@ def demo(host: dict[str, Any]) -> Iterator[str]:
     if KEEP == "as-is":
         yield ""
         return
-    for old in (REPO / "artifacts").glob("survival-*"):
-        shutil.rmtree(old)
+    shutil.rmtree(machine.ARTIFACTS, ignore_errors=True)
     yield sh("cluster/demo", seconds=3000)
     if not KEEP:
-        subprocess.run(["cluster/demo-down"], cwd=REPO, check=True, stdout=subprocess.DEVNULL)
+        machine.lab("down")
 
 
 def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
-    (HOME / "last-demo.log").write_text(demo)
-    run = next(Path(REPO / "artifacts").glob("survival-*"))
+    (machine.ARTIFACTS / "demo.log").write_text(demo)
+    run = next(machine.ARTIFACTS.glob("survival-*"))
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
     page = (run / "report.html").read_text()
@@ -220,7 +219,7 @@ def progress_page(namespace: str) -> dict[str, Any]:
         path = f"/api/v1/namespaces/{namespace}/pods/{first_pod(namespace)['metadata']['name']}:28080/proxy/metrics"
         done = subprocess.run(
             [*command, path],
-            env={**os.environ, "KUBECONFIG": str(HOME / "cluster" / "admin.conf")},
+            env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG)},
             capture_output=True,
             text=True,
             check=False,
@@ -296,7 +295,7 @@ def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
     if phase not in CHEAP and os.environ.get("E2E_PHASES") != "all":
         pytest.skip("minutes of training: make test-all-phases runs it")
     playbook("site", "-e", f"phase={phase}")
-    run = max((REPO / "artifacts").glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
+    run = max(machine.ARTIFACTS.glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"], gate["reasons"]
     helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
@@ -310,7 +309,7 @@ def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
     parent = None
     for stage in STAGES:
         playbook("site", "-e", f"phase=staged-{stage}")
-        run = max((REPO / "artifacts").glob("staged-*"), key=lambda path: path.stat().st_mtime)
+        run = max(machine.ARTIFACTS.glob("staged-*"), key=lambda path: path.stat().st_mtime)
         gate = json.loads((run / "gate.json").read_text())
         assert gate["promoted"] and not gate["override"] and gate["stage"] == stage, gate["reasons"]
         assert (gate["parent"] or {}).get("run") == parent, f"{run.name} goes on from {gate['parent']}"
@@ -367,7 +366,7 @@ def waits_for(is_true: Callable[[], bool], seconds: int = 60) -> None:
 
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
-    with machine.locked(HOME / "demo.lock"):
+    with machine.locked(machine.DEMO_LOCK):
         said = sh("cluster/demo", ok=False)
     assert "another make demo runs" in said
 

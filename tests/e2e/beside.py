@@ -1,0 +1,89 @@
+"""A demo of the user's that runs beside the tests: the real one where there is one, else what one would leave visible."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import machine
+
+GROUP, LINK, LINKS = "trainlab", "trainlab0", Path("/sys/class/net")
+WORDS = "a cluster of the user's"
+CLUSTER, ARTIFACTS = machine.HOME / "cluster", machine.REPO / "artifacts"
+
+
+@dataclass(frozen=True)
+class User:
+    """Processes, files and the link that have to be there still."""
+
+    pids: frozenset[int]
+    files: frozenset[Path]
+
+    def losses(self) -> list[str]:
+        """What of it is gone."""
+        found = [f"process {pid}" for pid in self.pids if pid not in _processes()]
+        found += [f"{file}" for file in sorted(self.files) if not file.exists()]
+        return found + [f"link {LINK}"] * (not (LINKS / LINK).exists())
+
+
+def _groups() -> list[Path]:
+    """The usual cluster's folder in each cgroup hierarchy."""
+    tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
+    return [top / GROUP for top in tops if (top / GROUP).is_dir()]
+
+
+def _processes() -> set[int]:
+    return {
+        int(word) for group in _groups() for file in group.rglob("cgroup.procs") for word in file.read_text().split()
+    }
+
+
+@contextlib.contextmanager
+def user() -> Iterator[User]:
+    """What the tests must not touch; made here, and removed again, where no demo runs."""
+    results = ARTIFACTS / "survival-decoy"
+    (results / "plots").mkdir(parents=True, exist_ok=True)
+    (results / "report.html").write_text("a run of the user's")
+    try:
+        if _processes():
+            yield User(frozenset(_processes()), frozenset([CLUSTER / "admin.conf", results / "report.html"]))
+        else:
+            with _decoy() as pid:
+                yield User(frozenset([pid]), frozenset([CLUSTER / "admin.conf", results / "report.html"]))
+    finally:
+        shutil.rmtree(results)
+
+
+@contextlib.contextmanager
+def _decoy() -> Iterator[int]:
+    """A process in the usual cluster's cgroup, with that one's link and folder."""
+    top = next(
+        path for path in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if (path / "cgroup.procs").exists()
+    )
+    group = top / GROUP / "outer"
+    sleeper = subprocess.Popen(["sleep", "infinity"])
+    index = ""
+    try:
+        group.mkdir(parents=True)
+        (group / "cgroup.procs").write_text(str(sleeper.pid))
+        CLUSTER.mkdir(parents=True)
+        (CLUSTER / "admin.conf").write_text(WORDS)
+        subprocess.run(["ip", "link", "add", LINK, "type", "bridge"], check=True)
+        index = (LINKS / LINK / "ifindex").read_text()
+        yield sleeper.pid
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        with contextlib.suppress(OSError):  # a true demo may have begun meanwhile, and taken the place
+            if (LINKS / LINK / "ifindex").read_text() == index:
+                subprocess.run(["ip", "link", "del", LINK], check=False)
+        with contextlib.suppress(OSError):
+            if (CLUSTER / "admin.conf").read_text() == WORDS:
+                shutil.rmtree(CLUSTER)
+        for folder in (group, group.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
