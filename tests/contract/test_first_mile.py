@@ -39,13 +39,14 @@ def test_no_proxy_where_there_is_none() -> None:
 @pytest.mark.parametrize("name", ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"])
 def test_the_clusters_addresses_are_not_asked_of_a_proxy(name: str) -> None:
     """Both spellings, what was there before, this machine, the cluster's names and all of its subnets."""
-    import layout
+    import identity
     import proxies
 
     found = proxies.environment({name: PROXY, "NO_PROXY": "intranet.example"})
     assert set(found) == {"no_proxy", "NO_PROXY"}
     assert found["no_proxy"] == found["NO_PROXY"]
     words = found["no_proxy"].split(",")
-    assert {"intranet.example", "localhost", "127.0.0.1", ".svc", ".cluster.local", *layout.SUBNETS} <= set(words)
+    assert {"intranet.example", "localhost", "127.0.0.1", ".svc", ".cluster.local"} <= set(words)
+    assert {str(one) for one in (identity.NODES, identity.PODS, identity.SERVICES)} <= set(words)
     assert len(words) == len(set(words))
     assert proxies.environment({name: PROXY, **found}) == found

