@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import yaml
 from attendee import helm, may, until, user
 from harness import Cluster
 from server import Server
-from training_api import KUEUE, free_claims, serving
+from training_api import KUEUE, free_claims
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server of its own: the one of the other tests is a bare OpenShift."""
-    with serving(tmp_path_factory.mktemp("attendees") / "server") as one:
-        yield one
+def server(training: Server) -> Server:
+    """Not the bare OpenShift."""
+    return training
 
 
 INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")

@@ -20,17 +20,6 @@ VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server of its own, with the builds of OpenShift."""
-    one = Server(tmp_path_factory.mktemp("image") / "server")
-    one.start()
-    try:
-        yield one
-    finally:
-        one.stop()
-
-
 @pytest.fixture
 def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds.Builder]:
     """The build controller, and a namespace for the image; all of it is gone afterwards."""
