@@ -6,6 +6,7 @@ side by side, so the seconds of a folder may be more than those of the stage tha
 
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 TIMES = Path("artifacts") / "times"
@@ -29,6 +30,13 @@ def stages(folder: Path = TIMES) -> dict[str, tuple[int, int]]:
     return dict(sorted(found.items(), key=lambda entry: entry[1]))
 
 
+def ran(file: Path) -> tuple[int, int]:
+    """Return beginning and end of the tests of a JUnit file."""
+    (suite,) = ElementTree.parse(file).getroot().iter("testsuite")
+    begin = datetime.fromisoformat(suite.get("timestamp", "")).timestamp()
+    return int(begin), int(begin + float(suite.get("time", "0")))
+
+
 def folders(file: Path) -> dict[str, tuple[int, float]]:
     """Return number and seconds of the tests by their folder, the longest first."""
     count: Counter[str] = Counter()
@@ -42,8 +50,8 @@ def folders(file: Path) -> dict[str, tuple[int, float]]:
 
 def lines(files: list[Path], times: Path = TIMES) -> list[str]:
     """Return the table: each stage by the clock, and below a stage of tests its folders by the sum of their tests."""
-    found, spans = [""], stages(times)
     results = {file.stem: file for file in files}
+    found, spans = [""], stages(times) | {name: ran(file) for name, file in results.items()}
     for name, (begin, end) in spans.items():
         found.append(f"{name:<24}{clock(end - begin):>14}")
         if name in results:
