@@ -17,7 +17,6 @@ from server import Server
 REPO = Path(__file__).resolve().parents[2]
 PLAYBOOK_SECONDS = 300
 TIMEOUTS = dict.fromkeys(("operators", "resources", "rhoai", "removal"), 120)
-UNSTABLE = {"Event", "Lease"}
 
 
 @dataclass(frozen=True)
@@ -101,12 +100,4 @@ class Cluster:
 
     def objects(self) -> set[str]:
         """Name everything that the API server holds."""
-        groups = (self.client.get("/apis") or {})["groups"]
-        versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-        return {
-            f"{version} {kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
-            for version in versions
-            for kind, resource in self.client.resources(version, fresh=True).items()
-            if "list" in resource["verbs"] and kind not in UNSTABLE
-            for one in self.client.items(version, kind)
-        }
+        return self.client.objects()
