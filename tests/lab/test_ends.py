@@ -35,14 +35,14 @@ def _said(body: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def _sleepers() -> list[str]:
+def _sleepers(session: int) -> list[str]:
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = file.read_text().split("\0")
+            words, its = file.read_text().split("\0"), os.getsid(int(file.parent.name))
         except OSError:
             continue
-        if words[0] == "sleep" and words[1].startswith("3") and words[1].endswith(".25"):
+        if its == session and words[0] == "sleep" and words[1].startswith("3") and words[1].endswith(".25"):
             found.append(words[1])
     return found
 
@@ -56,7 +56,7 @@ def test_a_signal_ends_everything(number: int, code: int, words: str) -> None:
     with subprocess.Popen(
         _command(BUSY), cwd=LAB, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while len(_sleepers()) < 2:
+        while len(_sleepers(process.pid)) < 2:
             time.sleep(0.05)
             assert process.poll() is None
         begin = time.monotonic()
@@ -64,7 +64,7 @@ def test_a_signal_ends_everything(number: int, code: int, words: str) -> None:
         _, said = process.communicate(timeout=20)
     assert process.returncode == code
     assert time.monotonic() - begin < 10
-    assert _sleepers() == []
+    assert _sleepers(process.pid) == []
     (sentence,) = said.splitlines()
     assert sentence.startswith("error: ") and words in sentence
     assert sentence.endswith(" during `the work`; it goes on from here")
@@ -77,7 +77,7 @@ def test_a_failure_ends_what_runs_beside_it() -> None:
         "def main():\n    return len(children.side_by_side(work, [0, 1], 2))\n"
     )
     assert (code, said) == (2, "error: false: exit 1\n")
-    assert time.monotonic() - begin < 10 and _sleepers() == []
+    assert time.monotonic() - begin < 10 and _sleepers(process.pid) == []
 
 
 def test_results_are_in_order() -> None:
