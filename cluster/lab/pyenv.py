@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+import files
 import locks
 import paths
 import rootfs
@@ -154,8 +155,7 @@ def _wheels_of_this_python() -> Path:
             target.mkdir(exist_ok=True)
             for wheel in ours.glob("*.whl"):
                 if "-py3-none-" in wheel.name or "-py2.py3-none-" in wheel.name:
-                    (target / wheel.name).unlink(missing_ok=True)
-                    os.link(wheel, target / wheel.name)
+                    files.link(wheel, target / wheel.name)
             what = f"downloading the training stack for Python {python_version()}"
             download(_requirements(TRAINER_LOCKS), target, what)
             (target / ".complete").touch()
