@@ -65,14 +65,17 @@ lint: venv ## style, types and shell of everything
 	$(BIN)/shellcheck -x cluster/python cluster/lab/*.sh .ci/run
 
 check: lint binaries ## lint, types, unit, chart and contract tests: no cluster, minutes
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e and not api"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e and not api and not fresh and not slow"
 
 test: lint binaries ## all tests, those on the embedded cluster included
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e" --durations=15 --junitxml=artifacts/check.xml
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e and not slow" --durations=15 --junitxml=artifacts/check.xml
 	$(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml
 	@$(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 tests/e2e/test_demo.py
 
-.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint check test test-all-phases
+test-fresh: venv ## the commands of the README, whole, on bare Debian 12 and 13 from nothing, with their times; hours
+	$(BIN)/pytest -v -m "fresh and slow" --durations=0 --durations-min=5 tests/fresh
+
+.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint check test test-all-phases test-fresh

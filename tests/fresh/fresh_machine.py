@@ -137,10 +137,11 @@ class Fresh:
     disk: Path
     lower: str
 
-    def run(self, command: str, *, seconds: float, until: str = "") -> watching.Ended:
+    def run(self, command: str, *, seconds: float, until: str = "", log: Path | None = None) -> watching.Ended:
         """Run a command of bash in the checkout, to its end or, by SIGTERM, to the first line that `until` matches.
 
-        A command that takes longer than `seconds` is killed, and AssertionError shows what it said.
+        A command that takes longer than `seconds` is killed, and AssertionError shows what it said. What it says is
+        also written to the file `log` while it runs.
         """
         machine = self.machine
         own = {"PATH": PATH, "HOME": machine.home, "TERM": "dumb", "LANG": "C.UTF-8", MARKER: "1", **machine.env}
@@ -174,7 +175,7 @@ class Fresh:
         }
         env = {"PATH": f"{os.environ['PATH']}:{PATH}", **settings}
         argv = [*names, "--propagation", "private", "bash", str(BOOT), *inside]
-        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until)
+        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until, log=log)
 
     def path(self, inside: str) -> Path:
         """Where a file that a command made in the machine lies here."""
