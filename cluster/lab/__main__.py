@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("up", "bring the cluster up").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
     installing = add("operators", "install the operators")
-    installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
+    installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
     installing.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
     add("load", "bring images to every node").add_argument(
         "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
@@ -97,8 +97,8 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "operators":
         import operators
 
-        names = arguments.names or [name for name, one in operators.OPERATORS.items() if one.default]
-        return operators.install([*names, "kwok"] if arguments.kwok else names)
+        names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
+        return operators.install(names)
     if arguments.command == "load":
         import images
 
@@ -119,7 +119,9 @@ def main() -> int:
     import environment
     import home
     import preflight
+    import system
 
+    system.require_linux()
     environment.prepare()
 
     if arguments.command == "check":

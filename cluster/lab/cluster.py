@@ -96,9 +96,9 @@ def make_programs(operators_wanted: Sequence[str] | None, also: Sequence[str]) -
     """
     import operators
 
+    chosen = None if operators_wanted is None else [one.name for one in operators.chosen(operators_wanted)]
     with parts_lock():
-        names = None if operators_wanted is None else [*NEEDED, "helm", *operators_wanted, *also]
-        built = build.build_all(names, also=also)
+        built = build.build_all(None if chosen is None else [*NEEDED, "helm", *chosen, *also], also=also)
         link_programs()
         if built:
             operators.prepare(operators_wanted)  # while the modules, of which the manifests are a part, are still there

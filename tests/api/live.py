@@ -1,24 +1,14 @@
-"""A cluster without nodes for the chart: tests/api's real API server with the operators' true CRDs; used by test_live.py."""
+"""Releases of the chart on the API server of training_api.py, by each Helm program; used by test_live.py."""
 
-import json
 import os
 import subprocess
-import sys
-import time
 from typing import Any
 
-import pytest
-import yaml
-from rendering import CHART, ROOT, binary
-from upstream import CRDS, from_module
-
-sys.path.insert(0, str(ROOT / "tests" / "api"))
-
 from client import Client
+from rendering import CHART, ROOT, binary
 from server import Server
 
 Document = dict[str, Any]
-CRD_SECONDS = 60
 
 
 class Lab:
@@ -64,31 +54,6 @@ def refused(process: subprocess.CompletedProcess[str]) -> str:
     """Return the error of a Helm command that must have failed."""
     assert process.returncode != 0, process.stdout
     return process.stderr
-
-
-def install_crds(server: Server) -> None:
-    """Install the operators' CRDs, without the operators, and wait until the server serves them."""
-    client = Client(server.kubeconfig)
-    for component, path in CRDS.values():
-        crd = yaml.load(from_module(component, path), Loader=yaml.CSafeLoader)
-        crd["spec"].pop("conversion", None)
-        client.apply(json.loads(json.dumps(crd, default=str)))
-        end = time.monotonic() + CRD_SECONDS
-        spec = crd["spec"]
-        while not client.path(f"{spec['group']}/{spec['versions'][0]['name']}", spec["names"]["kind"]):
-            if time.monotonic() > end:
-                pytest.fail(f"{crd['metadata']['name']} is not served after {CRD_SECONDS} s")
-            time.sleep(0.3)
-
-
-def node(gpus: int) -> Document:
-    """Return a Node that offers GPUs; no kubelet stands behind it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "n1"},
-        "status": {"allocatable": {"cpu": "8", "memory": "64Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})},
-    }
 
 
 def owner(namespace: str) -> list[Document]:

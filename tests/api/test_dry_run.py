@@ -5,51 +5,38 @@ newest that a release of OpenShift AI may bring (Trainer 2.3, KServe 0.17, Kueue
 end-to-end test and of the role workspace.
 """
 
-import json
-import re
-import time
+from __future__ import annotations
+
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+import training_api
 import yaml
-from live import Client, Server
-from rendering import ROOT, Document, cases, documents, one, rendered, template, with_service
+from client import Client
+from rendering import APIS, ROOT, Document, case, cases, documents, one, rendered, template, with_service
+from server import Server
 from upstream import CRDS, QUEUES, from_module, from_newer
 
-pytestmark = pytest.mark.xdist_group("live")
-CRD_SECONDS = 60
 SPACE = "dry-run"
-DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server without any CRD of these."""
-    one = Server(Path(tmp_path_factory.mktemp("dry-run")) / "api")
-    one.start()
-    yield one
-    one.stop()
+def server(training: Server) -> Server:
+    """Not the bare OpenShift."""
+    return training
 
 
 @pytest.fixture(scope="module", params=[from_module, from_newer], ids=["pinned", "newest"])
-def client(server: Server, request: pytest.FixtureRequest) -> Client:
-    """The API server with the CRDs of one set of versions; the newest replace the pinned ones."""
+def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """The API server with the CRDs of one set of versions; other tests find the pinned ones again."""
     admin = Client(server.kubeconfig)
     space = {"name": SPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": space})
-    for component, path in (*CRDS.values(), *QUEUES.values()):
-        crd = yaml.load(request.param(component, path), Loader=yaml.CSafeLoader)
-        crd["spec"].pop("conversion", None)
-        made = admin.apply(json.loads(json.dumps(crd, default=str)))
-        served = [each["name"] for each in crd["spec"]["versions"] if each["served"]]
-        end = time.monotonic() + CRD_SECONDS
-        while not all(admin.path(f"{crd['spec']['group']}/{each}", crd["spec"]["names"]["kind"]) for each in served):
-            assert time.monotonic() < end, f"{made['metadata']['name']} is not served"
-            time.sleep(0.3)
-    return admin
+    training_api.install(admin, request.param)
+    yield admin
+    training_api.install(admin, from_module)
 
 
 def objection(client: Client, item: Document) -> str:
@@ -66,13 +53,23 @@ def objection(client: Client, item: Document) -> str:
 def test_everything_rendered_is_taken(client: Client) -> None:
     found: list[str] = []
     seen = set()
-    for case in cases():
-        for item in with_service(rendered(case)):
+    for each in cases():
+        for item in with_service(rendered(each)):
             seen.add(item["kind"])
             if said := objection(client, item):
-                found.append(f"{case.name}: {said}")
+                found.append(f"{each.name}: {said}")
     assert found == []
     assert {*CRDS, "ConfigMap", "Job", "PersistentVolumeClaim", "Role", "RoleBinding"} <= seen
+
+
+@pytest.mark.parametrize("existing", ["team", ""])
+@pytest.mark.parametrize("api", APIS)
+def test_sub_paths_and_a_third_volume_are_taken(client: Client, api: str, existing: str) -> None:
+    sets = [f"site.storage.{name}.subPath=a/{name}" for name in ("models", "runs", "data")]
+    sets += [f"site.storage.{name}.existing={existing}" for name in ("models", "runs", "data") if existing]
+    files = case(f"gemma-local-{api}").files
+    found = documents(template(files, f"site.trainingApi={api}", "site.storage.data.size=1Gi", *sets))
+    assert [said for item in with_service(found) if (said := objection(client, item))] == []
 
 
 def test_queues_are_taken(client: Client) -> None:
@@ -84,26 +81,9 @@ def test_queues_are_taken(client: Client) -> None:
 
 def test_an_unknown_field_is_refused(client: Client) -> None:
     """Also the field by which Trainer 2.1 and 2.2 differ, which is why the chart brings a runtime of its own."""
-    (case,) = [each for each in cases() if each.name == "survival-full-trainjob"]
-    job: dict[str, Any] = one(rendered(case), "TrainJob")
+    job: dict[str, Any] = one(rendered(case("survival-full-trainjob")), "TrainJob")
     for field in ("podTemplateOverride", "runtimePatch"):
         assert field in objection(client, job | {"spec": job["spec"] | {field: []}})
     overrides = objection(client, job | {"spec": job["spec"] | {"podTemplateOverrides": []}})
     patches = objection(client, job | {"spec": job["spec"] | {"runtimePatches": []}})
     assert bool(overrides) != bool(patches)
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_webhook_rules_of_names(case: Any) -> None:
-    """training-operator and JobSet make Services of a job's name: DNS-1035, shorter by what their pods append."""
-    (job,) = [each for each in rendered(case) if each["kind"] in ("PyTorchJob", "TrainJob")]
-    assert DNS_1035.fullmatch(f"{job['metadata']['name']}-worker-99")
-
-
-def test_a_release_whose_jobs_would_be_refused_is_refused() -> None:
-    """Helm allows a release to begin with a digit, the webhooks of the training operators do not."""
-    files = cases()[0].files
-    done = template(files, release="3d")
-    assert done.returncode != 0
-    assert "release name: 3d" in done.stderr and "a letter first" in done.stderr
-    assert documents(template(files, release="d3"))

@@ -1,26 +1,18 @@
 """The life of a release on a real API server, by Helm 3 and Helm 4: install, other site, other phase, uninstall, refusals."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from live import Lab, done, install_crds, node, owner, refused
+from live import Lab, done, owner, refused
 from rendering import HELMS
 from server import Server
 
-pytestmark = pytest.mark.xdist_group("live")  # with --dist loadgroup one worker starts the one server
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server that serves training operator, Trainer and KServe."""
-    server = Server(Path(tmp_path_factory.mktemp("live")) / "api")
-    server.start()
-    install_crds(server)
-    yield server
-    server.stop()
+def server(training: Server) -> Server:
+    """Not the bare OpenShift."""
+    return training
 
 
 @pytest.fixture(params=HELMS)
@@ -89,11 +81,10 @@ def test_life_of_a_trainjob(lab: Lab) -> None:
 
 
 def test_everything_is_refused_before_an_object_is_made(lab: Lab) -> None:
-    lab.client.apply(node(0))
-    gpu = ("--set", "phase.resources.gpus_per_node=1")
+    gpu = ("--set", "phase.resources.gpus_per_node=5", "--set", "phase.resources.processes_per_node=5")
     text = refused(lab.upgrade(*gpu, release="bad"))
     assert (
-        "phase.resources.gpus_per_node: 1 asked, but no node of the cluster offers more than 0 nvidia.com/gpu" in text
+        "phase.resources.gpus_per_node: 5 asked, but no node of the cluster offers more than 4 nvidia.com/gpu" in text
     )
     text = refused(lab.upgrade("--set", "site.storage.runs.storageClass=rwx", release="bad"))
     assert "site.storage.runs.storageClass: rwx does not exist in the cluster; it has: " in text
