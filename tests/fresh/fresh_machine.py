@@ -28,10 +28,26 @@ import watching
 
 MARKER = "TRAINLAB_FRESH"
 """Set in every fresh machine: `make test` in one makes no others."""
+VIEW, CLONE = "fresh-view-", "fresh-clone-"
 BOOT = Path(__file__).with_name("boot.sh")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOME = "/var/lib/trainlab"
 """A disk of its own there: the kernel stacks no overlay of a cluster's node on the machine's."""
+PARTS = Path(__file__).with_name("parts")
+"""Stand-ins that a setup copies into a machine."""
+
+
+def part(name: str, target: str, how: str = ">") -> str:
+    """Return the lines of a setup that write a stand-in of parts/ to `target`, as a program."""
+    text = (PARTS / name).read_text(encoding="utf-8")
+    return f"mkdir -p $(dirname {target})\ncat {how} {target} <<'PART'\n{text}PART\nchmod 755 {target}\n"
+
+
+AMPLE = f"""\
+sed 's/^MemAvailable:.*/MemAvailable: 33554432 kB/' /proc/meminfo > /run/meminfo
+mount --bind /run/meminfo /proc/meminfo
+{part("ample.py", '"$(echo /etc/python3.*)/sitecustomize.py"', ">>")}"""
+"""A setup that gives the machine memory and disk on paper: what else lies and runs on this one is no lack of that one."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,8 @@ def _overlay() -> str:
 def booted(machine: Machine) -> Iterator[Fresh]:
     """Give a machine to run commands in; it and all that they changed is gone afterwards."""
     root = roots.debian(machine.suite, machine.more)
-    with tempfile.TemporaryDirectory(prefix="fresh-view-", dir=paths.CACHE) as folder:
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{VIEW}{os.getpid()}-", dir=paths.CACHE) as folder:
         disk = Path(folder)
         for name in ("upper", "work", "root", "home", "settings"):
             (disk / name).mkdir()
@@ -115,7 +132,16 @@ def booted(machine: Machine) -> Iterator[Fresh]:
 
 @functools.cache
 def _clones() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="fresh-clone-", dir=paths.CACHE)  # gone with this process
+    return tempfile.TemporaryDirectory(prefix=f"{CLONE}{os.getpid()}-", dir=paths.CACHE)  # gone with this process
+
+
+@functools.cache
+def _sweep() -> None:
+    """Remove what processes left that were killed: gigabytes each."""
+    for prefix in (VIEW, CLONE):
+        for folder in paths.CACHE.glob(f"{prefix}*"):
+            if not Path("/proc", folder.name.removeprefix(prefix).partition("-")[0]).exists():
+                shutil.rmtree(folder, ignore_errors=True)  # another process may sweep as well
 
 
 def _clone(machine: Machine) -> Path:

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import apt
 import pytest
-from fresh_machine import Machine, booted
+from fresh_machine import AMPLE, Machine, booted, part
 
 pytestmark = pytest.mark.fresh
 PREPARED = apt.PACKAGES
-PARTS = Path(__file__).with_name("parts")
-"""Stand-ins that a setup copies into a machine."""
 STEP = r"==> (Go 1\.|build \d+ of|wheels of|Python environment)"
 """The first step after everything was found to be there."""
 
@@ -34,12 +31,6 @@ class Case:
     """Patterns; on a line each, in any case of letters."""
     never: tuple[str, ...] = ()
     seconds: float = 90.0
-
-
-def part(name: str, target: str) -> str:
-    """Return the lines of a setup that put a stand-in of parts/ at `target`, as a program."""
-    text = (PARTS / name).read_text(encoding="utf-8")
-    return f"mkdir -p $(dirname {target})\ncat > {target} <<'PART'\n{text}PART\nchmod 755 {target}\n"
 
 
 def go(version: str) -> str:
@@ -138,7 +129,7 @@ CASES = {
     "LANG=C": Case(Machine(more=PREPARED, env={"LANG": "C"}), until=STEP),
     "no LANG": Case(Machine(more=PREPARED, without=("LANG",)), until=STEP),
     "umask 077": Case(Machine(more=PREPARED), "umask 077 && make demo", until=STEP),
-    "small /tmp": Case(Machine(more=PREPARED, tmp="1m"), until=r"==> build \d+ of", seconds=180),
+    "small /tmp": Case(Machine(more=PREPARED, tmp="1m", setup=AMPLE), until=r"==> build \d+ of", seconds=180),
     "a proxy that does not answer": Case(
         Machine(more=PREPARED, env=dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")),
         says=(UNREACHED, "https_proxy"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import apt
 import pytest
 import roots
-from fresh_machine import HOME, Machine, booted
+from fresh_machine import AMPLE, HOME, Machine, booted
 from watching import Ended
 
 pytestmark = pytest.mark.fresh
@@ -30,7 +30,7 @@ def ends_well(ended: Ended) -> None:
 @pytest.mark.parametrize("suite", roots.SUITES.values())
 def test_demo_builds(suite: str) -> None:
     """`make demo` installs what is missing, finds or fetches Go and builds."""
-    with booted(Machine(suite, caches=WHEELS)) as fresh:
+    with booted(Machine(suite, caches=WHEELS, setup=AMPLE)) as fresh:
         ended = fresh.run("make demo", until=BUILD, seconds=240)
     ends_well(ended)
     for line in ("==> Debian packages: ", "==> Can this machine host the cluster?", "==> Go 1."):
@@ -101,7 +101,7 @@ def test_programs_for_a_plain_user() -> None:
 
 def test_again_after_the_end() -> None:
     """A second `make demo` after one that was ended in the middle goes on, and waits for nobody."""
-    with booted(Machine(more=apt.PACKAGES)) as fresh:
+    with booted(Machine(more=apt.PACKAGES, setup=AMPLE)) as fresh:
         ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=120))
         ended = fresh.run("make demo", until=BUILD, seconds=120)
     ends_well(ended)
@@ -110,7 +110,7 @@ def test_again_after_the_end() -> None:
 
 def test_demo_down_cache_leaves_nothing() -> None:
     """After `make demo-down CACHE=1` nothing is below TRAINLAB_HOME, and no link in the checkout."""
-    with booted(Machine(more=apt.PACKAGES)) as fresh:
+    with booted(Machine(more=apt.PACKAGES, setup=AMPLE)) as fresh:
         ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=120))
         ended = fresh.run(f"make demo-down CACHE=1 && ls -A {HOME} && git status --short --ignored", seconds=60)
     assert ended.code == 0, ended.shown()
