@@ -33,20 +33,27 @@ BOOT = Path(__file__).with_name("boot.sh")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOME = "/var/lib/trainlab"
 """A disk of its own there: the kernel stacks no overlay of a cluster's node on the machine's."""
+OWN = {
+    "TRAINLAB_CLUSTER": "fresh",
+    "TRAINLAB_NODE_SUBNET": "10.246.2.0/24",
+    "TRAINLAB_POD_SUBNET": "10.248.0.0/16",
+    "TRAINLAB_SERVICE_SUBNET": "10.99.0.0/16",
+}
+"""Set for root: cgroups and network are this machine's, and a cluster of the usual name there is somebody's."""
 PARTS = Path(__file__).with_name("parts")
 """Stand-ins that a setup copies into a machine."""
 
 
-def part(name: str, target: str, how: str = ">") -> str:
+def part(name: str, target: str) -> str:
     """Return the lines of a setup that write a stand-in of parts/ to `target`, as a program."""
     text = (PARTS / name).read_text(encoding="utf-8")
-    return f"mkdir -p $(dirname {target})\ncat {how} {target} <<'PART'\n{text}PART\nchmod 755 {target}\n"
+    return f"mkdir -p $(dirname {target})\ncat > {target} <<'PART'\n{text}PART\nchmod 755 {target}\n"
 
 
 AMPLE = f"""\
 sed 's/^MemAvailable:.*/MemAvailable: 33554432 kB/' /proc/meminfo > /run/meminfo
 mount --bind /run/meminfo /proc/meminfo
-{part("ample.py", '"$(echo /etc/python3.*)/sitecustomize.py"', ">>")}"""
+{part("ample.py", '"$(echo /etc/python3.*)/sitecustomize.py"')}"""
 """A setup that gives the machine memory and disk on paper: what else lies and runs on this one is no lack of that one."""
 
 
@@ -59,7 +66,7 @@ class Machine:
     more: tuple[str, ...] = ()
     """Debian packages that somebody installed before."""
     setup: str = ""
-    """Script of bash, run in the machine as root before the command."""
+    """Script of bash, run in the machine as root before each command: it has to do the same when it is done twice."""
     network: bool = True
     tmp: str = "4g"
     """Size of /tmp."""
@@ -170,7 +177,16 @@ class Fresh:
         also written to the file `log` while it runs.
         """
         machine = self.machine
-        own = {"PATH": PATH, "HOME": machine.home, "TERM": "dumb", "LANG": "C.UTF-8", MARKER: "1", **machine.env}
+        clusters = {} if machine.uid else OWN
+        own = {
+            **clusters,
+            "PATH": PATH,
+            "HOME": machine.home,
+            "TERM": "dumb",
+            "LANG": "C.UTF-8",
+            MARKER: "1",
+            **machine.env,
+        }
         given = {key: value for key, value in own.items() if key not in machine.without} | registries.environment()
         names = [
             "setpriv",

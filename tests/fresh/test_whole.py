@@ -12,17 +12,10 @@ from pathlib import Path
 import apt
 import paths
 import pytest
-from fresh_machine import Machine, booted
+from fresh_machine import OWN, Machine, booted
 
 pytestmark = [pytest.mark.fresh, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
-NAME = "fresh"
-OWN = {
-    "TRAINLAB_CLUSTER": NAME,
-    "TRAINLAB_NODE_SUBNET": "10.246.2.0/24",
-    "TRAINLAB_POD_SUBNET": "10.248.0.0/16",
-    "TRAINLAB_SERVICE_SUBNET": "10.99.0.0/16",
-}
-GROUPS = (f"trainlab-{NAME}", "trainlab-test")
+GROUPS = (f"trainlab-{OWN['TRAINLAB_CLUSTER']}", "trainlab-test")
 """The cgroups of the demo's cluster and of the one that `make test` makes."""
 SECONDS = {"make demo": 90 * 60, "make test": 3 * 3600}
 
@@ -56,11 +49,11 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
     log = paths.REPO / "artifacts" / f"fresh-{suite}-{command.removeprefix('make ')}.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
-    with booted(Machine(more=apt.PACKAGES, env=OWN)) as fresh:
+    with booted(Machine(more=apt.PACKAGES)) as fresh:
         check = fresh.run("cluster/python cluster/lab check", seconds=60)
     hosts = check.code == 0
     assert check.code in (0, 3), check.shown()
-    with booted(Machine(suite, env=OWN)) as fresh:
+    with booted(Machine(suite)) as fresh:
         ended = fresh.run(f"{command} && make demo-down", seconds=SECONDS[command], log=log)
     with capsys.disabled():
         where = "with the cluster" if hosts else f"without a cluster: {check.text.strip()}"

@@ -1,4 +1,5 @@
-# Appended to Python's start-up file: 64 GiB more are free than there are, but not in the folder for temporary files.
+"""Python's start-up file: 64 GiB more are free than there are, but not in the folder for temporary files."""
+
 import shutil
 
 _in_truth = shutil.disk_usage
