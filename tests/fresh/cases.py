@@ -1,6 +1,7 @@
 """Machines on which something is missing, old, full or odd: each works, or ends with one sentence that has the remedy.
 
-Run by test_bad_machines.py. A case is a machine, a command, how it ends, and patterns of what it says. `setup` is the whole of what is wrong.
+Run by test_bad_machines.py. A case is a machine, a command, how it ends, and patterns of what it says. `setup` is the
+whole of what is wrong.
 """
 
 from __future__ import annotations
@@ -186,8 +187,7 @@ CASES = {
     ),
     "macOS": Case(
         Machine(user="user", more=PREPARED, setup=MACOS),
-        until=STEP,
-        says=(NO_CLUSTER, r"needs Linux.*macOS"),
+        says=(r"error: .*Linux.*macOS 15\.5: brew install",),
         never=("apt-get",),
     ),
     "macOS without Python": Case(
