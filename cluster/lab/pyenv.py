@@ -86,7 +86,7 @@ def _make_installer(folder: Path) -> None:
     require_venv()
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
-    asked = ["install", "--no-deps", "--require-hashes", "--retries", "1", "-r", INSTALLER_LOCK]
+    asked: list[str | Path] = ["install", "--no-deps", "--require-hashes", "--retries", "1", "-r", INSTALLER_LOCK]
     _run([*_pip(folder), *asked], "cannot reach Python's package index", NETWORK)
     (folder / ".complete").touch()
 
