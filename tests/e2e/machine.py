@@ -120,14 +120,24 @@ def _sysctls() -> list[str]:
     return found
 
 
-def _ours() -> list[str]:
-    """Processes that work in the cluster's folder or one of its roots."""
-    found = []
-    for pid in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
+def group() -> set[int]:
+    """Pids of everything that runs in the cluster."""
+    tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
+    return {
+        int(word) for top in tops for file in (top / GROUP).rglob("cgroup.procs") for word in file.read_text().split()
+    }
+
+
+def ours() -> dict[int, str]:
+    """Processes that run in the cluster, work in its folder or have one of its roots."""
+    found = {}
+    inside = group()
+    for path in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
         with contextlib.suppress(OSError):
-            argv = (pid / "cmdline").read_text().split("\0")
-            if str(FOLDER) in argv or str((pid / "root").readlink()).startswith(str(FOLDER)):
-                found.append(" ".join(argv))
+            argv = (path / "cmdline").read_text().split("\0")
+            mine = any(word.startswith(str(FOLDER)) for word in [*argv, str((path / "root").readlink())])
+            if mine or int(path.name) in inside:
+                found[int(path.name)] = " ".join(argv)
     return found
 
 
@@ -152,7 +162,7 @@ def snapshot() -> dict[str, list[str]]:
         "cni": _tree(Path("/var/lib/cni")) + _tree(Path("/etc/cni")) + _tree(Path("/run/containerd")),
         "kubernetes": _tree(Path("/var/lib/kubelet")) + _tree(Path("/var/lib/etcd")),
         "sysctls": _sysctls(),
-        "processes": _ours(),
+        "processes": list(ours().values()),
     }
 
 
