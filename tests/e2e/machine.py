@@ -31,6 +31,7 @@ ENVIRONMENT = os.environ | {
 }
 """For every command of the tests: a cluster of their own beside that of the user, with the same caches."""
 FOLDER = HOME / f"cluster-{CLUSTER}"
+DEMO_LOCK = HOME / "demo.lock"
 GROUP, LOCK = f"trainlab-{CLUSTER}", HOME / f"lock-{CLUSTER}"
 KUBECONFIG = FOLDER / "admin.conf"
 SYSCTLS: tuple[str, ...] = (

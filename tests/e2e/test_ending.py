@@ -98,7 +98,7 @@ def test_images_ended_in_the_middle(number: int) -> None:
     """The image store's containerd ends with the command; the next one makes what is missing."""
     code, lines = _ended(number, 4, "images", "--force")
     assert code == CODES[number], "".join(lines)
-    _soon([], lambda: [words for words in _commands() if str(machine.HOME / "cache") in words])
+    _soon([], lambda: [words for words in _commands() if "/golden-" in words])
 
 
 def _commands() -> list[str]:
