@@ -1,7 +1,10 @@
 # The commands of the checkout; `make help` lists them. Everything made outside lies below $TRAINLAB_HOME.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-export TRAINLAB_HOME ?= $(if $(filter 0,$(shell id -u)),/var/lib/trainlab,$(HOME)/.cache/trainlab)
+# One Python for everything, found or refused with its remedy; PYTHON=... names another one.
+LAB = cluster/python cluster/lab
+# Ansible refuses to start where the character set is not UTF-8.
+export LC_ALL := $(if $(findstring UTF,$(shell echo "$${LC_ALL:-$${LC_CTYPE:-$$LANG}}" | tr a-z A-Z)),$(LC_ALL),C.UTF-8)
 export PYTHONPATH := $(CURDIR)/training/src
 # Some machines forbid bytecode. Without it each process compiles torch, TRL and Ansible anew: 12 s instead of 5.
 export PYTHONDONTWRITEBYTECODE :=
@@ -9,24 +12,31 @@ BIN = .venv/bin
 JOBS ?= 2
 # Prerequisites side by side: the programs are built while Python's packages come.
 MAKEFLAGS += --jobs=2
+# Beginning and end of a stage, for the table that `make test` prints (tests/timetable.py).
+BEGIN = @mkdir -p artifacts/times && date +%s > artifacts/times/$@.begin
+END = @date +%s > artifacts/times/$@.end
+# Tests side by side: those that share a server or a fixture stay together, the longest first (tests/conftest.py).
+SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## embedded cluster, operators, image, then train, gate, serve, compare (or demo-alone, where that cannot be)
-	@cluster/demo
+	@$(LAB) demo
 
-demo-alone: venv ## the same phase by four local processes, without Kubernetes
-	@cluster/demo-alone
+demo-alone: ## the same phase by four local processes, without Kubernetes
+	@$(LAB) demo-alone
 
 demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the caches as well
-	@cluster/demo-down $(if $(CACHE),--cache)
+	@$(LAB) demo-down $(if $(CACHE),--cache)
 
 cluster: venv ## only the embedded cluster with its operators
 	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
 
 venv: ## the Python environment, linked as .venv
-	@cluster/venv > /dev/null
+	$(BEGIN)
+	@$(LAB) venv
+	$(END)
 
 gen: venv ## write what is derived from training/src/trainlab/config.py and from the matrix of versions
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
@@ -43,32 +53,59 @@ lock: venv ## write the lock files anew
 	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
 	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
+	cd cluster/lab && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 binaries: ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
-	@python3 cluster/lab build --also helm4 kwok
+	$(BEGIN)
+	@$(LAB) build --also helm4 kwok
+	$(END)
 
-lint: venv ## style, types and shell of everything
+lint: lint-python lint-rest ## style, types and shell of everything
+
+lint-python: venv
+	$(BEGIN)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy training/src
 	$(BIN)/mypy cluster/lab
 	cd images/trainer && MYPYPATH=../../cluster/lab ../../$(BIN)/mypy --config-file ../../pyproject.toml -c "$$(cat build.py)"
+	$(END)
+
+lint-rest: venv
+	$(BEGIN)
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
-	shellcheck -x cluster/demo cluster/demo-alone cluster/demo-down cluster/venv cluster/lab/*.sh .ci/run
+	$(BIN)/shellcheck -x cluster/python cluster/lab/*.sh tests/fresh/*.sh .ci/run
+	$(END)
 
-check: lint binaries ## lint, types, unit, chart and contract tests: no cluster, minutes
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e and not api"
+check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
+	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm"
 
-test: lint binaries ## all tests, those on the embedded cluster included
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not e2e" --durations=15 --junitxml=artifacts/check.xml
-	$(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml
-	@$(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+test: lint binaries ## all of it: molecule's default scenario and the embedded cluster too, then where the time went
+	@rm -f artifacts/check.xml artifacts/e2e.xml
+	$(BIN)/pytest $(SPREAD) -m "not e2e and not vm and not slow" --durations=15 --junitxml=artifacts/check.xml && \
+	  $(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml; \
+	  $(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+
+molecule: venv binaries ## molecule's scenarios of all releases of OpenShift AI; `molecule test` is the default one only
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
+	@$(BIN)/python tests/tiers.py passed $@
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 tests/e2e/test_demo.py
+	@$(BIN)/python tests/tiers.py passed $@
 
-.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint check test test-all-phases
+test-fresh: binaries venv ## the README's commands, whole, in fresh minimal roots of Debian 12 and 13, hours
+	$(BIN)/pytest -v -m fresh --junitxml=artifacts/fresh.xml tests/fresh
+	@$(BIN)/python tests/tiers.py passed $@
+
+test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU, an hour
+	@$(BIN)/python images/trainer/build.py
+	$(BIN)/pytest -v -m vm --junitxml=artifacts/vm.xml tests/vm
+	@$(BIN)/python tests/tiers.py passed $@
+
+.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint lint-python lint-rest check test
+.PHONY: molecule test-all-phases test-fresh test-vm

@@ -1,19 +1,41 @@
-"""Prints one line for several JUnit files: `N passed, N failed, N skipped`; exit 1 when something failed."""
+"""What `make test` says at its end: where its time went, which slow tiers are stale, `N passed, N failed, N skipped`.
+
+    python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+
+A file that is missing is a part that did not run to its end: exit 1, as when something failed.
+"""
 
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import tiers
+import timetable
 
 
-def main(files: list[str]) -> int:
-    """Sums the attributes of every test suite of the files."""
+def counted(files: list[Path]) -> dict[str, int]:
+    """Return the attributes of every test suite of the files, summed."""
     total = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
     for file in files:
         for suite in ElementTree.parse(file).getroot().iter("testsuite"):
             for key in total:
                 total[key] += int(suite.get(key, "0"))
+    return total
+
+
+def main(names: list[str]) -> int:
+    """Print all three; the counts are the last line."""
+    files = [Path(name) for name in names]
+    there = [file for file in files if file.exists()]
+    for line in (*timetable.lines(there), "", *tiers.stale(), ""):
+        print(line)
+    for file in files:
+        if file not in there:
+            print(f"{file.stem}: did not run to its end")
+    total = counted(there)
     failed = total["failures"] + total["errors"]
     print(f"{total['tests'] - failed - total['skipped']} passed, {failed} failed, {total['skipped']} skipped")
-    return 1 if failed else 0
+    return 1 if failed or len(there) < len(files) else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-import ends  # everything else is imported late: `check` has to run on systems without fcntl or cgroups
+import ends  # everything else is imported late: what is wrong in the environment is a sentence
 import patience
 import say
 
@@ -30,17 +30,25 @@ def _parser() -> argparse.ArgumentParser:
         "--nodes",
         **nodes,  # type: ignore[arg-type]
     )
-    add("build", "build every program from its Go module").add_argument(
+    building = add("build", "build the programs from their Go modules")
+    building.add_argument(
         "--also", nargs="+", default=[], choices=["helm4", "kwok"], help="programs that the cluster itself does without"
+    )
+    building.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
+    add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")
+    add("demo", "the whole demo; PHASE, NODES name the phase and the number of nodes")
+    add("demo-alone", "the same phase by local processes; PHASE, PORT name the phase and the server's port")
+    add("demo-down", "remove the cluster and end the server of demo-alone").add_argument(
+        "--cache", action="store_true", help="also remove everything that was built or downloaded"
     )
     add("align", "after a version in a go.mod changed: one version of what the modules share")
     add("images", "make the root folder and the images").add_argument(
         "--force", action="store_true", help="make the images again"
     )
     add("up", "bring the cluster up").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
-    add("operators", "install the operators").add_argument(
-        "--kwok", action="store_true", help="also kwok, for fake GPU nodes"
-    )
+    installing = add("operators", "install the operators")
+    installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
+    installing.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
     add("load", "bring images to every node").add_argument(
         "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
     )
@@ -48,10 +56,28 @@ def _parser() -> argparse.ArgumentParser:
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
     enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
-    add("down", "stop and remove the cluster").add_argument(
-        "--cache", action="store_true", help="also remove everything that was built or downloaded for it"
-    )
+    add("down", "stop and remove the cluster")
     return parser
+
+
+AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "venv")
+"""Commands that need no root: they build, or say themselves what they do without it."""
+
+
+def _checkout(command: str) -> int:
+    """Run a command of the checkout that says itself what it did; returns the exit code."""
+    if command == "venv":
+        import pyenv
+
+        sys.stdout.write(f"{pyenv.environment()}\n")
+        return 0
+    if command == "demo":
+        import demo
+
+        return demo.run()
+    import alone
+
+    return alone.run()
 
 
 def _change(arguments: argparse.Namespace) -> bool:
@@ -59,12 +85,7 @@ def _change(arguments: argparse.Namespace) -> bool:
     import cluster
 
     if arguments.command == "build":
-        import build
-
-        with cluster.parts_lock():
-            built = build.build_all(also=arguments.also)
-            cluster.link_programs()
-        return built
+        return cluster.make_programs(arguments.operators, arguments.also)
     if arguments.command == "align":
         import align
 
@@ -76,27 +97,43 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "operators":
         import operators
 
-        return operators.install(
-            name for name, one in operators.OPERATORS.items() if one.default or (arguments.kwok and name == "kwok")
-        )
+        names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
+        return operators.install(names)
     if arguments.command == "load":
         import images
 
         changed = [images.load(archive) for archive in arguments.archives]
         return any(changed)
-    return cluster.down(arguments.cache)
+    if arguments.command == "demo-down":
+        import down
+
+        return down.run(arguments.cache)
+    return cluster.down()
 
 
 def main() -> int:
     """Run the command line and return the exit code."""
     arguments = _parser().parse_args()
     patience.factor()  # a wrong one is told before anything starts
-    import preflight  # late as well: it reads the environment, and what is wrong there is a sentence
+    import apt
+    import environment
+    import home
+    import preflight
+    import system
+
+    system.require_linux()
+    environment.prepare()
 
     if arguments.command == "check":
         return preflight.report(arguments.nodes)
-    if blocked := preflight.cannot_start():
+    if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
         raise say.LabError(blocked)
+    if arguments.command not in ("status", "exec", "down", "demo-down"):
+        home.claim()
+    if arguments.command in ("build", "demo", "demo-alone", "venv"):
+        apt.ensure()
+    if arguments.command in ("demo", "demo-alone", "venv"):
+        return _checkout(arguments.command)
     import running
 
     import cluster
@@ -113,4 +150,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(ends.run(main, after="`up` and `down` both work from this state"))
+    sys.exit(ends.run(main, after="run the same command again: it goes on from here"))

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import build
 import modules
+import toolchain
 from say import LabError, step
 
 FAMILIES = (
@@ -81,7 +82,7 @@ def align() -> bool:
 
 def _go(name: str, *arguments: str) -> str:
     done = subprocess.run(
-        [build.go(), *arguments],
+        [toolchain.go(), *arguments],
         cwd=modules.folder(name),
         env=build.environment() | {"GOFLAGS": "-mod=mod -buildvcs=false -modcacherw"},
         capture_output=True,

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,23 @@ def runs(count: int) -> bool:
 def parts_lock() -> AbstractContextManager[None]:
     """Let one command at a time make programs and images; another one waits for it."""
     return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images")
+
+
+def make_programs(operators_wanted: Sequence[str] | None, also: Sequence[str]) -> bool:
+    """Build the programs (default: all; else those of the nodes and of these operators) and render what they install.
+
+    Returns whether anything was built.
+    """
+    import operators
+
+    chosen = None if operators_wanted is None else [one.name for one in operators.chosen(operators_wanted)]
+    with parts_lock():
+        built = build.build_all(None if chosen is None else [*NEEDED, "helm", *chosen, *also], also=also)
+        link_programs()
+        if built:
+            operators.prepare(operators_wanted)  # while the modules, of which the manifests are a part, are still there
+            build.drop_caches()
+        return built
 
 
 def make_parts(force: bool = False) -> bool:
@@ -282,23 +299,10 @@ def _tail(log: Path) -> str:
     return "  (no log)"
 
 
-def down(cache: bool) -> bool:
-    """Remove the cluster, with `cache` also everything that was built for it; returns whether anything was there."""
-    with host.lock():
-        if cache and (users := others.at_work()):
-            raise say.LabError(
-                f"{paths.CACHE} is used by {', '.join(users)}: take that down first (TRAINLAB_CLUSTER={users[0]}), "
-                "or leave the cache"
-            )
-        with say.step("take the cluster down"):
-            changed = host.clear()
-        if cache and paths.CACHE.exists():
-            with say.step(f"remove {paths.CACHE}"):
-                programs.remove(str(paths.CACHE))
-            changed = True
-        if cache:
-            paths.LOCK.unlink()
-    return changed
+def down() -> bool:
+    """Remove the cluster; returns whether anything was there."""
+    with host.lock(), say.step("take the cluster down"):
+        return host.clear()
 
 
 def status() -> dict[str, Any]:

@@ -202,7 +202,7 @@ def forget(names: Sequence[str]) -> None:
     """Remove images with all that no other one needs; nodes that run keep what they have, by links of their own."""
     if not names:
         return
-    with lock(), containerd() as ctr, say.step(f"remove {len(names)} images that nothing uses any more"):
+    with lock(), containerd() as ctr, say.step(f"remove {', '.join(names)}, which nothing uses any more"):
         ctr("images", "rm", "--sync", *names)  # --sync waits for the collector, which ends with this containerd
         write_refs({ref: one for ref, one in refs().items() if ref not in names})
 

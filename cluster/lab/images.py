@@ -182,17 +182,20 @@ def buildah(
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
 
 
-def forget_older(ref: str) -> None:
-    """Remove every other tag of the image `ref` from buildah's store and from the golden root, with their layers.
+def forget_older(*wanted: str) -> None:
+    """Remove every other tag of these images from buildah's store and from the golden root, with their layers.
 
     One that another cluster was given stays: that one's next `up` would have to build it again.
     """
-    start, kept = ref.rpartition(":")[0] + ":", {ref, *others.images()}
-    for old in buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split():
-        if old.startswith(start) and old not in kept:
-            buildah("rmi", old, quiet=True)
+    starts, kept = tuple(f"{ref.rpartition(':')[0]}:" for ref in wanted), {*wanted, *others.images()}
+
+    def old(ref: str) -> bool:
+        return ref.startswith(starts) and ref not in kept
+
+    for ref in filter(old, buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()):
+        buildah("rmi", ref, quiet=True)
     buildah("rmi", "--prune", quiet=True)
-    golden.forget([old for old in golden.refs() if old.startswith(start) and old not in kept])
+    golden.forget(list(filter(old, golden.refs())))
 
 
 def export(ref: str, layout: Path) -> None:

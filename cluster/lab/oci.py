@@ -39,8 +39,12 @@ class Recipe:
     user: str = "65532:65532"
 
     def key(self) -> str:
-        """Changes when the image would: paths, sizes and times of the files, links, entry point, user."""
-        stats = {at: (file.stat().st_size, file.stat().st_mtime_ns) for at, file in sorted(self.files.items())}
+        """Changes when the image would: paths, names, sizes and times of the files, links, entry point, user.
+
+        Times in whole seconds: that is what a copy of the cache keeps, and a program's name holds its hash.
+        """
+        files = sorted(self.files.items())
+        stats = {at: (file.name, file.stat().st_size, int(file.stat().st_mtime)) for at, file in files}
         text = json.dumps([stats, sorted(self.links.items()), list(self.entrypoint), self.user])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -54,6 +54,8 @@ OPERATORS = {
     )
 }
 DEFAULT = tuple(one.name for one in OPERATORS.values() if one.default)
+BASIC = ("local-path-provisioner", "training-operator", "kserve")
+"""What a phase of the demo uses; queues and TrainJobs need the others, which are built when first asked for."""
 
 
 def install(names: Iterable[str] | None = None) -> bool:
@@ -61,7 +63,7 @@ def install(names: Iterable[str] | None = None) -> bool:
 
     Returns whether anything was changed. Raises LabError when one cannot become available.
     """
-    wanted = _chosen(names)
+    wanted = chosen(names)
     installed, state = _installed(), _state()
     todo = [one for one in wanted if installed.get(one.name) != digest(one) or not _available(one, state)]
     if not todo:
@@ -82,11 +84,12 @@ def install(names: Iterable[str] | None = None) -> bool:
 
 def prepare(names: Iterable[str] | None = None) -> None:
     """Render the manifests of these operators into the cache; needs the built kubectl, but no cluster."""
-    parts = [(one, part) for one in _chosen(names) for part in ("", AFTER)]
+    parts = [(one, part) for one in chosen(names) for part in ("", AFTER)]
     children.side_by_side(lambda job: render(*job), parts, 2)
 
 
-def _chosen(names: Iterable[str] | None) -> list[Operator]:
+def chosen(names: Iterable[str] | None) -> list[Operator]:
+    """The operators of these names, by default all that are installed by default; LabError for an unknown name."""
     asked = set(DEFAULT if names is None else names)
     unknown = sorted(asked - OPERATORS.keys())
     if unknown:

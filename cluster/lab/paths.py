@@ -11,7 +11,8 @@ from pathlib import Path
 
 import identity
 
-HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
+_DEFAULT = Path("/var/lib/trainlab") if os.geteuid() == 0 else Path.home() / ".cache" / "trainlab"
+HOME = Path(os.environ.get("TRAINLAB_HOME") or _DEFAULT).absolute()
 CACHE = HOME / "cache"
 BIN = CACHE / "bin"
 CLUSTER = HOME / f"cluster{identity.SUFFIX}"

@@ -18,6 +18,7 @@ from pathlib import Path
 import build
 import modules
 import paths
+import toolchain
 from say import LabError
 
 RENDERED = paths.CACHE / "manifests"
@@ -104,7 +105,7 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
 def _upstream(operator: Operator) -> Path:
     """Return the folder of upstream's manifests in the module cache, downloaded where it is not there."""
     path, version = modules.module(operator.name)
-    command = [build.go(), "mod", "download", "-json", f"{path}@{version}"]
+    command = [toolchain.go(), "mod", "download", "-json", f"{path}@{version}"]
     done = subprocess.run(
         command, cwd=modules.folder(operator.name), env=build.environment(), capture_output=True, text=True, check=False
     )

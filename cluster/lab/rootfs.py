@@ -7,9 +7,11 @@ Called by images.py, golden.py, cluster.py and by images/trainer for the base of
 from __future__ import annotations
 
 import hashlib
+import itertools
+import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,8 +19,9 @@ import locks
 import paths
 import programs
 import say
+import system
 
-RELEASE = "bookworm"
+RELEASE, PYTHON = "bookworm", "3.11"  # Debian 12, and the Python that its root folders bring
 # what a node, the image builder and the importer need; containerd 1.6 and buildah 1.28 in this release
 PACKAGES = (
     "buildah",
@@ -46,10 +49,38 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def _mirrors() -> list[str]:
-    """The host's own apt source files for this release; none on another distribution: mmdebstrap's default then."""
+    """What apt's sources of the root folder are: the machine's own files where it runs this release, else its Debian
+    mirrors with the release's name changed; none where it is no Debian, which is mmdebstrap's default then.
+    """
     folder = Path("/etc/apt/sources.list.d")
     files = [Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]
-    return [str(file) for file in files if file.is_file() and _serves_release(file)]
+    own = [file for file in files if file.is_file()]
+    if serving := [str(file) for file in own if _serves_release(file)]:
+        return serving
+    if system.release().get("ID") != "debian":
+        return []
+    theirs = system.release().get("VERSION_CODENAME", "")
+    found = [mirror for file in own for mirror in _debian_mirrors(file, theirs)]
+    return [f"deb {address} {RELEASE}{suite.removeprefix(theirs)} main" for address, suite in dict.fromkeys(found)]
+
+
+def _debian_mirrors(file: Path, release: str) -> Iterator[tuple[str, str]]:
+    """Yield (address, suite) of the release's binary packages in one of apt's source files, sources.list(5)."""
+    text = "\n".join(
+        line for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if not line.startswith("#")
+    )
+    if file.suffix == ".sources":
+        for paragraph in re.split(r"\n\s*\n", text):
+            fields = {
+                key.lower(): value for key, value in re.findall(r"^([\w-]+):[ \t]*(.*)$", paragraph, re.MULTILINE)
+            }
+            if "deb" in fields.get("types", "").split():
+                pairs = itertools.product(fields.get("uris", "").split(), fields.get("suites", "").split())
+                yield from (pair for pair in pairs if pair[1].startswith(release))
+        return
+    for address, suite in re.findall(r"^deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)", text, re.MULTILINE):
+        if suite.startswith(release):
+            yield address, suite
 
 
 def _serves_release(file: Path) -> bool:

@@ -16,10 +16,15 @@ class LabError(Exception):
     """Something that the user has to know or repair; ends.py prints `error: TEXT` and exits 2."""
 
 
-def info(text: str) -> None:
-    """Print one indented line at once, also when stdout is a pipe."""
-    sys.stdout.write(f"    {text}\n")
+def line(text: str) -> None:
+    """Print one whole line at once, also when stdout is a pipe or others print beside it."""
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def info(text: str) -> None:
+    """Print one indented line."""
+    line(f"    {text}")
 
 
 @contextmanager
@@ -29,8 +34,7 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
     A wait names its limit in seconds, so that each line says how much of it is left.
     """
     most = f" of at most {limit:.0f} s" if limit else ""
-    sys.stdout.write(f"==> {name}\n")
-    sys.stdout.flush()
+    line(f"==> {name}")
     _steps.append(name)
     start = time.monotonic()
     ended = threading.Event()
@@ -43,7 +47,7 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
     thread.start()
     try:
         yield
-        _steps.pop()  # not after an error: its sentence says during which step it was
+        _steps.remove(name)  # not after an error: its sentence says during which step it was
     finally:
         ended.set()
         thread.join()

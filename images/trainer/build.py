@@ -1,18 +1,15 @@
 """Builds the trainer image with buildah and brings it to the embedded cluster's nodes.
 
-    python3 images/trainer/build.py [--packages]
+    python3 images/trainer/build.py
 
---packages stops after the slow layers (they depend on the lock files alone), so that `make demo` can make them beside
-the Go builds. The tag is a hash of everything that goes in: an image that is there already is never built again.
+The tag is a hash of everything that goes in: an image that is there already is never built again.
 The last line is JSON: {"image": reference, "digest": "sha256:...", "changed": true|false}. Called by the role `image`.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +22,12 @@ import ends  # noqa: E402
 import say  # noqa: E402
 
 try:
+    import children
+    import environment
+    import home
     import locks
     import paths
+    import pyenv
     import rootfs
 
     import images
@@ -38,7 +39,9 @@ NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
-LOCKS = ("requirements.lock", "models.lock", "alone.lock")  # in the order of cluster/venv
+LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
+# uv in place of the image's own pip: six times as fast, from wheels alone; what is imported often is compiled later.
+INSTALL = "/installer/uv pip install --python /opt/trainlab/venv/bin/python --no-cache"
 
 
 def _digest(files: Iterator[Path] | list[Path], *, root: Path = REPO) -> str:
@@ -69,34 +72,32 @@ def _base() -> str:
     return ref
 
 
-def _wheels() -> Path:
-    """The folder of wheels that cluster/venv downloaded for the current locks."""
-    locks = b"".join((HERE / name).read_bytes() for name in LOCKS)
-    folder = paths.CACHE / f"wheels-{hashlib.sha256(locks).hexdigest()[:12]}"
-    if not (folder / ".complete").exists():
-        command = str(REPO / "cluster" / "venv")
-        if code := subprocess.run([command], check=False, stdout=subprocess.DEVNULL).returncode:
-            raise say.LabError(f"{command} ended with {code}, see above: no {folder}; run it again")
-    return folder
-
-
 def _build(target: str, ref: str) -> None:
+    base, wheels, installer = _base(), pyenv.wheels(), pyenv.installer()
+    given = {"BASE": base, "INSTALL": INSTALL, "PIP_ARGS": "--no-index --find-links /wheels"}
     arguments = [
         *("build", "--layers", "--quiet", "--file", str(HERE / "Containerfile"), "--target", target, "--tag", ref),
-        *("--build-arg", f"BASE={_base()}", "--build-arg", "PIP_ARGS=--no-index --find-links /wheels"),
-        *("--volume", f"{_wheels()}:/wheels:ro", str(REPO)),
+        *(word for key, value in given.items() for word in ("--build-arg", f"{key}={value}")),
+        *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{installer / 'bin'}:/installer:ro", str(REPO)),
     ]
     with say.step(f"buildah: stage {target}"):
         images.buildah(*arguments, mounts=[REPO], quiet=True)
+
+
+def _downloads() -> None:
+    """Root folders and wheels side by side: each waits for the network most of the time."""
+    wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels)
+    children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
 def _packages() -> str:
     """The slow layers, in buildah's store and in the node store; their tag names the lock file and how it is installed."""
     first = (HERE / "Containerfile").read_text().split("FROM packages AS final")[0]
     slow = first + "".join((HERE / name).read_text() for name in ("requirements.lock", "alone.lock"))
-    key = hashlib.sha256((slow + rootfs.identity(BASE_PACKAGES)).encode())
+    key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES)).encode())
     ref = f"{PACKAGES}:{key.hexdigest()[:12]}"
     if images.has_image(ref) is None:
+        _downloads()
         _build("packages", ref)
         with say.step("packages to the node store"):
             images.export(ref, LAYOUT)
@@ -106,29 +107,25 @@ def _packages() -> str:
 
 def main() -> int:
     """Build what is missing; returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--packages", action="store_true", help="only the slow layers, not the image")
-    asked = parser.parse_args()
+    environment.prepare()
+    home.claim()
     # both would write the same folders
     with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs"):
-        return build(only_packages=asked.packages)
+        return build()
 
 
-def build(only_packages: bool) -> int:
+def build() -> int:
     """Build what is missing, bring it to the nodes and print the line that the role reads."""
     ref = f"{NAME}:{_digest(_sources())}"
     built = images.has_image(ref) is None
-    packages = _packages() if built else ""
-    if only_packages:
-        return 0
     if built:
+        packages = _packages()
         _build("final", ref)
         with say.step("image to the node store"):
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
-        for kept in (ref, packages):
-            images.forget_older(kept)
+        images.forget_older(ref, packages)
     print(json.dumps({"image": ref, "digest": images.has_image(ref), "changed": changed}))
     return 0
 

@@ -13,6 +13,7 @@ import yaml
 Json = dict[str, Any]
 SECONDS = 60
 TRIES = 20
+UNSTABLE = {"Event", "Lease"}
 
 
 class Client:
@@ -91,6 +92,18 @@ class Client:
         path = self.path(api_version, kind, "", namespace)
         found = (self.get(path, **query) if path else None) or {}
         return [{"apiVersion": api_version, "kind": kind} | one for one in found.get("items", [])]
+
+    def objects(self) -> set[str]:
+        """Name everything that the API server holds."""
+        groups = (self.get("/apis") or {})["groups"]
+        versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
+        return {
+            f"{version} {kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+            for version in versions
+            for kind, resource in self.resources(version, fresh=True).items()
+            if "list" in resource["verbs"] and kind not in UNSTABLE
+            for one in self.items(version, kind)
+        }
 
     def apply(self, thing: Json, manager: str = "test-operators") -> Json:
         """Create or change an object by server-side apply."""

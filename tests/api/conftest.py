@@ -1,4 +1,4 @@
-"""One API server per test process, bare before and after every test."""
+"""Two API servers for all tests of this folder, each bare before and after every test; one worker runs the tests of one."""
 
 from __future__ import annotations
 
@@ -8,25 +8,37 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from harness import Cluster
-from server import Server
-
 HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "charts")]
+
+from harness import Cluster  # noqa: E402
+from server import Server  # noqa: E402
+from training_api import Training  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder, which `make check` leaves to `make test`."""
+    """Mark the tests of this folder, which `make check` leaves to `make test`, by the server that they share."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.api)
+            names = getattr(item, "fixturenames", ())
+            if "server" in names:
+                item.add_marker(pytest.mark.xdist_group("training API" if "training" in names else "bare OpenShift"))
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The one API server of this test process."""
-    one = Server(tmp_path_factory.mktemp("api") / "server")
+    """A bare OpenShift; a file whose tests need training, serving and queue says `server` is `training`."""
+    yield from _started(Server(tmp_path_factory.mktemp("api") / "server"))
+
+
+@pytest.fixture(scope="session")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Kubernetes that serves training, serving and queue."""
+    yield from _started(Training(tmp_path_factory.mktemp("training") / "server"))
+
+
+def _started(one: Server) -> Iterator[Server]:
     one.start()
     yield one
     one.stop()
@@ -34,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def cluster(server: Server, tmp_path: Path) -> Iterator[Cluster]:
-    """A bare cluster; what a test leaves behind is a failure of that test, and does not reach the next one."""
+    """What a test leaves behind is a failure of that test, and does not reach the next one."""
     one = Cluster(server, tmp_path)
     before = one.objects()
     yield one

@@ -17,7 +17,6 @@ from server import Server
 REPO = Path(__file__).resolve().parents[2]
 PLAYBOOK_SECONDS = 300
 TIMEOUTS = dict.fromkeys(("operators", "resources", "rhoai", "removal"), 120)
-UNSTABLE = {"Event", "Lease"}
 
 
 @dataclass(frozen=True)
@@ -50,31 +49,48 @@ class Cluster:
         self.server, self._folder = server, folder
         self.client = Client(server.kubeconfig)
 
-    def inventory(self, kubeconfig: Path | None = None, **variables: Any) -> Path:
-        """Write an inventory with these variables."""
-        host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    def inventory(
+        self, kubeconfig: Path | None = None, hosts: dict[str, dict[str, Any]] | None = None, **variables: Any
+    ) -> Path:
+        """Write an inventory with these variables, of one host or of several with variables of their own."""
+        own = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         given = {
             "trainlab_kubeconfig": str(kubeconfig or self.server.kubeconfig),
             "platform_poll": 0.5,
             "platform_timeouts": TIMEOUTS,
         } | variables
+        all_ = {"hosts": {name: own | more for name, more in (hosts or {"cluster": {}}).items()}, "vars": given}
         inventory = self._folder / "inventory.json"
-        inventory.write_text(json.dumps({"all": {"hosts": {"cluster": host}, "vars": given}}), encoding="utf-8")
+        inventory.write_text(json.dumps({"all": all_}), encoding="utf-8")
         return inventory
 
     def playbook(self, name: str, *options: str, kubeconfig: Path | None = None, **variables: Any) -> Run:
         """Run a playbook with these variables in the inventory."""
-        command = [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            "-i",
-            str(self.inventory(kubeconfig, **variables)),
-            f"playbooks/{name}.yml",
-        ]
+        return self._run(name, self.inventory(kubeconfig, **variables), *options)
+
+    def refusals(
+        self, name: str, wrong: dict[str, dict[str, Any]], hidden: str = "", **variables: Any
+    ) -> dict[str, str]:
+        """Run a playbook once for many inventories that it must refuse, each a host; return the error of each.
+
+        The process that is ansible-playbook takes longer to start than a refusal. Text that is `hidden` must not be printed.
+        """
+        settings = {"ANSIBLE_ANY_ERRORS_FATAL": "false", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
+        run = self._run(name, self.inventory(hosts=wrong, **variables), **settings)
+        assert "Traceback" not in run.text, run.text
+        assert not hidden or hidden not in run.text, run.text
+        found = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)
+        errors = {host: " ".join(json.loads(result)["msg"].split()) for host, result in found}
+        assert errors.keys() == wrong.keys(), run.text
+        return errors
+
+    def _run(self, name: str, inventory: Path, *options: str, **settings: str) -> Run:
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        own = {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")}
         done = subprocess.run(
-            [*command, *options],
+            [program, "-i", str(inventory), f"playbooks/{name}.yml", *options],
             cwd=REPO,
-            env=os.environ
-            | {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")},
+            env=os.environ | own | settings,
             capture_output=True,
             text=True,
             timeout=PLAYBOOK_SECONDS,
@@ -84,12 +100,4 @@ class Cluster:
 
     def objects(self) -> set[str]:
         """Name everything that the API server holds."""
-        groups = (self.client.get("/apis") or {})["groups"]
-        versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
-        return {
-            f"{version} {kind} {one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
-            for version in versions
-            for kind, resource in self.client.resources(version, fresh=True).items()
-            if "list" in resource["verbs"] and kind not in UNSTABLE
-            for one in self.client.items(version, kind)
-        }
+        return self.client.objects()

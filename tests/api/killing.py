@@ -2,11 +2,17 @@
 
     python tests/api/killing.py platform -i INVENTORY [OPTIONS OF ansible-playbook]
 
-That run has to end well, and the one after it has to change nothing. Used by test_trouble.py and molecule/default.
+That run has to end well, and the one after it has to change nothing. A playbook of one long task is killed inside it, after so
+many of its requests to delete something have come through the proxy of the test API server:
+
+    python tests/api/killing.py platform_teardown --deletions 1,4,9 --log FOLDER/proxy.log -i INVENTORY
+
+Used by molecule/default.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
@@ -18,6 +24,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 MOST = 60
+POLL_SECONDS = 0.02
 DELAYS = (0.0, 0.4, 1.2)
 """Seconds after the beginning of the task, in turn: before its first request, between two, or later."""
 
@@ -84,6 +91,27 @@ def at_every_task(call: list[str], step: int = 1) -> tuple[int, str]:
     raise RuntimeError(f"the playbook has more than {MOST} tasks")
 
 
+def while_deleting(call: list[str], log: Path, deletions: int) -> None:
+    """Kill a run once the proxy has seen so many more deletions; RuntimeError for a run that ends before."""
+    enough = deleted(log) + deletions
+    with (
+        tempfile.TemporaryDirectory() as home,
+        subprocess.Popen(call, cwd=REPO, env=environment(home), stdout=subprocess.DEVNULL) as process,
+    ):
+        while process.poll() is None:
+            if deleted(log) >= enough:
+                for pid in family(process.pid):
+                    os.kill(pid, signal.SIGKILL)
+                return
+            time.sleep(POLL_SECONDS)
+    raise RuntimeError(f"the run ended with {process.returncode} before {deletions} deletions")
+
+
+def deleted(log: Path) -> int:
+    """Return the deletions that proxy.py has printed."""
+    return log.read_text(encoding="utf-8").count(" DELETE ")
+
+
 def changed(text: str) -> int:
     """Return the number of changed tasks in the recap."""
     found = re.search(r"changed=(\d+)", text)
@@ -94,7 +122,17 @@ def changed(text: str) -> int:
 
 def main() -> int:
     """Run the command line."""
-    call = command(*sys.argv[1:])
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("playbook")
+    parser.add_argument("--deletions", type=lambda text: [int(each) for each in text.split(",")], default=[])
+    parser.add_argument("--log", type=Path)
+    given, options = parser.parse_known_args()
+    call = command(given.playbook, *options)
+    for deletions in given.deletions:
+        while_deleting(call, given.log, deletions)
+    if given.deletions:
+        print(f"killed after {given.deletions} deletions")
+        return 0
     runs, _ = at_every_task(call)
     again = killed(call, MOST, 0.0)
     if again is None or changed(again):

@@ -2,6 +2,7 @@
 
     python tests/api/server.py start [--folder DIR]       prints the kubeconfig
     python tests/api/server.py fault [--folder DIR] gpu-operator-certified=csv-failed job-set=late api-server=busy
+    python tests/api/server.py left [--folder DIR]        fails unless it holds what it held at its start, and nothing else
     python tests/api/server.py stop [--folder DIR]
 
 Used by tests/api/conftest.py and molecule/default. The programs are those of the embedded cluster (cluster/lab build).
@@ -46,7 +47,7 @@ class Server:
         self.nobody = folder / "kubeconfig-nobody"
         self.shaky = folder / "kubeconfig-shaky"
         """The way to the same API server that has the faults of proxy.py."""
-        self._pids = folder / "pids.json"
+        self._pids, self._bare = folder / "pids.json", folder / "bare.json"
 
     def start(self) -> None:
         """Start everything and return when the operators watch; RuntimeError with the log's end otherwise."""
@@ -109,6 +110,11 @@ class Server:
         self._await((self.folder / "ready").exists, "operators")
         for name, pid in json.loads(self._pids.read_text(encoding="ascii")).items():
             self._await(lambda pid=pid: _alive(pid), name, seconds=0.1)
+        self._bare.write_text(json.dumps(sorted(Client(self.kubeconfig).objects())), encoding="utf-8")
+
+    def left(self) -> list[str]:
+        """Return what is there and was not at the start, or was and is not."""
+        return sorted(Client(self.kubeconfig).objects() ^ set(json.loads(self._bare.read_text(encoding="utf-8"))))
 
     def trouble(self) -> set[str]:
         """Return what the proxy did to requests so far: statuses, and where it cut connections."""
@@ -210,7 +216,7 @@ def _ports(count: int) -> list[int]:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="A kube-apiserver with test-only operators.")
-    parser.add_argument("command", choices=["start", "fault", "stop"])
+    parser.add_argument("command", choices=["start", "fault", "left", "stop"])
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("faults", nargs="*", metavar="PACKAGE=FAULT")
     args = parser.parse_intermixed_args()  # the faults may come after --folder
@@ -221,6 +227,10 @@ def main() -> int:
         print(server.kubeconfig)
     elif args.command == "fault":
         server.fault(dict(each.split("=", 1) for each in args.faults))
+    elif args.command == "left":
+        left = server.left()
+        print("\n".join(left))
+        return 1 if left else 0
     else:
         server.stop()
     return 0

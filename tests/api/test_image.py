@@ -20,17 +20,6 @@ VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server of its own, with the builds of OpenShift."""
-    one = Server(tmp_path_factory.mktemp("image") / "server")
-    one.start()
-    try:
-        yield one
-    finally:
-        one.stop()
-
-
 @pytest.fixture
 def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds.Builder]:
     """The build controller, and a namespace for the image; all of it is gone afterwards."""
@@ -51,7 +40,7 @@ def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds
 def given(builder: builds.Builder, **more: Any) -> dict[str, Any]:
     """The variables of a run."""
     return {
-        "kubeconfig": builder.kubeconfig,
+        "trainlab_kubeconfig": str(builder.kubeconfig),
         "trainlab_namespace": "demo",
         "trainlab_release": "survival",
         "trainlab_values": VALUES,
@@ -108,15 +97,14 @@ def test_checkout_is_sent_built_and_its_digest_written(
 
 def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Builder) -> None:
     """A repeated run goes on with its build; git needs no upload; what cannot work is said before anything is made."""
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"image_base": ""}, "image_base is empty and platform_release"),
-        ({"image_source": "git"}, "image_git_uri is empty"),
-        ({"image_build": True}, "two builds"),
-        ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
-    ]
-    for variables, words in wrong:
-        error = cluster.playbook("image", **given(builder, **variables)).error
-        assert words in error, error
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "base": ({"image_base": ""}, "image_base is empty and platform_release"),
+        "address": ({"image_source": "git"}, "image_git_uri is empty"),
+        "two": ({"image_build": True}, "two builds"),
+        "namespace": ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
+    }
+    errors = cluster.refusals("image", {what: variables for what, (variables, _) in wrong.items()}, **given(builder))
+    assert {what: error for what, error in errors.items() if wrong[what][1] not in error} == {}
     assert cluster.client.items(builds.BUILD, "BuildConfig") == []
 
     builder.fault = "hang"

@@ -291,13 +291,13 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
 def test_wrong_input_applies_nothing(cluster: Cluster) -> None:
     """Each error names the variable and the remedy."""
     bare = cluster.objects()
-    for what, variables, words in WRONG:
-        error = cluster.playbook("platform", **variables).error
-        assert "nothing was applied" in error, what
+    nobody = ALL | {"trainlab_kubeconfig": str(cluster.server.nobody)}
+    errors = cluster.refusals("platform", {what: given for what, given, _ in WRONG} | {"rights": nobody})
+    for what, _, words in WRONG:
+        assert "nothing was applied" in errors[what], what
         for word in words:
-            assert word in error, f"{what}: {error}"
-    error = cluster.playbook("platform", kubeconfig=cluster.server.nobody, **ALL).error
-    assert "trainlab_kubeconfig" in error or "cluster-admin" in error, error
+            assert word in errors[what], f"{what}: {errors[what]}"
+    assert "trainlab_kubeconfig" in errors["rights"] or "cluster-admin" in errors["rights"], errors["rights"]
     assert cluster.objects() == bare
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ SPACE = "trainlab-demo"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server of its own: the one of the other tests is a bare OpenShift."""
-    with training_api.serving(tmp_path_factory.mktemp("release") / "server") as one:
-        yield one
+def server(training: Server) -> Server:
+    """Not the bare OpenShift."""
+    return training
 
 
 def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -> None:

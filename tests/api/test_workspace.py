@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from attendee import until
 from harness import Cluster
 from selfservice import Projects
 from server import Server
-from training_api import KUEUE, serving
+from training_api import KUEUE
 
 SPACE = "trainlab-demo"
 RBAC, NET = "rbac.authorization.k8s.io/v1", "networking.k8s.io/v1"
@@ -33,10 +32,9 @@ POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "serve"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """An API server of its own: the one of the other tests is a bare OpenShift."""
-    with serving(tmp_path_factory.mktemp("workspace") / "server") as one:
-        yield one
+def server(training: Server) -> Server:
+    """Not the bare OpenShift."""
+    return training
 
 
 def names(cluster: Cluster, api: str, kind: str) -> set[str]:

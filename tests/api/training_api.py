@@ -1,53 +1,56 @@
-"""An API server that serves training, serving and queue, without their operators; used by test_attendees.py and test_release.py."""
+"""An API server that serves training, serving and queue, without their operators; the fixture `training` in conftest.py."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import requests
+import upstream
 import yaml
 from attendee import until
-from client import Client, condition
-from crds import REPO
+from client import Client, Json, condition
 from server import Server
 
-sys.path.insert(0, str(REPO / "tests" / "charts"))
-
-import live
-import upstream
-
 KUEUE = "kueue.x-k8s.io/v1beta1"
-QUEUES = ("clusterqueues", "localqueues", "resourceflavors", "workloads")
+WORKLOADS = ("kueue", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml")
+CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), WORKLOADS)
+GPUS = 4
 KUBEFLOW = "kubeflow.org/v1"
 POLL_SECONDS = 0.5
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    """Start the server, with the true CRDs, a node that claims four GPUs, and a ClusterQueue."""
-    one = Server(folder)
-    one.start()
-    try:
-        live.install_crds(one)
-        client = Client(one.kubeconfig)
-        for kind in QUEUES:
-            text = upstream.from_module("kueue", f"config/components/crd/bases/kueue.x-k8s.io_{kind}.yaml")
-            crd = yaml.load(text, Loader=yaml.CSafeLoader)
-            crd["spec"].pop("conversion", None)
-            client.apply(json.loads(json.dumps(crd, default=str)))
-        until(lambda: client.path(KUEUE, "LocalQueue") is not None)
-        client.apply(live.node(4))
-        path = "/api/v1/nodes/n1"
-        client.send("PATCH", f"{path}/status", live.node(4), "application/merge-patch+json")
+class Training(Server):
+    """The true CRDs, a node that claims four GPUs, and a ClusterQueue."""
+
+    def start(self) -> None:
+        """Start, and return when all of it is there."""
+        super().start()
+        client = Client(self.kubeconfig)
+        install(client, upstream.from_module)
+        client.apply(node(GPUS))
+        client.send("PATCH", "/api/v1/nodes/n1/status", node(GPUS), "application/merge-patch+json")
         client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "nvidia-pool"}, "spec": {}})
-        yield one
-    finally:
-        one.stop()
+
+
+def install(client: Client, read: Callable[[str, str], str]) -> None:
+    """Install the operators' CRDs, without the operators, and wait until all their versions are served."""
+    for component, path in CRDS:
+        crd = yaml.load(read(component, path), yaml.CSafeLoader)
+        crd["spec"].pop("conversion", None)
+        client.apply(json.loads(json.dumps(crd, default=str)))
+        group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
+        for version in [each["name"] for each in crd["spec"]["versions"] if each["served"]]:
+            until(lambda api=f"{group}/{version}", kind=kind: client.path(api, kind) is not None)
+
+
+def node(gpus: int) -> Json:
+    """Return a Node that offers GPUs; no kubelet stands behind it."""
+    allocatable = {"cpu": "8", "memory": "64Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": allocatable}}
 
 
 def free_claims(client: Client) -> None:

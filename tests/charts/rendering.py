@@ -54,6 +54,12 @@ def cases() -> list[Case]:
     return found
 
 
+def case(name: str) -> Case:
+    """Return the case of this name."""
+    (found,) = [each for each in cases() if each.name == name]
+    return found
+
+
 @functools.cache
 def binary(name: str) -> Path:
     """Return the Helm binary; skips the test if Helm 4 was not built, fails if Helm 3 was not."""
@@ -99,9 +105,15 @@ def template(
 
 
 def documents(done: subprocess.CompletedProcess[str]) -> list[Document]:
-    """Return the objects of a rendering that must have worked, sorted by kind and name."""
+    """Return the objects of a rendering that must have worked, sorted by kind and name; copy before changing one."""
     assert done.returncode == 0, done.stderr
-    loaded = [one for one in yaml.safe_load_all(done.stdout) if one]
+    return list(_parsed(done.stdout))
+
+
+@functools.cache
+def _parsed(text: str) -> list[Document]:
+    """Read a rendering; the same one is asked for by many tests, and reading takes as long as rendering."""
+    loaded = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
     found = [item for one in loaded for item in (one["items"] if one["kind"] == "List" else [one])]
     return sorted(found, key=lambda one: (one["kind"], one["metadata"]["name"]))
 
@@ -114,7 +126,7 @@ def rendered(case: Case, name: str = "helm") -> list[Document]:
 def with_service(objects: list[Document]) -> list[Document]:
     """Return the objects and the InferenceService that waits in a ConfigMap for the promotion."""
     more = [
-        yaml.safe_load(one["data"]["service.yaml"])
+        yaml.load(one["data"]["service.yaml"], yaml.CSafeLoader)
         for one in objects
         if one["kind"] == "ConfigMap" and "service.yaml" in one["data"]
     ]

@@ -8,12 +8,12 @@ import functools
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rendering import CHART, HELMS, ROOT, Case, binary, cases
+from cli import trainlab
+from rendering import CHART, HELMS, Case, binary, cases
 
 RELEASES = [case for case in cases() if case.api == "pytorchjob"]
 SCALES = pytest.mark.parametrize("case", RELEASES, ids=lambda case: f"{case.phase}-{case.scale}")
@@ -36,13 +36,6 @@ def released(case: Case) -> dict[str, Any]:
     out = helm("helm4", os.devnull, "install", case.phase, str(CHART), *files, "--dry-run=client", "-o", "json")
     release: dict[str, Any] = json.loads(out)
     return release
-
-
-def trainlab(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command line of the package with text on standard input."""
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "trainlab.cli", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=env, cwd=ROOT)
 
 
 @pytest.mark.parametrize("name", HELMS)

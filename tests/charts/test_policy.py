@@ -1,5 +1,7 @@
 """What holds for every object and every pod of every rendering: restricted pods, no cluster-scoped object, labels, limits."""
 
+import re
+
 import pytest
 from rendering import HELMS, Case, Document, cases, documents, one, pods, rendered, template, with_service
 
@@ -8,6 +10,7 @@ NAMESPACED = {
     *("ConfigMap", "InferenceService", "Job", "PersistentVolumeClaim", "Pod", "PyTorchJob", "Role", "RoleBinding"),
     *("ServiceAccount", "ServingRuntime", "TrainJob", "TrainingRuntime"),
 }
+DNS_1035 = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 LABELS = {"name", "instance", "part-of", "managed-by", "version"}
 
 
@@ -65,11 +68,16 @@ def test_every_pod_is_restricted(case: Case) -> None:
 
 @ALL
 def test_models_are_read_only_but_for_the_fetch(case: Case) -> None:
+    """Whatever the volume is called: it is the one of the claim of the models."""
+    read = 0
     for where, _, spec in pods(rendered(case)):
+        claims = {each["name"]: each.get("persistentVolumeClaim", {}).get("claimName") for each in spec["volumes"]}
         for container in spec["containers"]:
             for mount in container["volumeMounts"]:
-                if mount["name"] == "models":
+                if claims[mount["name"]] == f"{case.phase}-models":
                     assert mount["readOnly"] is True, where
+                    read += 1
+    assert read
 
 
 @ALL
@@ -85,8 +93,13 @@ def test_promotion_may_touch_only_its_own_service(case: Case) -> None:
 
 @ALL
 def test_operators_rules_that_no_schema_says(case: Case) -> None:
-    """Master is exactly one, Worker is left out instead of 0, names of containers, one number of processes."""
+    """Master is exactly one, Worker is left out instead of 0, names of containers, one number of processes.
+
+    training-operator and JobSet make Services of a job's name: DNS-1035, shorter by what their pods append.
+    """
     objects = rendered(case)
+    name = one(objects, "PyTorchJob" if case.api == "pytorchjob" else "TrainJob")["metadata"]["name"]
+    assert DNS_1035.fullmatch(f"{name}-worker-99")
     if case.api == "pytorchjob":
         job = one(objects, "PyTorchJob")["spec"]
         replicas = job["pytorchReplicaSpecs"]

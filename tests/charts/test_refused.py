@@ -1,15 +1,16 @@
 """Wrong values are refused before any object is made, in the sentences of the CLI."""
 
-import functools
-import os
-import subprocess
-import sys
+import ast
+import traceback
 from pathlib import Path
 
 import pytest
 import yaml
+from cli import check
+from pydantic import ValidationError
 from rendering import REAL_CLUSTER, VALUES, template
 from trainlab import config
+from trainlab.loading import ConfigErrors, load_values
 
 FULL = str(VALUES / "survival.yaml")
 UNKNOWN = {
@@ -114,25 +115,15 @@ STAGE = {
 """What a phase that is no stage refuses of one (last of survival: ladder/block.py), and the stages of each other (staged/block.py)."""
 
 
-@functools.cache
-def cli(*files: str) -> subprocess.CompletedProcess[str]:
-    """Run `trainlab check` on values files; the last wins."""
-    arguments = [sys.executable, "-m", "trainlab.cli", "check", files[0]]
-    for file in files[1:]:
-        arguments += ["-f", file]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, env=env)
-
-
 @pytest.mark.parametrize("key", SENTENCES)
-def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
+def test_helm_says_the_sentence_of_the_check(key: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(SENTENCES[key], encoding="utf-8")
     done = template((FULL, str(file)))
     assert done.returncode != 0
     sentence = done.stderr.split("): ", 1)[1].splitlines()[0]
     assert sentence.startswith(f"{key}: ")
-    told = cli(FULL, str(file))
+    told = check(FULL, str(file))
     assert told.returncode == 2
     assert sentence in told.stderr
 
@@ -147,7 +138,7 @@ def test_helm_says_the_sentence_of_the_cli(key: str, tmp_path: Path) -> None:
 def test_helm_and_the_cli_refuse_what_the_recipe_does_not_take(phase: tuple[str, str], tmp_path: Path) -> None:
     full, file = str(VALUES / f"{phase[0]}.yaml"), tmp_path / "wrong.yaml"
     file.write_text(f"phase: {{{phase[1]}}}", encoding="utf-8")
-    done, told = template((full, str(file))), cli(full, str(file))
+    done, told = template((full, str(file))), check(full, str(file))
     assert done.returncode != 0 and told.returncode == 2
     sentence = done.stderr.split("): ", 1)[1].splitlines()[0]
     assert sentence.startswith("phase.") and sentence in told.stderr
@@ -167,10 +158,20 @@ def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_pat
     assert len(names) == 1
 
 
-def test_every_rule_of_the_model_is_among_these() -> None:
-    """A rule over several keys that is added to config.py must also be written in templates/_checks.tpl."""
-    rules = Path(config.__file__).read_text(encoding="utf-8").count("raise ValueError(")
-    assert rules == len(RULES) - 4, "accessMode and subPath are one rule for three keys each"
+def test_every_rule_of_the_model_is_among_these(tmp_path: Path) -> None:
+    """Each rule over several keys in config.py is broken by one of RULES: one that is added there is also asked of Helm."""
+    source = Path(config.__file__)
+    rules = {each.lineno for each in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(each, ast.Raise)}
+    broken, file = set(), tmp_path / "wrong.yaml"
+    for text in RULES.values():
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigErrors) as refused:
+            load_values([Path(FULL), file])
+        assert isinstance(refused.value.__context__, ValidationError)
+        for error in refused.value.__context__.errors():
+            frames = traceback.extract_tb(error["ctx"]["error"].__traceback__)
+            broken |= {frame.lineno for frame in frames if frame.filename == str(source)}
+    assert broken == rules
 
 
 @pytest.mark.parametrize("key", ["name", "recipe", "title", "model", "data"])
@@ -195,7 +196,7 @@ def test_no_phase_is_named() -> None:
 def test_paths_that_are_no_folder_inside_a_claim(path: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(yaml.safe_dump({"site": {"storage": {"runs": {"subPath": path}}}}), encoding="utf-8")
-    for done in (template((FULL, str(file))), cli(FULL, str(file))):
+    for done in (template((FULL, str(file))), check(FULL, str(file))):
         assert done.returncode != 0 and "site.storage.runs.subPath: " in done.stderr
         assert "is no folder inside a claim; write names of letters" in done.stderr
 
@@ -206,12 +207,12 @@ def test_one_claim_for_one_node_is_refused_for_several(tmp_path: Path) -> None:
     storage = {"models": volume | {"subPath": "models"}, "runs": volume | {"subPath": "runs"}}
     file = tmp_path / "one.yaml"
     file.write_text(yaml.safe_dump({"site": {"storage": storage}}), encoding="utf-8")
-    for done in (template((FULL, str(file))), cli(FULL, str(file))):
+    for done in (template((FULL, str(file))), check(FULL, str(file))):
         assert done.returncode != 0
         assert "site.storage.models.accessMode: ReadWriteOnce with phase.resources.nodes 4" in done.stderr
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text("phase: {resources: {nodes: 1}}", encoding="utf-8")
-    assert template((FULL, str(file), str(nodes))).returncode == 0 == cli(FULL, str(file), str(nodes)).returncode
+    assert template((FULL, str(file), str(nodes))).returncode == 0 == check(FULL, str(file), str(nodes)).returncode
 
 
 @pytest.mark.parametrize(

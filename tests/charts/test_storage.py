@@ -1,9 +1,9 @@
-"""Where models, data sets and runs lie: two claims, three claims, or one with sub-paths, for every phase and both APIs."""
+"""Where models, data sets and runs lie: two claims, three claims, or one with sub-paths, for what mounts them differently."""
 
 from collections.abc import Iterator
 
 import pytest
-from rendering import HELMS, VALUES, Case, Document, cases, documents, one, pods, template, with_service
+from rendering import VALUES, Case, Document, case, documents, one, pods, template, with_service
 
 ONE = (
     *("site.storage.models.existing=team", "site.storage.models.subPath=demo/models"),
@@ -18,13 +18,15 @@ LAYOUTS = {
     "one-of-two": ONE[:4],
     "data-with-models": ("site.storage.data.existing=demo-models",),
 }
-ALL = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+MOUNTING = ("survival-local-pytorchjob", "lyrics-full-trainjob", "resnet-full-pytorchjob", "staged-dpo-full-trainjob")
+"""Each template that mounts a volume: both training APIs, our server, vLLM with an adapter, images, a stage with a parent."""
+EACH = pytest.mark.parametrize("given", [case(name) for name in MOUNTING], ids=MOUNTING)
 LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def laid_out(case: Case, layout: str, name: str = "helm") -> list[Document]:
+def laid_out(given: Case, layout: str, name: str = "helm") -> list[Document]:
     """Return the objects of a case with its volumes as a layout says, the InferenceService included."""
-    return with_service(documents(template(case.files, f"site.trainingApi={case.api}", *LAYOUTS[layout], name=name)))
+    return with_service(documents(template(given.files, f"site.trainingApi={given.api}", *LAYOUTS[layout], name=name)))
 
 
 def specs(objects: list[Document]) -> Iterator[tuple[str, Document]]:
@@ -55,11 +57,11 @@ def seen(spec: Document, container: Document) -> dict[str, tuple[str, str, bool]
     }
 
 
-@ALL
+@EACH
 @LAYOUT
-def test_no_pod_names_a_claim_twice(case: Case, layout: str) -> None:
+def test_no_pod_names_a_claim_twice(given: Case, layout: str) -> None:
     """kubelet would wait for the second one for ever; and each mount has its volume, each volume a mount."""
-    for where, spec in specs(laid_out(case, layout)):
+    for where, spec in specs(laid_out(given, layout)):
         claims = [each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
         names = [claim["claimName"] for claim in claims]
         assert names and len(names) == len(set(names)), where
@@ -68,10 +70,10 @@ def test_no_pod_names_a_claim_twice(case: Case, layout: str) -> None:
         assert mounted == {volume["name"] for volume in spec["volumes"]}, where
 
 
-@ALL
-def test_one_claim_with_sub_paths(case: Case) -> None:
+@EACH
+def test_one_claim_with_sub_paths(given: Case) -> None:
     """Nothing is made; each path is the same folder in all pods, and only what writes may."""
-    objects = laid_out(case, "one")
+    objects = laid_out(given, "one")
     assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}
     models, data, runs = ("team", "demo/models"), ("team", "demo/data"), ("team", "demo/runs")
     trained = 0
@@ -93,9 +95,9 @@ def test_one_claim_with_sub_paths(case: Case) -> None:
     assert trained
 
 
-@ALL
-def test_three_claims(case: Case) -> None:
-    objects = laid_out(case, "three")
+@EACH
+def test_three_claims(given: Case) -> None:
+    objects = laid_out(given, "three")
     sizes = {
         item["metadata"]["name"]: item["spec"]["resources"]["requests"]["storage"]
         for item in objects
@@ -111,20 +113,19 @@ def test_three_claims(case: Case) -> None:
                 assert {"name": "TRAINLAB_DATASETS", "value": "/data"} in container["env"], where
 
 
-@ALL
-def test_where_data_lies_is_no_part_of_the_run(case: Case) -> None:
-    names = {one(laid_out(case, layout), "ServingRuntime")["metadata"]["name"] for layout in LAYOUTS}
+@EACH
+def test_where_data_lies_is_no_part_of_the_run(given: Case) -> None:
+    names = {one(laid_out(given, layout), "ServingRuntime")["metadata"]["name"] for layout in LAYOUTS}
     assert len(names) == 1
-    for where, spec in specs(laid_out(case, "two")):
+    for where, spec in specs(laid_out(given, "two")):
         for container in spec.get("initContainers", []) + spec["containers"]:
             assert "TRAINLAB_DATASETS" not in {item["name"] for item in container["env"]}, where
 
 
-@pytest.mark.parametrize("name", HELMS)
 @LAYOUT
-def test_both_helms_lay_out_alike(layout: str, name: str) -> None:
-    (case,) = [each for each in cases() if each.name == "lyrics-full-pytorchjob"]
-    assert laid_out(case, layout, name) == laid_out(case, layout)
+def test_both_helms_lay_out_alike(layout: str) -> None:
+    lyrics = case("lyrics-full-trainjob")
+    assert laid_out(lyrics, layout, "helm4") == laid_out(lyrics, layout)
 
 
 def test_the_run_below_a_sub_path_is_what_is_served() -> None:
@@ -144,7 +145,7 @@ def test_the_run_below_a_sub_path_is_what_is_served() -> None:
 
 def test_adapter_and_base_in_one_claim() -> None:
     """vLLM finds both below the one mount of KServe."""
-    objects = laid_out(next(each for each in cases() if each.name == "lyrics-full-pytorchjob"), "one")
+    objects = laid_out(case("lyrics-full-pytorchjob"), "one")
     run = one(objects, "ServingRuntime")["metadata"]["name"]
     (server,) = one(objects, "ServingRuntime")["spec"]["containers"]
     assert f"--lora-modules=tuned=/mnt/models/demo/runs/{run}/lora_adapter" in server["args"]

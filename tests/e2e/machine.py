@@ -31,7 +31,7 @@ ENVIRONMENT = os.environ | {
 }
 """For every command of the tests: a cluster of their own beside that of the user, with the same caches."""
 FOLDER = HOME / f"cluster-{CLUSTER}"
-DEMO_LOCK = HOME / "demo.lock"
+DEMO_LOCK = HOME / f"demo-{CLUSTER}.lock"
 GROUP, LOCK = f"trainlab-{CLUSTER}", HOME / f"lock-{CLUSTER}"
 KUBECONFIG = FOLDER / "admin.conf"
 SYSCTLS: tuple[str, ...] = (
@@ -148,6 +148,12 @@ def _nft() -> list[str]:
     return _output(*command, "list", "ruleset") if command[0] else []
 
 
+def _kernel() -> list[str]:
+    """What the cluster may switch on for the whole machine: the filter of all bridges, controllers of cgroup 2."""
+    module, handed_down = Path("/sys/module/br_netfilter"), Path("/sys/fs/cgroup/cgroup.subtree_control")
+    return [str(module)] * module.exists() + (handed_down.read_text().split() if handed_down.exists() else [])
+
+
 def snapshot() -> dict[str, list[str]]:
     """Everything of the host that a cluster could change, each as sorted lines."""
     cgroups = [path for top in Path("/sys/fs/cgroup").iterdir() for path in [top, *top.glob("*/")] if path.is_dir()]
@@ -163,6 +169,7 @@ def snapshot() -> dict[str, list[str]]:
         "cni": _tree(Path("/var/lib/cni")) + _tree(Path("/etc/cni")) + _tree(Path("/run/containerd")),
         "kubernetes": _tree(Path("/var/lib/kubelet")) + _tree(Path("/var/lib/etcd")),
         "sysctls": _sysctls(),
+        "kernel": _kernel(),
         "processes": list(ours().values()),
     }
 

@@ -124,7 +124,7 @@ def demo(host: dict[str, Any]) -> Iterator[str]:
         yield ""
         return
     shutil.rmtree(machine.ARTIFACTS, ignore_errors=True)
-    yield sh("cluster/demo", seconds=3000)
+    yield sh("make", "demo", seconds=3000)
     if not KEEP:
         machine.lab("down")
 
@@ -376,7 +376,7 @@ def waits_for(is_true: Callable[[], bool], seconds: int = 60) -> None:
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
     with machine.locked(machine.DEMO_LOCK):
-        said = sh("cluster/demo", ok=False)
+        said = sh("make", "demo", ok=False)
     assert "another make demo runs" in said
 
 
@@ -387,5 +387,5 @@ def test_teardown_removes_what_site_made(demo: str) -> None:
 
 
 def test_demo_down_leaves_the_host_as_it_was(demo: str, host: dict[str, Any]) -> None:
-    sh("cluster/demo-down")
+    sh("make", "demo-down")
     assert not machine.changes(host, machine.snapshot())

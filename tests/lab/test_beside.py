@@ -55,7 +55,7 @@ def test_the_cache_of_another_cluster_is_not_removed(home: Path) -> None:
     """With the remedy; nothing is gone, not even what would have been ours."""
     (home / "cache").mkdir()
     env = os.environ | {"TRAINLAB_HOME": str(home), "TRAINLAB_CLUSTER": "decoy"}
-    command = [sys.executable, str(LAB), "down", "--cache"]
+    command = [sys.executable, str(LAB), "demo-down", "--cache"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(

@@ -31,18 +31,28 @@ def _command(body: str) -> list[str]:
 
 
 def _said(body: str) -> tuple[int, str]:
-    done = subprocess.run(_command(body), cwd=LAB, capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
+    code, said, _ = _ended(body)
+    return code, said
 
 
-def _sleepers() -> list[str]:
+def _ended(body: str) -> tuple[int, str, int]:
+    """Exit code, standard error and session of a program that ran to its end."""
+    with subprocess.Popen(
+        _command(body), cwd=LAB, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        _, said = process.communicate()
+    return process.returncode, said, process.pid
+
+
+def _sleepers(session: int) -> list[str]:
+    """Of one session, for another run of these tests may be at work beside this one."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = file.read_text().split("\0")
+            words, its = file.read_text().split("\0"), os.getsid(int(file.parent.name))
         except OSError:
             continue
-        if words[0] == "sleep" and words[1].startswith("3") and words[1].endswith(".25"):
+        if its == session and words[0] == "sleep" and words[1].startswith("3") and words[1].endswith(".25"):
             found.append(words[1])
     return found
 
@@ -56,7 +66,7 @@ def test_a_signal_ends_everything(number: int, code: int, words: str) -> None:
     with subprocess.Popen(
         _command(BUSY), cwd=LAB, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        while len(_sleepers()) < 2:
+        while len(_sleepers(process.pid)) < 2:
             time.sleep(0.05)
             assert process.poll() is None
         begin = time.monotonic()
@@ -64,7 +74,7 @@ def test_a_signal_ends_everything(number: int, code: int, words: str) -> None:
         _, said = process.communicate(timeout=20)
     assert process.returncode == code
     assert time.monotonic() - begin < 10
-    assert _sleepers() == []
+    assert _sleepers(process.pid) == []
     (sentence,) = said.splitlines()
     assert sentence.startswith("error: ") and words in sentence
     assert sentence.endswith(" during `the work`; it goes on from here")
@@ -72,12 +82,12 @@ def test_a_signal_ends_everything(number: int, code: int, words: str) -> None:
 
 def test_a_failure_ends_what_runs_beside_it() -> None:
     begin = time.monotonic()
-    code, said = _said(
+    code, said, session = _ended(
         "def work(number):\n    programs.run(*(['sleep', '31.25'] if number else ['false']))\n"
         "def main():\n    return len(children.side_by_side(work, [0, 1], 2))\n"
     )
     assert (code, said) == (2, "error: false: exit 1\n")
-    assert time.monotonic() - begin < 10 and _sleepers() == []
+    assert time.monotonic() - begin < 10 and _sleepers(session) == []
 
 
 def test_results_are_in_order() -> None:

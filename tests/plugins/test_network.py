@@ -34,17 +34,21 @@ def rendered(**more: Any) -> list[Json]:
 
 def golden(name: str, kind: str) -> list[Json]:
     """Return the objects of a kind in a rendering of the chart."""
-    text = (GOLDEN / f"survival-full-{name}.yaml").read_text(encoding="utf-8")
+    text = (GOLDEN / f"survival-{name}.yaml").read_text(encoding="utf-8")
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each and each["kind"] == kind]
 
 
-(MASTER,) = [each["spec"]["pytorchReplicaSpecs"]["Master"]["template"] for each in golden("pytorchjob", "PyTorchJob")]
-(WORKER,) = [each["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] for each in golden("pytorchjob", "PyTorchJob")]
+(MASTER,) = [
+    each["spec"]["pytorchReplicaSpecs"]["Master"]["template"] for each in golden("local-pytorchjob", "PyTorchJob")
+]
+(WORKER,) = [
+    each["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] for each in golden("local-pytorchjob", "PyTorchJob")
+]
 (NODE,) = [
     each["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    for each in golden("trainjob", "TrainingRuntime")
+    for each in golden("full-trainjob", "TrainingRuntime")
 ]
-(PROMOTE,) = [each["spec"]["template"] for each in golden("pytorchjob", "Job")]
+(PROMOTE,) = [each["spec"]["template"] for each in golden("local-pytorchjob", "Job")]
 PODS: dict[str, Json] = {
     "master": MASTER["metadata"]["labels"],
     "worker": WORKER["metadata"]["labels"],
@@ -174,5 +178,5 @@ def test_ports_are_those_of_the_chart() -> None:
     """Progress and server listen where the policies let through."""
     (container,) = MASTER["spec"]["containers"]
     assert [each["containerPort"] for each in container["ports"]] == [28080]
-    (runtime,) = golden("pytorchjob", "ServingRuntime")
+    (runtime,) = golden("local-pytorchjob", "ServingRuntime")
     assert [each["containerPort"] for each in runtime["spec"]["containers"][0]["ports"]] == [8080]

@@ -181,10 +181,3 @@ def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> No
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
     done = planned(cluster, "plan", phase="resnet")
     assert done.returncode == 0 and "plan of phase resnet" in done.stdout, done.stdout
-
-
-@pytest.mark.parametrize("name", ["site", "plan", "local", "verify", "teardown"])
-def test_playbooks_parse_with_every_inventory(name: str) -> None:
-    for inventory in ("local", "kubernetes", "openshift", "sample"):
-        done = ansible("--syntax-check", "-i", f"inventory/{inventory}", f"playbooks/{name}.yml")
-        assert done.returncode == 0, done.stderr

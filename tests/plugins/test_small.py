@@ -5,19 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import quantity
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged
-
-ROOT = Path(__file__).resolve().parents[2]
-ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/meta/argument_specs.yml"))
 
 
 def test_merging_is_deep_replaces_lists_and_keeps_null() -> None:
@@ -131,13 +126,3 @@ def test_the_newest_job_that_is_not_being_removed_is_the_live_one() -> None:
     assert live is not None
     assert live["metadata"]["name"] == "b"
     assert jobs.live(jobs.PYTORCHJOB, []) is None
-
-
-@pytest.mark.parametrize("role", ROLES, ids=lambda path: path.name)
-def test_argument_specs_are_the_defaults(role: Path) -> None:
-    spec = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
-    defaults = yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")) or {}
-    named = {key: option["default"] for key, option in spec.get("options", {}).items() if "default" in option}
-    assert named == {key: value for key, value in defaults.items() if key in named}
-    required = {key for key, option in spec.get("options", {}).items() if option.get("required")}
-    assert set(spec.get("options", {})) - required == set(defaults)

@@ -1,6 +1,5 @@
 """Training of the image recipe: resumed = uninterrupted, two ranks = one, broken checkpoints, a full run with its server."""
 
-import functools
 import json
 import os
 import subprocess
@@ -25,6 +24,7 @@ from trainlab.recipes import resnet
 from trainlab.vision import images as data
 from trainlab.vision import network, probe
 from trainlab.vision import server as servers
+from trainlab.vision.block import Vision
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 TWO_RANKS = """
@@ -119,9 +119,40 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
+LEARNT: dict[str, Any] = {
+    **{"optimizer": "adamw", "momentum": 0.1, "label_smoothing": 0.2, "crop_padding": 3, "flip": True},
+    "width": 8,
+}
+"""Keys of the block that change what is learnt, each with another value than PHASE has."""
+ELSEWHERE = {"compile", "image_size", "min_accuracy", "shown"}
+"""Those that do not; each has a test of its own in this file, or in test_vision.py."""
+
+
+@pytest.mark.parametrize("key", LEARNT)
+def test_each_key_of_the_block_changes_what_is_learnt(key: str, tmp_path: Path) -> None:
+    one, other = ({"epochs": 1, "checkpoints": 1}, {"image_size": 8, "width": 4, "crop_padding": 1})
+    for name, block in (("plain", other), ("changed", other | {key: LEARNT[key]})):
+        train(make_phase(train=one, vision=block, data={"source": "pvc:bars"}), tmp_path / name)
+    first, second = weights(tmp_path / "plain"), weights(tmp_path / "changed")
+    assert any(
+        a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first.values(), second.values(), strict=True)
+    )
+
+
+def test_every_key_of_the_block_has_a_test() -> None:
+    assert {*LEARNT, *ELSEWHERE} == set(Vision.model_fields)
+
+
 def test_compiled_saves_plain_names(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # no C compiler needed
+    compiled, plain = [], torch.compile
+
+    def eagerly(*given: Any, **more: Any) -> Any:
+        compiled.append(given)
+        return plain(*given, **more, backend="eager")  # no C compiler needed
+
+    monkeypatch.setattr(torch, "compile", eagerly)
     train(make_phase(vision={"compile": True}), tmp_path)
+    assert compiled
     first, second = weights(whole), weights(tmp_path)
     assert first.keys() == second.keys()
     assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-3

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from pictures import make_images, make_phase
 from torchvision.datasets import CIFAR10
 from trainlab import cli
-from trainlab.config import Phase, Values
+from trainlab.config import Values
 from trainlab.errors import UserError
 from trainlab.loading import ConfigErrors, load_values
 from trainlab.plan import vision as plan
@@ -177,15 +176,6 @@ def test_the_plan_counts_what_autograd_keeps() -> None:
         loss = small(torch.zeros(2, 3, 16, 16)).sum()
     assert sum(kept.values()) / 2 == pytest.approx(plan.counts(8, 3, 10, 16)[2], rel=0.05)
     loss.backward()
-
-
-def test_every_key_of_the_block_is_read_somewhere() -> None:
-    text = "".join(
-        path.read_text() for path in (ROOT / "training/src/trainlab").rglob("*.py") if path.name != "block.py"
-    )
-    for name in Phase.model_fields["vision"].default.model_dump():
-        assert f"vision.{name}" in text, name
-    assert set(yaml.safe_load(FULL.read_text())["phase"]["vision"]) <= set(make_phase().vision.model_dump())
 
 
 def test_a_folder_without_images_says_what_to_do(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from trainlab import proxy
 from trainlab.errors import UserError
 
 
@@ -37,7 +38,7 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
         body["max_tokens"] = max_tokens
     address = f"{url.rstrip('/').removesuffix('/v1')}/v1/chat/completions"
     try:
-        reply = httpx.post(address, json=body, timeout=timeout)
+        reply = httpx.post(address, json=body, timeout=timeout, trust_env=proxy.asked(address))
     except httpx.InvalidURL as error:
         raise UserError(f"--url is {url}: no address ({error}); write it as http://HOST:PORT") from None
     except httpx.UnsupportedProtocol:

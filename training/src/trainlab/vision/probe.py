@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from trainlab import files
+from trainlab import files, proxy
 from trainlab.client import NotServed, Unreachable
 
 
@@ -23,8 +23,9 @@ def ask(run_dir: Path, url: str, timeout: float) -> str:
     batch = np.stack([pixels(pictures[str(entry["id"])]) for entry in shown])
     address = f"{url.rstrip('/')}/v2/models/tuned/infer"
     tensor = {"name": "images", "shape": list(batch.shape), "datatype": "UINT8", "data": batch.ravel().tolist()}
+    body = {"inputs": [tensor], "outputs": [{"name": "label"}]}
     try:
-        reply = httpx.post(address, json={"inputs": [tensor], "outputs": [{"name": "label"}]}, timeout=timeout)
+        reply = httpx.post(address, json=body, timeout=timeout, trust_env=proxy.asked(address))
     except httpx.HTTPError as error:
         raise Unreachable(f"{url}: cannot be reached ({error})") from None
     try:

@@ -1,0 +1,90 @@
+"""What `make test` says at its end: the table of its time, the stale tiers, and the counts as the last line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+import summary  # noqa: E402  programs of tests/, no package
+import tiers  # noqa: E402
+import timetable  # noqa: E402
+
+CHECK = """<testsuites><testsuite name="pytest" errors="0" failures="{failed}" skipped="1" tests="4" time="75.5"
+ timestamp="2026-11-22T10:01:00+00:00">
+<testcase classname="tests.api.test_a" name="one" time="61.0" /><testcase classname="tests.api.test_b" name="two" time="9" />
+<testcase classname="tests.charts.test_c" name="three" time="30" /><testcase classname="training.tests.test_d" name="x" time="2" />
+</testsuite></testsuites>"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as `make test` leaves it."""
+    (tmp_path / timetable.TIMES).mkdir(parents=True)
+    begin = 1795341600  # 2026-11-22T10:00:00Z
+    for name, (first, last) in {"lint": (0, 50), "binaries": (10, 12), "cut": (70, 60)}.items():
+        (tmp_path / timetable.TIMES / f"{name}.begin").write_text(str(begin + first), encoding="ascii")
+        (tmp_path / timetable.TIMES / f"{name}.end").write_text(str(begin + last), encoding="ascii")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tiers, "stale", lambda: ["stale: make x"])
+    return tmp_path
+
+
+@pytest.mark.parametrize(("failed", "code"), [(0, 0), (1, 1)])
+def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str], failed: int, code: int) -> None:
+    (place / "check.xml").write_text(CHECK.format(failed=failed), encoding="utf-8")
+    assert summary.main(["check.xml"]) == code
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"{3 - failed} passed, {failed} failed, 1 skipped"
+    rows = {line[:24].strip(): " ".join(line[24:].split()) for line in said if " min " in line}
+    assert list(rows) == ["lint", "binaries", "check", "tests/api", "tests/charts", "training/tests", "all"]
+    assert (rows["lint"], rows["tests/api"]) == ("0 min 50 s", "1 min 10 s in 2 tests")
+    assert (rows["check"], rows["all"]) == ("1 min 15 s", "2 min 15 s")
+    assert "stale: make x" in said
+
+
+def test_a_part_that_did_not_run_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "check.xml").write_text(CHECK.format(failed=0), encoding="utf-8")
+    assert summary.main(["check.xml", "e2e.xml"]) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == ["e2e: did not run to its end", "3 passed, 0 failed, 1 skipped"]
+
+
+def test_a_tier_is_stale_once_what_it_covers_changes(tmp_path: Path) -> None:
+    """Not noted while the work is uncommitted, not stale by other files, stale by new and by changed ones."""
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True, capture_output=True, env=clean)
+
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    (tmp_path / "tests").mkdir()
+    (tmp_path / tiers.FILE).write_text("test-vm: {covers: ['cluster/**'], passed: null}\n", encoding="utf-8")
+    (tmp_path / "cluster").mkdir()
+    code = tmp_path / "cluster" / "a.py"
+    code.write_text("1", encoding="utf-8")
+    git("init")
+    git("add", "--all")
+    git("commit", "-m", "one")
+    assert tiers.Tiers(tmp_path).stale() == ["stale: make test-vm has not passed yet"]
+    code.write_text("2", encoding="utf-8")
+    assert "not noted: cluster/a.py" in tiers.Tiers(tmp_path).passed("test-vm")
+    git("commit", "-am", "two")
+    assert tiers.Tiers(tmp_path).passed("test-vm") == f"test-vm: passed; commit {tiers.FILE}"
+    (tmp_path / "other").write_text("", encoding="utf-8")
+    assert tiers.Tiers(tmp_path).stale() == []
+    (tmp_path / "cluster" / "b.py").write_text("", encoding="utf-8")
+    assert tiers.Tiers(tmp_path).stale()[0].endswith("; since then: cluster/b.py")
+
+
+def test_patterns_of_tiers_find_files() -> None:
+    """A pattern that finds nothing would never be stale."""
+    targets = (tiers.ROOT / "Makefile").read_text(encoding="utf-8")
+    known = {name: tier["covers"] for name, tier in tiers.Tiers().known.items() if f"\n{name}:" in targets}
+    assert known.keys() >= {"test-all-phases", "molecule"}
+    for name, patterns in known.items():
+        for pattern in patterns:
+            command = ["git", "-C", str(tiers.ROOT), "ls-files", "--", f":(glob){pattern}"]
+            assert subprocess.run(command, capture_output=True, check=True).stdout, f"{name}: {pattern}"

@@ -1,0 +1,19 @@
+"""Skips the tests on fresh machines where none can be made, with the reason; makes their modules importable."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "cluster" / "lab")]
+
+import fresh_machine  # noqa: E402  it is found by the line above
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests as skipped, never as passed, where no fresh machine can be made."""
+    ours = [item for item in items if item.get_closest_marker("fresh")]
+    reason = fresh_machine.why_not() if ours else ""
+    for item in ours if reason else ():
+        item.add_marker(pytest.mark.skip(reason=reason))

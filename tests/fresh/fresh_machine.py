@@ -1,0 +1,195 @@
+"""A fresh machine: a command runs in a throw-away copy of a minimal Debian, in namespaces of its own, and is watched.
+
+The machine has a clean clone of the checkout and this machine's settings of package registries (registries.py), and
+knows nothing else of this one. It shares the kernel. Called by the tests of this folder, which say what is wrong with
+the machine by a short script that runs in it first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import checkout
+import home
+import paths
+import registries
+import roots
+import watching
+
+MARKER = "TRAINLAB_FRESH"
+"""Set in every fresh machine: `make test` in one makes no others."""
+BOOT = Path(__file__).with_name("boot.sh")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HOME = "/var/lib/trainlab"
+"""A disk of its own there: the kernel stacks no overlay of a cluster's node on the machine's."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is special about a machine; the default is Debian 12 with the README's packages, used by root."""
+
+    suite: str = "bookworm"
+    user: str = "root"
+    more: tuple[str, ...] = ()
+    """Debian packages that somebody installed before."""
+    setup: str = ""
+    """Script of bash, run in the machine as root before the command."""
+    network: bool = True
+    tmp: str = "4g"
+    """Size of /tmp."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    """Variables that a login sets otherwise: HOME."""
+    caches: tuple[str, ...] = ()
+    """Patterns below $TRAINLAB_HOME/cache: what is found here is in the machine's cache, so it is not fetched again."""
+
+    @property
+    def home(self) -> str:
+        """The user's home folder."""
+        return "/root" if self.user == "root" else f"/home/{self.user}"
+
+    @property
+    def repo(self) -> str:
+        """Where the checkout lies in it."""
+        return f"{self.home}/trainlab"
+
+    @property
+    def trainlab_home(self) -> str:
+        """The folder that the Makefile chooses there, or was told."""
+        return self.env.get("TRAINLAB_HOME") or (HOME if self.user == "root" else f"{self.home}/.cache/trainlab")
+
+    @property
+    def uid(self) -> int:
+        """The user's number."""
+        return 0 if self.user == "root" else 1000
+
+
+def why_not() -> str:
+    """Return why no fresh machine can be made here, in one sentence; empty when one can."""
+    if os.environ.get(MARKER):
+        return "this is a fresh machine already, and none is made in one"
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "a fresh machine needs Linux and root"
+    if missing := [tool for tool in ("mmdebstrap", "unshare", "ip", "git") if shutil.which(tool) is None]:
+        return f"a fresh machine needs {', '.join(missing)}"
+    return _overlay()
+
+
+@functools.cache
+def _overlay() -> str:
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    script = 'cd "$0" && mkdir l u w m && mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none m'
+    with tempfile.TemporaryDirectory(prefix="fresh-try-", dir=paths.CACHE) as folder:
+        command = ["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "bash", "-euc", script, folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    return f"a fresh machine cannot be mounted below {paths.CACHE}: {last}" if done.returncode else ""
+
+
+@contextmanager
+def booted(machine: Machine) -> Iterator[Fresh]:
+    """Give a machine to run commands in; it and all that they changed is gone afterwards."""
+    root = roots.debian(machine.suite, machine.more)
+    with tempfile.TemporaryDirectory(prefix="fresh-view-", dir=paths.CACHE) as folder:
+        disk = Path(folder)
+        for name in ("upper", "work", "root", "home", "settings"):
+            (disk / name).mkdir()
+        disk.chmod(0o755)
+        for path, content in registries.files(machine.suite).items():
+            file = disk / "settings" / path.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        (disk / home.MARK).write_text(home.TAG, encoding="ascii")
+        yield Fresh(machine, disk, f"{disk / 'settings'}:{_clone(machine)}:{root}")
+
+
+@functools.cache
+def _clones() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fresh-clone-", dir=paths.CACHE)  # gone with this process
+
+
+def _clone(machine: Machine) -> Path:
+    """The layer with the clone for this user, made once in this process."""
+    layer = Path(_clones().name) / machine.user
+    if not layer.exists():
+        target = layer / machine.repo.lstrip("/")
+        target.parent.mkdir(parents=True)
+        checkout.clone(target, machine.uid)
+        os.chown(target.parent, machine.uid, machine.uid)
+    return layer
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A machine that was made: its disk here, and the layers below that."""
+
+    machine: Machine
+    disk: Path
+    lower: str
+
+    def run(self, command: str, *, seconds: float, until: str = "") -> watching.Ended:
+        """Run a command of bash in the checkout, to its end or, by SIGTERM, to the first line that `until` matches.
+
+        A command that takes longer than `seconds` is killed, and AssertionError shows what it said.
+        """
+        machine = self.machine
+        own = {"PATH": PATH, "HOME": machine.home, "TERM": "dumb", "LANG": "C.UTF-8", MARKER: "1", **machine.env}
+        given = {key: value for key, value in own.items() if key not in machine.without} | registries.environment()
+        names = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--fork",
+            "--kill-child",
+            "--pid",
+            "--mount",
+            "--uts",
+            "--ipc",
+        ]
+        names += [] if machine.network else ["--net"]
+        uid = machine.uid
+        inside = ["chroot", f"--userspec={uid}:{uid}", f"--groups={uid}", "/", "env", "-i", f"--chdir={machine.repo}"]
+        inside += [*(f"{key}={value}" for key, value in given.items()), "bash", "-c", command]
+        read, write = os.pipe()
+        settings = {
+            "LOWER": self.lower,
+            "DISK": str(self.disk),
+            "TMP": machine.tmp,
+            "NETWORK": "yes" if machine.network else "no",
+            "MOUNTS": "\n".join(self._mounts()),
+            "SETUP": machine.setup,
+            "OWNER": str(machine.uid),
+            "LEFT": str(write),
+        }
+        env = {"PATH": f"{os.environ['PATH']}:{PATH}", **settings}
+        argv = [*names, "--propagation", "private", "bash", str(BOOT), *inside]
+        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until)
+
+    def path(self, inside: str) -> Path:
+        """Where a file that a command made in the machine lies here."""
+        if self.machine.trainlab_home == HOME and inside.startswith(HOME):
+            return self.disk / "home" / inside.removeprefix(HOME).lstrip("/")
+        return self.disk / "upper" / inside.lstrip("/")
+
+    def _mounts(self) -> Iterator[str]:
+        if self.machine.trainlab_home == HOME:
+            yield f"disk {self.disk / 'home'} {HOME}"
+        for path in registries.folders():
+            yield f"seen {path} {path}"
+        if self.machine.caches:  # a cache that holds something and is not marked is somebody else's
+            yield f"file {self.disk / home.MARK} {self.machine.trainlab_home}/cache/{home.MARK}"
+        for pattern in self.machine.caches:
+            for found in sorted(paths.CACHE.glob(pattern)):
+                if found.is_dir() and not re.search(r"\.part$", found.name):
+                    yield f"copy {found} {self.machine.trainlab_home}/cache/{found.name}"

@@ -1,0 +1,119 @@
+"""The README's two commands on a machine that has only what the README's line of needs installs.
+
+The quick ones follow a command to its first step that takes minutes and end it there, as Ctrl-C or a time-out would.
+"""
+
+from __future__ import annotations
+
+import apt
+import pytest
+import roots
+from fresh_machine import HOME, Machine, booted
+from watching import Ended
+
+pytestmark = pytest.mark.fresh
+BUILD = r"==> build \d+ of \d+ programs"
+LINT = r"ruff check"
+LARGE = r"==> (wheels of|Python environment)"
+"""The steps that download or unpack gigabytes."""
+WHEELS = ("wheels-*",)
+
+
+def ends_well(ended: Ended) -> None:
+    """What holds of each run that was ended at its line: soon, with a status that says so, and nothing goes on."""
+    assert ended.stopped, ended.shown()
+    assert "Traceback" not in ended.text, ended.shown()
+    assert ended.code not in (0, 1), ended.shown()
+    assert not ended.left, ended.shown()
+
+
+@pytest.mark.parametrize("suite", roots.SUITES.values())
+def test_demo_builds(suite: str) -> None:
+    """`make demo` installs what is missing, finds or fetches Go and builds."""
+    with booted(Machine(suite, caches=WHEELS)) as fresh:
+        ended = fresh.run("make demo", until=BUILD, seconds=240)
+    ends_well(ended)
+    for line in ("==> Debian packages: ", "==> Can this machine host the cluster?", "==> Go 1."):
+        assert line in ended.text, ended.shown()
+
+
+@pytest.mark.parametrize("suite", roots.SUITES.values())
+def test_tests_begin(suite: str) -> None:
+    """`make test` installs what is missing and makes the Python environment; test_tests_lint follows it further."""
+    with booted(Machine(suite)) as fresh:
+        ended = fresh.run("make test", until=LARGE, seconds=240)
+    ends_well(ended)
+    assert "==> Debian packages: " in ended.text, ended.shown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", roots.SUITES.values())
+def test_tests_lint(suite: str) -> None:
+    """`make test` comes to its first lint line with everything that lint needs."""
+    with booted(Machine(suite, caches=WHEELS)) as fresh:
+        ended = fresh.run("make test", until=LINT, seconds=1200)
+    ends_well(ended)
+
+
+def test_plain_user_is_told_what_root_has_to_install() -> None:
+    """Without root nothing is installed: one sentence names the command, with sudo."""
+    with booted(Machine(user=roots.USER)) as fresh:
+        ended = fresh.run("make demo", seconds=60)
+    assert ended.code == 2, ended.shown()
+    assert "this machine cannot host the cluster" in ended.text, ended.shown()
+    assert "the cluster needs root, and this is uid 1000" in ended.text, ended.shown()
+    assert "sudo apt-get install python3-venv" in ended.err, ended.shown()
+    assert "Traceback" not in ended.text, ended.shown()
+
+
+def test_plain_user_gets_the_demo_without_a_cluster() -> None:
+    """With python3-venv a plain user's `make demo` says why there is no cluster and goes on without."""
+    with booted(Machine(user=roots.USER, more=apt.PACKAGES, caches=WHEELS)) as fresh:
+        ended = fresh.run("make demo", until=LARGE, seconds=120)
+    ends_well(ended)
+    assert "the cluster needs root, and this is uid 1000" in ended.text, ended.shown()
+    assert "Going on WITHOUT Kubernetes" in ended.text, ended.shown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", roots.SUITES.values())
+def test_plain_user_trains(suite: str) -> None:
+    """The same to its end: trained, gated, and the server answers; then `make demo-down` leaves nothing running."""
+    with booted(Machine(suite, user=roots.USER, more=apt.PACKAGES, caches=WHEELS)) as fresh:
+        ended = fresh.run("make demo && make demo-down", seconds=2400)
+    assert ended.code == 0, ended.shown()
+    for line in (
+        "==> base model",
+        "==> train, score, gate, report",
+        "==> server on 127.0.0.1:8080",
+        "No cluster was used",
+    ):
+        assert line in ended.text, ended.shown()
+    assert not ended.left, ended.shown()
+
+
+def test_programs_for_a_plain_user() -> None:
+    """`make binaries`, which `make check` and `make test` need, asks for no root."""
+    with booted(Machine(user=roots.USER, more=apt.PACKAGES)) as fresh:
+        ended = fresh.run("make binaries", until=BUILD, seconds=120)
+    ends_well(ended)
+
+
+def test_again_after_the_end() -> None:
+    """A second `make demo` after one that was ended in the middle goes on, and waits for nobody."""
+    with booted(Machine(more=apt.PACKAGES)) as fresh:
+        ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=120))
+        ended = fresh.run("make demo", until=BUILD, seconds=120)
+    ends_well(ended)
+    assert "another" not in ended.text, ended.shown()
+
+
+def test_demo_down_cache_leaves_nothing() -> None:
+    """After `make demo-down CACHE=1` nothing is below TRAINLAB_HOME, and no link in the checkout."""
+    with booted(Machine(more=apt.PACKAGES)) as fresh:
+        ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=120))
+        ended = fresh.run(f"make demo-down CACHE=1 && ls -A {HOME} && git status --short --ignored", seconds=60)
+    assert ended.code == 0, ended.shown()
+    kept = [line for line in ended.text.splitlines() if not line.startswith((" ", "=", "changed=", "!! ", "?? "))]
+    assert not kept, ended.shown()
+    assert "!! .venv" not in ended.text, ended.shown()

@@ -1,0 +1,92 @@
+"""When the slow tiers of tests passed last, and what has changed since of what they cover; their memory is tiers.yaml.
+
+python tests/tiers.py passed TIER     as the last line of a tier: writes the commit into tiers.yaml, which is then committed
+python tests/tiers.py stale           one line for each tier whose files have changed since; `make test` prints it
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = Path("tests") / "tiers.yaml"
+SHOWN = 3
+HEAD = """\
+# What each slow tier covers, and the commit on which it passed last; tiers.py writes `passed` and tells what is stale.
+"""
+
+
+class Tiers:
+    """The tiers of one checkout."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        """Read tiers.yaml."""
+        self._root = root
+        self.known: dict[str, dict[str, Any]] = yaml.safe_load((root / FILE).read_text(encoding="utf-8"))
+
+    def passed(self, name: str) -> str:
+        """Write that a tier passed on this commit; not while files that it covers differ from the commit."""
+        if changed := self._changed(name, "HEAD"):
+            return f"{name}: passed, but not noted: {shown(changed)} not committed"
+        self.known[name]["passed"] = self._git("rev-parse", "HEAD")
+        text = HEAD + yaml.safe_dump(self.known, sort_keys=False, width=120)
+        (self._root / FILE).write_text(text, encoding="utf-8")
+        return f"{name}: passed; commit {FILE}"
+
+    def stale(self) -> list[str]:
+        """Return a line for each tier that has to run again."""
+        found = []
+        for name, tier in self.known.items():
+            if not tier["passed"]:
+                found.append(f"stale: make {name} has not passed yet")
+            elif not self._git("cat-file", "-t", tier["passed"], missing=True):
+                found.append(f"stale: make {name} passed on {tier['passed'][:8]}, which this clone does not have")
+            elif changed := self._changed(name, tier["passed"]):
+                found.append(f"stale: make {name} passed on {tier['passed'][:8]}; since then: {shown(changed)}")
+        return found
+
+    def _changed(self, name: str, commit: str) -> list[str]:
+        """Return the covered files that differ from a commit, or that git does not know yet."""
+        patterns = [f":(glob){pattern}" for pattern in self.known[name]["covers"]]
+        differ = self._git("diff", "--name-only", commit, "--", *patterns)
+        new = self._git("ls-files", "--others", "--exclude-standard", "--", *patterns)
+        return sorted({*differ.split("\n"), *new.split("\n")} - {""})
+
+    def _git(self, *arguments: str, missing: bool = False) -> str:
+        command = ["git", "-C", str(self._root), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=not missing)
+        return done.stdout.strip()
+
+
+def shown(files: list[str]) -> str:
+    """Return the first files, and how many more there are."""
+    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+    return ", ".join(files[:SHOWN]) + more
+
+
+def stale() -> list[str]:
+    """Return a line for each tier of this checkout that has to run again; one line where git cannot say."""
+    try:
+        return Tiers().stale()
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        return [f"stale tiers: git could not say: {error}"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line."""
+    known = Tiers().known
+    if len(arguments) == 2 and arguments[0] == "passed" and arguments[1] in known:
+        print(Tiers().passed(arguments[1]))
+    elif arguments == ["stale"]:
+        print("\n".join(stale()) or "no tier is stale")
+    else:
+        print(f"{__doc__}\nTIER is one of {', '.join(known)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

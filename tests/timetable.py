@@ -1,0 +1,63 @@
+"""A table of where the time of `make test` went; printed by summary.py.
+
+The stages of the Makefile leave their beginning and end in artifacts/times, the tests their seconds in JUnit files. Tests run
+side by side, so the seconds of a folder may be more than those of the stage that holds it.
+"""
+
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+TIMES = Path("artifacts") / "times"
+FOLDERS = 2
+"""Leading folders of a test by which its time is told: tests/api, training/tests."""
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as people say them."""
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def stages(folder: Path = TIMES) -> dict[str, tuple[int, int]]:
+    """Return beginning and end of each stage that has both, in the order of the beginnings."""
+    found = {}
+    for file in folder.glob("*.begin"):
+        end = file.with_suffix(".end")
+        if end.exists():
+            found[file.stem] = (int(file.read_text(encoding="ascii")), int(end.read_text(encoding="ascii")))
+    found = {name: span for name, span in found.items() if span[1] >= span[0]}
+    return dict(sorted(found.items(), key=lambda entry: entry[1]))
+
+
+def ran(file: Path) -> tuple[int, int]:
+    """Return beginning and end of the tests of a JUnit file."""
+    (suite,) = ElementTree.parse(file).getroot().iter("testsuite")
+    begin = datetime.fromisoformat(suite.get("timestamp", "")).timestamp()
+    return int(begin), int(begin + float(suite.get("time", "0")))
+
+
+def folders(file: Path) -> dict[str, tuple[int, float]]:
+    """Return number and seconds of the tests by their folder, the longest first."""
+    count: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    for case in ElementTree.parse(file).getroot().iter("testcase"):
+        folder = "/".join(case.get("classname", "").split(".")[:FOLDERS])
+        count[folder] += 1
+        spent[folder] += float(case.get("time", "0"))
+    return {folder: (count[folder], seconds) for folder, seconds in spent.most_common()}
+
+
+def lines(files: list[Path], times: Path = TIMES) -> list[str]:
+    """Return the table: each stage by the clock, and below a stage of tests its folders by the sum of their tests."""
+    results = {file.stem: file for file in files}
+    found, spans = [""], stages(times) | {name: ran(file) for name, file in results.items()}
+    for name, (begin, end) in spans.items():
+        found.append(f"{name:<24}{clock(end - begin):>14}")
+        if name in results:
+            for folder, (count, seconds) in folders(results[name]).items():
+                found.append(f"  {folder:<22}{clock(seconds):>14}   in {count} tests")
+    if spans:
+        whole = max(end for _, end in spans.values()) - min(begin for begin, _ in spans.values())
+        found.append(f"{'all':<24}{clock(whole):>14}")
+    return found

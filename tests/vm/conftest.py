@@ -1,0 +1,47 @@
+"""Skips the tests in virtual machines, with a sentence, where a machine cannot run one or the parts are not built."""
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(REPO / "tests" / "e2e"), str(REPO / "cluster" / "lab")]
+
+import disks  # noqa: E402
+import qemu  # noqa: E402
+
+TOOLS = {qemu.PROGRAM: "qemu-system-x86", "mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
+DISK_GIB = 22  # both disks, the hard links' own folders, and what the machine writes
+
+
+def reason() -> str:
+    """Why no virtual machine can be made here; empty when one can."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64" or os.geteuid() != 0:
+        return "a virtual machine is made on Linux, x86_64, as root (mmdebstrap, hard links of the cache)"
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    if absent := sorted(package for tool, package in TOOLS.items() if shutil.which(tool, path=path) is None):
+        return f"missing tools: apt-get install {' '.join(absent)}"
+    if absent := disks.missing():
+        return absent
+    available = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    memory, needed = int(available.split()[1]) / 2**20, (qemu.MEMORY_MIB + 1024) / 1024
+    if memory < needed:
+        return f"memory available: {memory:.1f} GiB, a virtual machine needs {needed:.0f} GiB: end other programs"
+    free = shutil.disk_usage(disks.paths.CACHE).free / 2**30
+    if free < DISK_GIB:
+        return f"disk at {disks.paths.CACHE}: {free:.1f} GiB free, {DISK_GIB} GiB needed: free some"
+    return ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the tests of this folder as skipped, never as passed, where there can be no machine."""
+    ours = [item for item in items if item.get_closest_marker("vm")]
+    if not ours or "not vm" in config.getoption("markexpr", ""):
+        return
+    if why := reason():
+        for item in ours:
+            item.add_marker(pytest.mark.skip(reason=why))

@@ -1,0 +1,228 @@
+"""What happens inside the virtual machine, from its boot to its power-off; started by the unit that disks.py writes.
+
+Everything it prints goes to a serial port and from there to a file of the machine outside. Lines that start with MARK are
+JSON and end a stage: {"stage", "ok", "seconds", "said"}. A stage that fails ends the run, but not the way down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPO / "tests" / "e2e"))
+
+import machine  # noqa: E402
+
+MARK = "@@ "
+SPACE = "first-mile"
+OPERATORS = ("local-path-provisioner", "training-operator", "kserve")
+ASKED = Path("/etc/trainlab-vm.json")
+"""What the test asks for: the trainer image, and how long a wait may take."""
+# A real network, gate and server, but as little arithmetic as passes the gate: every product here is emulated.
+SHORT = (
+    *("--set", "phase.vision.width=8,phase.vision.min_accuracy=0.5,phase.vision.shown=4,phase.data.heldout_rows=150"),
+    *("--set", "phase.train.epochs=3,phase.train.checkpoints=1,phase.resources.cpu=500m,phase.serve.cpu=100m"),
+    *("--set", "phase.resources.timeout_minutes=90"),
+    *("--set", "site.images.pullPolicy=Never,site.trainingApi=pytorchjob"),
+    *("--set", "site.storage.models.storageClass=local-path-rwx,site.storage.models.size=1Gi"),
+    *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.runs.size=2Gi"),
+)
+BEAT_SECONDS = 30
+
+
+def asked() -> dict[str, Any]:
+    """The content of ASKED."""
+    return dict(json.loads(ASKED.read_text()))
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def sh(*argv: str, ok: bool = True) -> str:
+    """Run a command, print its output line by line and return it; fails when it fails and `ok` is not taken back."""
+    say(f"$ {' '.join(argv)}")
+    env = {**os.environ, "KUBECONFIG": str(machine.KUBECONFIG)}
+    lines = []
+    with subprocess.Popen(
+        argv, cwd=REPO, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        for line in running.stdout or ():
+            say(line.rstrip())
+            lines.append(line)
+    text = "".join(lines)
+    if ok and running.returncode:
+        raise RuntimeError(f"{' '.join(argv)} ended with {running.returncode}:\n{text[-3000:]}")
+    return text
+
+
+def lab(*argv: str) -> str:
+    """Run a command of cluster/lab."""
+    return sh(sys.executable, "cluster/lab", *argv)
+
+
+def kubectl(*argv: str, ok: bool = True) -> str:
+    """kubectl of the embedded cluster."""
+    return sh(str(machine.HOME / "cache/bin/kubectl"), *argv, ok=ok)
+
+
+def helm(*argv: str) -> str:
+    """Helm 3 of the embedded cluster."""
+    return sh(str(machine.HOME / "cache/bin/helm"), "--namespace", SPACE, *argv)
+
+
+def quiet(*argv: str) -> str:
+    """The output of a command, without its errors."""
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def system() -> dict[str, Any]:
+    """What systemd says of the machine, and which of its modules the cluster has a hand in."""
+    failed = quiet("systemctl", "list-units", "--failed", "--plain", "--no-legend")
+    loaded = {line.split()[0] for line in Path("/proc/modules").read_text().splitlines()}
+    return {
+        "state": quiet("systemctl", "is-system-running"),
+        "failed": failed.splitlines(),
+        "br_netfilter": "br_netfilter" in loaded,
+        "modules": sorted(loaded),
+    }
+
+
+def boot() -> dict[str, Any]:
+    """Wait until systemd has started everything; what the machine is."""
+    quiet("systemctl", "is-system-running", "--wait")
+    return {
+        "debian": Path("/etc/debian_version").read_text().strip(),
+        "kernel": os.uname().release,
+        "cgroups": quiet("stat", "-f", "-c", "%T", "/sys/fs/cgroup"),
+        "systemd": quiet("systemctl", "--version").splitlines()[0],
+        "python": sys.version.split()[0],
+        "memory_mib": machine_memory(),
+        **system(),
+    }
+
+
+def machine_memory() -> int:
+    """MiB that are available."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def up() -> dict[str, Any]:
+    """The cluster of one node; again, it changes nothing."""
+    first = lab("up", "--nodes", "1")
+    assert first.endswith("changed=true\n")
+    assert lab("up", "--nodes", "1").endswith("changed=false\n")
+    kubectl("get", "nodes,pods", "-A", "-o", "wide")
+    return {"nodes": machine.ready_nodes()}
+
+
+def operators() -> dict[str, Any]:
+    """Those that a phase by plain Helm needs."""
+    lab("operators", *OPERATORS)
+    kubectl("get", "pods", "-A")
+    return {"memory_mib": machine_memory()}
+
+
+def train() -> dict[str, Any]:
+    """The smallest phase by plain Helm, to its gate."""
+    kubectl("create", "namespace", SPACE)
+    files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
+    helm("install", "resnet", "charts/trainjob", *files, *SHORT, "--set", f"site.images.trainer={asked()['image']}")
+    ended = kubectl_until("pytorchjobs", ("Succeeded", "Failed"), "Succeeded")
+    kubectl("-n", SPACE, "logs", "-l", "app.kubernetes.io/component=train", "--tail=40")
+    return {"job": ended}
+
+
+def kubectl_until(kind: str, ends: tuple[str, ...], wanted: str) -> str:
+    """Wait until the only object of a kind has one of the conditions `ends`, and it is the wanted one."""
+    begin = time.monotonic()
+    command = (str(machine.HOME / "cache/bin/kubectl"), "--kubeconfig", str(machine.KUBECONFIG), "-n", SPACE)
+    while True:
+        listed = json.loads(quiet(*command, "get", kind, "-o", "json") or "{}").get("items", [])
+        conditions = [one for item in listed for one in item.get("status", {}).get("conditions", [])]
+        reached = [one["type"] for one in conditions if one["status"] == "True" and one["type"] in ends]
+        if reached:
+            assert wanted in reached, f"{kind}: {conditions}"
+            return reached[0]
+        passed = time.monotonic() - begin
+        assert passed < asked()["stage_seconds"], f"{kind}: none of {ends} after {passed:.0f} s: {conditions}"
+        say(f"    waiting for {kind} to be {wanted}: {passed:.0f} s, available {machine_memory()} MiB")
+        say(quiet(*command, "get", "pods", "--no-headers"))
+        time.sleep(BEAT_SECONDS)
+
+
+def serve() -> dict[str, Any]:
+    """Promoted, and answering through its Service; `helm test` compares the answers with those of the run."""
+    kubectl_until("jobs", ("Complete", "Failed"), "Complete")
+    kubectl_until("inferenceservices", ("Ready",), "Ready")
+    address = kubectl("-n", SPACE, "get", "service", "resnet-predictor", "-o", "jsonpath={.spec.clusterIP}").strip()
+    with urllib.request.urlopen(f"http://{address}/v2/models/tuned", timeout=120) as reply:
+        told = json.loads(reply.read())
+    say(json.dumps(told))
+    helm("test", "resnet", "--timeout", "15m", "--logs")
+    return {"model": told}
+
+
+def down() -> dict[str, Any]:
+    """The cluster is gone; again, there is nothing to do."""
+    lab("down")
+    assert lab("down").endswith("changed=false\n")
+    return {}
+
+
+def diagnose() -> None:
+    """What a person would look at, where a stage failed."""
+    kubectl("get", "pods,jobs,pytorchjobs,inferenceservices", "-A", "-o", "wide", ok=False)
+    kubectl("get", "events", "-A", "--sort-by=.lastTimestamp", ok=False)
+    kubectl("-n", SPACE, "logs", "--all-containers", "--tail=30", "-l", "app.kubernetes.io/instance=resnet", ok=False)
+    logs = machine.HOME / "cluster" / "nodes" / "n1" / "root" / "var" / "log"
+    for log in [*(machine.HOME / "cluster" / "log").glob("*.log"), logs / "kubelet.log", logs / "containerd.log"]:
+        sh("tail", "-n", "25", str(log), ok=False)
+    sh("dmesg", "--level=err,warn", ok=False)
+
+
+def stage(name: str, work: Callable[[], dict[str, Any]]) -> bool:
+    """Run a stage and print its mark; returns whether it was reached."""
+    say(f"===== {name}")
+    begin = time.monotonic()
+    try:
+        said, ok = work(), True
+    except Exception:
+        said, ok = {"error": traceback.format_exc()[-4000:]}, False
+    say(MARK + json.dumps({"stage": name, "ok": ok, "seconds": round(time.monotonic() - begin, 1), "said": said}))
+    return ok
+
+
+def main() -> None:
+    """All stages, one after the other; the way down and the comparison in any case."""
+    if not stage("boot", boot):
+        return
+    before, as_it_was = machine.snapshot(), system()
+
+    def after() -> dict[str, Any]:
+        now = system()
+        new = sorted(set(now.pop("modules")) - set(as_it_was["modules"]))
+        was = {key: value for key, value in as_it_was.items() if key != "modules"}
+        return {"changes": machine.changes(before, machine.snapshot()), "was": was, "is": now, "modules_new": new}
+
+    checked = {"check": lambda: {"said": lab("check", "--nodes", "1")}, "up": up, "operators": operators}
+    reached = all(stage(name, work) for name, work in {**checked, "train": train, "serve": serve}.items())
+    if not reached:
+        diagnose()
+    stage("down", down)
+    stage("after", after)
+
+
+if __name__ == "__main__":
+    main()

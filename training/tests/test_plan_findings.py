@@ -1,0 +1,50 @@
+"""Each finding of the planner, once fired, names the key of a values file that mends it."""
+
+from dataclasses import replace
+
+import plan_jobs as jobs
+import pytest
+from trainlab.plan import cards, estimate
+from trainlab.plan.checks import check
+from trainlab.plan.estimate import Plan
+from trainlab.plan.findings import KEYS
+from trainlab.plan.job import Volume
+
+TEN_GBIT = 1.25e9
+SMALL = (Volume("runs", 1e9, "ReadWriteOnce"),)
+FIRED: dict[str, Plan] = {
+    code: estimate.estimate(replace(job, **changes), cards.CARDS[card], TEN_GBIT)
+    for code, job, changes, card in (
+        ("unknown-model", jobs.SURVIVAL, {"arch": None}, "L40S"),
+        ("context", jobs.LYRICS, {"max_length": 1 << 20}, "L40S"),
+        ("memory", jobs.PRETRAIN, {}, "L40S"),
+        ("memory-tight", jobs.LYRICS, {"batch": 14}, "L40S"),
+        ("logits", jobs.WIKI, {}, "H100-80GB"),
+        ("unknown-data", jobs.SURVIVAL, {"rows": None, "tokens_per_row": None}, "L40S"),
+        ("batch", jobs.SURVIVAL, {"rows": 3}, "L40S"),
+        ("warmup", jobs.SURVIVAL, {"warmup_steps": 180}, "L40S"),
+        ("eval", jobs.WIKI, {}, "L40S"),
+        ("save", jobs.WIKI, {}, "L40S"),
+        ("tied-head", jobs.SURVIVAL, {}, "L40S"),
+        ("frozen-recompute", jobs.SURVIVAL, {"tied_head": False}, "L40S"),
+        ("network", jobs.SURVIVAL, {}, "L40S"),
+        ("access-mode", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
+        ("storage", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
+        ("fp8", jobs.PRETRAIN, {"precision": "fp8"}, "A100-80GB"),
+        ("bf16", jobs.SURVIVAL, {"precision": "bf16"}, "T4"),
+        ("fp16", jobs.WIKI, {"precision": "fp16"}, "L40S"),
+        ("lora-rank", jobs.LYRICS, {"lora_rank": 600, "serve_max_lora_rank": 512}, "L40S"),
+        ("few-tokens", jobs.PRETRAIN, {"max_steps": 100}, "H100-80GB"),
+    )
+}
+"""A job for each finding that a rule of checks.py can make."""
+
+
+@pytest.mark.parametrize("code", FIRED)
+def test_each_finding_says_which_key_to_change(code: str) -> None:
+    assert KEYS[code] in {finding.key for finding in check(FIRED[code]) if finding.code == code}
+
+
+def test_every_finding_is_among_these() -> None:
+    """A rule that is added to checks.py has a key, and one that no job fires is told apart from one that does."""
+    assert {finding.code for plan in FIRED.values() for finding in check(plan)} == set(FIRED) == set(KEYS)
