@@ -70,7 +70,7 @@ def test_up_interrupted_at_every_step() -> None:
         number = (signal.SIGINT, signal.SIGTERM)[step % 2]
         code, lines = _ended(number, step, *UP)
         assert code == CODES[number], "".join(lines)
-        assert lines[-1].startswith("error: ") and lines[-1].endswith("`up` and `down` both work from this state\n")
+        assert lines[-1].startswith("error: ") and lines[-1].endswith("it goes on from here\n")
         assert machine.ours() == {} and not machine.FOLDER.exists()
 
 
