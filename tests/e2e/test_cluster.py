@@ -6,6 +6,7 @@ About two minutes on two cores with programs and images in the cache; test_endin
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,7 @@ def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, objec
     assert machine.ready_nodes() == {"n1": f"{machine.PODS}.0.0/24", "n2": f"{machine.PODS}.1.0/24"}
     _pods_talk()
     assert machine.lab("up", "--nodes", "2").endswith("changed=false\n")
+    _unseen_down_does_no_harm()
     status = json.loads(machine.lab("status"))
     assert status["nodes"] == {"n1": True, "n2": True}
     begin = time.monotonic()
@@ -99,6 +101,14 @@ def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, objec
     assert taken < DOWN_SECONDS
     assert machine.changes(before, machine.snapshot()) == {}
     assert machine.lab("down").endswith("changed=false\n")
+
+
+def _unseen_down_does_no_harm() -> None:
+    """`down` in a container with the host's network and cgroups, which sees none of the cluster's processes."""
+    command = ["unshare", "--fork", "--pid", "--mount-proc", *machine.lab_command("down")]
+    done = subprocess.run(command, env=machine.ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "of another PID namespace" in done.stderr, done.stderr
+    assert list(machine.ready_nodes()) == ["n1", "n2"]
 
 
 def _pods_talk() -> None:
