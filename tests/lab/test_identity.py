@@ -85,6 +85,6 @@ def test_artifacts_go_where_the_environment_says(asked: str, folder: str, monkey
 def _variable(name: str) -> str:
     """A variable of inventory/local, as a playbook sees it."""
     ansible = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "inventory/local", "-m", "debug"]
-    command = [*ansible, "-a", f"var={name}", "-e", f"playbook_dir={ROOT}/playbooks"]
+    command = [*ansible, "-a", f"var={name}", "--playbook-dir", f"{ROOT}/playbooks"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return str(json.loads(said.partition("=> ")[2])[name])
