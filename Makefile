@@ -33,7 +33,10 @@ demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the cac
 cluster: venv ## only the embedded cluster with its operators
 	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
 
-venv: ## the Python environment, linked as .venv
+ready:
+	@$(LAB) ready
+
+venv: ready ## the Python environment, linked as .venv
 	$(BEGIN)
 	@$(LAB) venv
 	$(END)
@@ -58,7 +61,7 @@ lock: venv ## write the lock files anew
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-binaries: ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
+binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
 	@$(LAB) build --also helm4 kwok
 	$(END)
@@ -107,5 +110,5 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/vm.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@
 
-.PHONY: help demo demo-alone demo-down cluster venv gen golden lock binaries lint lint-python lint-rest check test
+.PHONY: help demo demo-alone demo-down cluster ready venv gen golden lock binaries lint lint-python lint-rest check test
 .PHONY: molecule test-all-phases test-fresh test-vm

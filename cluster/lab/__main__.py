@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "--also", nargs="+", default=[], choices=["helm4", "kwok"], help="programs that the cluster itself does without"
     )
     building.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
+    add("ready", "bring what every command stands on, or say what is missing")
     add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")
     add("demo", "the whole demo; PHASE, NODES name the phase and the number of nodes")
     add("demo-alone", "the same phase by local processes; PHASE, PORT name the phase and the server's port")
@@ -60,15 +61,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "venv")
+AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "ready", "venv")
 """Commands that need no root: they build, or say themselves what they do without it."""
 
 
 def _checkout(command: str) -> int:
     """Run a command of the checkout that says itself what it did; returns the exit code."""
-    if command == "venv":
+    if command in ("ready", "venv"):
         import pyenv
 
+        pyenv.require_venv()
+        if command == "ready":
+            return 0
         sys.stdout.write(f"{pyenv.environment()}\n")
         return 0
     if command == "demo":
@@ -130,9 +134,9 @@ def main() -> int:
         raise say.LabError(blocked)
     if arguments.command not in ("status", "exec", "down", "demo-down"):
         home.claim()
-    if arguments.command in ("build", "demo", "demo-alone", "venv"):
+    if arguments.command in ("build", "demo", "demo-alone", "ready", "venv"):
         apt.ensure()
-    if arguments.command in ("demo", "demo-alone", "venv"):
+    if arguments.command in ("demo", "demo-alone", "ready", "venv"):
         return _checkout(arguments.command)
     import running
 

@@ -19,7 +19,7 @@ PACKAGES = ("ca-certificates", "debian-archive-keyring", "iproute2", "mmdebstrap
 """Of what preflight.TOOLS asks for, what a minimal Debian or Ubuntu lacks, and what that stands on."""
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 WAIT_SECONDS = 600.0
-LINES_OF_ERROR = 3
+LINES_OF_ERROR, LONGEST = 2, 300
 _FLOCK = struct.Struct("hhlli4x")  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
 
 
@@ -73,11 +73,12 @@ def _install(packages: Sequence[str]) -> None:
                     f"{other} has been using apt for {WAIT_SECONDS:.0f} s: wait for it or end it, then run this again"
                 )
             time.sleep(1)
-        _apt("update", "-qq")
-        _apt("install", "-y", "-qq", "--no-install-recommends", *packages)
+        # By itself it takes an archive that does not answer for a warning, and the next command for a wrong name.
+        _apt("cannot reach Debian's package archive", "update", "-qq", "-o", "APT::Update::Error-Mode=any")
+        _apt("cannot install", "install", "-y", "-qq", "--no-install-recommends", *packages)
 
 
-def _apt(*arguments: str) -> None:
+def _apt(failed: str, *arguments: str) -> None:
     done = subprocess.run(
         ["apt-get", "-o", f"DPkg::Lock::Timeout={WAIT_SECONDS:.0f}", *arguments],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
@@ -87,7 +88,9 @@ def _apt(*arguments: str) -> None:
         check=False,
     )
     if done.returncode:
-        last = " / ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        first = " / ".join([line for line in lines if line.startswith("E:")][:LINES_OF_ERROR] or lines[-1:])
         raise say.LabError(
-            f"apt-get {' '.join(arguments)}: {last}: check the network, its proxy (http_proxy) and /etc/apt/sources.list"
+            f"{failed}: apt-get {arguments[0]}: {first[:LONGEST]}; check the network, its proxy (http_proxy, https_proxy) and "
+            "/etc/apt/sources.list"
         )

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import home
 import paths
 import proxies
 
@@ -24,5 +25,6 @@ def prepare() -> None:
     except FileNotFoundError:  # no folder for temporary files can be written
         small = True
     if small and "TMPDIR" not in os.environ:
-        (paths.CACHE / "tmp").mkdir(parents=True, exist_ok=True)
+        home.claim()
+        (paths.CACHE / "tmp").mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(paths.CACHE / "tmp")

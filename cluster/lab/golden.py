@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import files
 import locks
 import oci
 import paths
@@ -132,12 +133,7 @@ def link(blob: Path, store: Path) -> None:
     """Put a blob into a content store as a hard link, as a copy across file systems."""
     file = store / BLOBS / blob.name
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(blob, file)
-    except OSError:
-        part = file.with_name(file.name + ".part")
-        shutil.copyfile(blob, part)
-        part.replace(file)
+    files.link(blob, file)
 
 
 def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) -> None:

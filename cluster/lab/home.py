@@ -52,8 +52,9 @@ def remove() -> bool:
             )
             if done.returncode:
                 raise say.LabError(f"removing {folder}: {done.stderr.strip()[-500:]}")
-    for file in (*paths.HOME.glob("*lock"), *paths.HOME.glob("lock-*"), paths.HOME / "demo.pid"):
-        file.unlink(missing_ok=True)
+    for file in paths.HOME.glob("*lock*"):
+        if file.is_file():
+            file.unlink()
     if _ours(paths.HOME) and [one.name for one in paths.HOME.iterdir()] == [MARK]:
         shutil.rmtree(paths.HOME)
     return bool(found)

@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+import files
 import locks
 import paths
 import rootfs
@@ -74,16 +75,20 @@ def installer() -> Path:
     """The folder of a small environment that holds pip and uv; made when it is not there."""
     folder = paths.CACHE / f"installer-{_hash(INSTALLER_LOCK, os.path.realpath(sys.executable), sys.version)}"
     if not (folder / ".complete").exists():
-        require_venv()
-        shutil.rmtree(folder, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
-        _run(
-            [*_pip(folder), "install", "--no-deps", "--require-hashes", "--retries", "2", "-r", INSTALLER_LOCK],
-            "cannot reach Python's package index",
-            NETWORK,
-        )
-        (folder / ".complete").touch()
+        with locks.waiting(paths.CACHE / "installer.lock", "another command installs pip and uv"):
+            if not (folder / ".complete").exists():
+                _make_installer(folder)
     return folder
+
+
+def _make_installer(folder: Path) -> None:
+    """The first thing that asks the package index: it says so soon when nobody answers."""
+    require_venv()
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
+    asked: list[str | Path] = ["install", "--no-deps", "--require-hashes", "--retries", "1", "-r", INSTALLER_LOCK]
+    _run([*_pip(folder), *asked], "cannot reach Python's package index", NETWORK)
+    (folder / ".complete").touch()
 
 
 def _pip(folder: Path) -> list[str]:
@@ -154,8 +159,7 @@ def _wheels_of_this_python() -> Path:
             target.mkdir(exist_ok=True)
             for wheel in ours.glob("*.whl"):
                 if "-py3-none-" in wheel.name or "-py2.py3-none-" in wheel.name:
-                    (target / wheel.name).unlink(missing_ok=True)
-                    os.link(wheel, target / wheel.name)
+                    files.link(wheel, target / wheel.name)
             what = f"downloading the training stack for Python {python_version()}"
             download(_requirements(TRAINER_LOCKS), target, what)
             (target / ".complete").touch()

@@ -23,6 +23,7 @@ mount -t tmpfs -o "size=$TMP" tmpfs tmp
 while read -r kind source target; do
   [[ -n $kind ]] || continue
   if [[ $kind == file ]]; then
+    # shellcheck disable=SC2016 # expanded by the inner shell
     chroot --userspec="$OWNER:$OWNER" . sh -c 'mkdir -p "${0%/*}" && cat > "$0"' "$target" < "$source"
     continue
   fi

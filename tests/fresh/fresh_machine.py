@@ -28,10 +28,33 @@ import watching
 
 MARKER = "TRAINLAB_FRESH"
 """Set in every fresh machine: `make test` in one makes no others."""
+VIEW, CLONE = "fresh-view-", "fresh-clone-"
 BOOT = Path(__file__).with_name("boot.sh")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOME = "/var/lib/trainlab"
 """A disk of its own there: the kernel stacks no overlay of a cluster's node on the machine's."""
+OWN = {
+    "TRAINLAB_CLUSTER": "fresh",
+    "TRAINLAB_NODE_SUBNET": "10.246.2.0/24",
+    "TRAINLAB_POD_SUBNET": "10.248.0.0/16",
+    "TRAINLAB_SERVICE_SUBNET": "10.99.0.0/16",
+}
+"""Set for root: cgroups and network are this machine's, and a cluster of the usual name there is somebody's."""
+PARTS = Path(__file__).with_name("parts")
+"""Stand-ins that a setup copies into a machine."""
+
+
+def part(name: str, target: str) -> str:
+    """Return the lines of a setup that write a stand-in of parts/ to `target`, as a program."""
+    text = (PARTS / name).read_text(encoding="utf-8")
+    return f"mkdir -p $(dirname {target})\ncat > {target} <<'PART'\n{text}PART\nchmod 755 {target}\n"
+
+
+AMPLE = f"""\
+sed 's/^MemAvailable:.*/MemAvailable: 33554432 kB/' /proc/meminfo > /run/meminfo
+mount --bind /run/meminfo /proc/meminfo
+{part("ample.py", '"$(echo /etc/python3.*)/sitecustomize.py"')}"""
+"""A setup that gives the machine memory and disk on paper: what else lies and runs on this one is no lack of that one."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +66,7 @@ class Machine:
     more: tuple[str, ...] = ()
     """Debian packages that somebody installed before."""
     setup: str = ""
-    """Script of bash, run in the machine as root before the command."""
+    """Script of bash, run in the machine as root before each command: it has to do the same when it is done twice."""
     network: bool = True
     tmp: str = "4g"
     """Size of /tmp."""
@@ -100,7 +123,8 @@ def _overlay() -> str:
 def booted(machine: Machine) -> Iterator[Fresh]:
     """Give a machine to run commands in; it and all that they changed is gone afterwards."""
     root = roots.debian(machine.suite, machine.more)
-    with tempfile.TemporaryDirectory(prefix="fresh-view-", dir=paths.CACHE) as folder:
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{VIEW}{os.getpid()}-", dir=paths.CACHE) as folder:
         disk = Path(folder)
         for name in ("upper", "work", "root", "home", "settings"):
             (disk / name).mkdir()
@@ -115,7 +139,16 @@ def booted(machine: Machine) -> Iterator[Fresh]:
 
 @functools.cache
 def _clones() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="fresh-clone-", dir=paths.CACHE)  # gone with this process
+    return tempfile.TemporaryDirectory(prefix=f"{CLONE}{os.getpid()}-", dir=paths.CACHE)  # gone with this process
+
+
+@functools.cache
+def _sweep() -> None:
+    """Remove what processes left that were killed: gigabytes each."""
+    for prefix in (VIEW, CLONE):
+        for folder in paths.CACHE.glob(f"{prefix}*"):
+            if not Path("/proc", folder.name.removeprefix(prefix).partition("-")[0]).exists():
+                shutil.rmtree(folder, ignore_errors=True)  # another process may sweep as well
 
 
 def _clone(machine: Machine) -> Path:
@@ -137,13 +170,23 @@ class Fresh:
     disk: Path
     lower: str
 
-    def run(self, command: str, *, seconds: float, until: str = "") -> watching.Ended:
+    def run(self, command: str, *, seconds: float, until: str = "", log: Path | None = None) -> watching.Ended:
         """Run a command of bash in the checkout, to its end or, by SIGTERM, to the first line that `until` matches.
 
-        A command that takes longer than `seconds` is killed, and AssertionError shows what it said.
+        A command that takes longer than `seconds` is killed, and AssertionError shows what it said. What it says is
+        also written to the file `log` while it runs.
         """
         machine = self.machine
-        own = {"PATH": PATH, "HOME": machine.home, "TERM": "dumb", "LANG": "C.UTF-8", MARKER: "1", **machine.env}
+        clusters = {} if machine.uid else OWN
+        own = {
+            **clusters,
+            "PATH": PATH,
+            "HOME": machine.home,
+            "TERM": "dumb",
+            "LANG": "C.UTF-8",
+            MARKER: "1",
+            **machine.env,
+        }
         given = {key: value for key, value in own.items() if key not in machine.without} | registries.environment()
         names = [
             "setpriv",
@@ -174,7 +217,7 @@ class Fresh:
         }
         env = {"PATH": f"{os.environ['PATH']}:{PATH}", **settings}
         argv = [*names, "--propagation", "private", "bash", str(BOOT), *inside]
-        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until)
+        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until, log=log)
 
     def path(self, inside: str) -> Path:
         """Where a file that a command made in the machine lies here."""

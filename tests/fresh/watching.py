@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 END_SECONDS = 40.0
@@ -29,30 +30,61 @@ class Ended:
     """Command lines of processes that were alive 5 s after the command."""
     stopped: bool = False
     """Whether the line that was waited for came, and the command was told to end."""
+    late: str = ""
+    """Why it was killed."""
     seconds: float = 0.0
 
     def shown(self) -> str:
         """Return the end of the output with the exit status, for the message of an assertion."""
-        return "\n".join([f"exit {self.code} after {self.seconds:.0f} s", *self.text.splitlines()[-SHOWN:], *self.left])
+        head = f"exit {self.code} after {self.seconds:.0f} s {self.late}"
+        return "\n".join([head, *self.text.splitlines()[-SHOWN:], *(f"still running: {one}" for one in self.left)])
+
+
+class _Reader:
+    """Both outputs of a process, as they come."""
+
+    def __init__(self, process: subprocess.Popen[str], until: str, log: Path | None) -> None:
+        self.ended, self.seen = Ended(), threading.Event()
+        self._pattern = re.compile(until) if until else None
+        self._log, self._lock = log, threading.Lock()
+        assert process.stdout and process.stderr
+        self._threads = [
+            threading.Thread(target=self._take, args=(stream, stream is process.stderr), daemon=True)
+            for stream in (process.stdout, process.stderr)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _take(self, stream: IO[str], error: bool) -> None:
+        for line in stream:
+            with self._lock:
+                self.ended.text += line
+                self.ended.err += line if error else ""
+                if self._log:
+                    with self._log.open("a", encoding="utf-8") as file:
+                        file.write(line)
+            if self._pattern and self._pattern.search(line):
+                self.seen.set()
+
+    def finish(self) -> None:
+        """Wait for the ends of the outputs."""
+        for thread in self._threads:
+            thread.join(10)
 
 
 def watch(
-    argv: Sequence[str], *, env: Mapping[str, str], left: tuple[int, int], seconds: float, until: str = ""
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    left: tuple[int, int],
+    seconds: float,
+    until: str = "",
+    log: Path | None = None,
 ) -> Ended:
-    """Run `argv`; `left` is a pipe to whose second end it writes what it left running."""
-    ended = Ended()
-    seen = threading.Event()
-    pattern = re.compile(until) if until else None
-    lock = threading.Lock()
+    """Run `argv`, whose process group is ended at a line that `until` matches; its lines also go to the file `log`.
 
-    def take(stream: IO[str], error: bool) -> None:
-        for line in stream:
-            with lock:
-                ended.text += line
-                ended.err += line if error else ""
-            if pattern and pattern.search(line):
-                seen.set()
-
+    `left` is a pipe to whose second end it writes what it left running. AssertionError when it had to be killed.
+    """
     began = time.monotonic()
     process = subprocess.Popen(
         argv,
@@ -66,31 +98,31 @@ def watch(
         pass_fds=[left[1]],
     )
     os.close(left[1])
-    assert process.stdout and process.stderr
-    readers = [
-        threading.Thread(target=take, args=(process.stdout, False), daemon=True),
-        threading.Thread(target=take, args=(process.stderr, True), daemon=True),
-    ]
-    for reader in readers:
-        reader.start()
-    late = ""
-    end = began + seconds
-    while process.poll() is None and not late:
-        if seen.is_set() and not ended.stopped:
+    reader = _Reader(process, until, log)
+    ended = reader.ended
+    try:
+        _wait(process, reader, began + seconds)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        ended.code = process.wait()
+        reader.finish()
+        ended.seconds = time.monotonic() - began
+        with os.fdopen(left[0], encoding="utf-8", errors="replace") as pipe:
+            ended.left = pipe.read().splitlines()
+    assert not ended.late, ended.shown()
+    return ended
+
+
+def _wait(process: subprocess.Popen[str], reader: _Reader, end: float) -> None:
+    ended = reader.ended
+    while process.poll() is None:
+        if reader.seen.is_set() and not ended.stopped:
             ended.stopped, end = True, time.monotonic() + END_SECONDS
             os.killpg(process.pid, signal.SIGTERM)
         if time.monotonic() > end:
-            late = (
-                f"it did not end within {END_SECONDS:.0f} s of SIGTERM" if ended.stopped else f"{seconds:.0f} s passed"
+            ended.late = (
+                f"(killed: {END_SECONDS:.0f} s after SIGTERM)" if ended.stopped else "(killed: it took too long)"
             )
+            return
         time.sleep(0.05)
-    if late:
-        os.killpg(process.pid, signal.SIGKILL)
-    ended.code = process.wait()
-    for reader in readers:
-        reader.join(10)
-    ended.seconds = time.monotonic() - began
-    with os.fdopen(left[0], encoding="utf-8", errors="replace") as pipe:
-        ended.left = pipe.read().splitlines()
-    assert not late, f"{late}\n{ended.shown()}"
-    return ended

@@ -1,0 +1,18 @@
+"""Small things that are done with files; called by golden.py and pyenv.py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def link(source: Path, target: Path) -> None:
+    """Make `target` a hard link of `source`, a copy across file systems; what was at `target` is replaced."""
+    part = target.with_name(f".{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        os.link(source, part)
+    except OSError:
+        shutil.copyfile(source, part)
+    part.replace(target)

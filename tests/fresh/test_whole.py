@@ -1,0 +1,70 @@
+"""The README's two commands, whole, on machines without any cache: `make test-fresh`, which takes hours and says how long.
+
+The kernel is shared, so the cluster has a name and addresses of its own, and nobody else may run one of these names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import apt
+import paths
+import pytest
+from fresh_machine import OWN, Machine, booted
+
+pytestmark = [pytest.mark.fresh, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
+GROUPS = (f"trainlab-{OWN['TRAINLAB_CLUSTER']}", "trainlab-test")
+"""The cgroups of the demo's cluster and of the one that `make test` makes."""
+SECONDS = {"make demo": 90 * 60, "make test": 3 * 3600}
+
+
+def groups() -> list[Path]:
+    """Return the folders of these clusters' cgroups that there are."""
+    top = Path("/sys/fs/cgroup")
+    return sorted(path for name in GROUPS for path in [top / name, *top.glob(f"*/{name}")] if path.is_dir())
+
+
+@pytest.fixture
+def _alone() -> Iterator[None]:
+    """Nobody else runs these clusters; what a killed machine left of its cgroups is removed."""
+    assert not groups(), f"a cluster of the same name runs, take it down first: {groups()[0]}"
+    yield
+    for top in groups():
+        for folder in sorted(top.rglob("*"), key=lambda path: -len(path.parts)):
+            if folder.is_dir():
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+        with contextlib.suppress(OSError):
+            top.rmdir()
+
+
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize(
+    ("suite", "command"), [("bookworm", "make demo"), ("bookworm", "make test"), ("trixie", "make demo")]
+)
+def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends with 0, really ran the cluster where this machine can, and `make demo-down` leaves no cgroup behind."""
+    log = paths.REPO / "artifacts" / f"fresh-{suite}-{command.removeprefix('make ')}.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    with booted(Machine(more=apt.PACKAGES)) as fresh:
+        check = fresh.run("cluster/python cluster/lab check", seconds=60)
+    hosts = check.code == 0
+    assert check.code in (0, 3), check.shown()
+    with booted(Machine(suite)) as fresh:
+        ended = fresh.run(f"{command} && make demo-down", seconds=SECONDS[command], log=log)
+    with capsys.disabled():
+        where = "with the cluster" if hosts else f"without a cluster: {check.text.strip()}"
+        print(f"\n{command} on a bare {suite}: {ended.seconds / 60:.1f} min, {where}; {log}")
+    assert ended.code == 0, ended.shown()
+    assert "Traceback" not in ended.text, ended.shown()
+    assert not ended.left, ended.shown()
+    assert not groups()
+    if command == "make demo":
+        assert ("==> make demo done" in ended.text) == hosts, ended.shown()
+        assert ("No cluster was used" in ended.text) != hosts, ended.shown()
+    else:
+        assert " passed, 0 failed" in ended.text, ended.shown()
+        assert ("this machine cannot host the cluster" in ended.text) != hosts, ended.shown()
