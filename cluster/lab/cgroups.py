@@ -117,9 +117,9 @@ def others() -> list[str]:
 
 
 def _lists(file: Path) -> list[int]:
-    """Pids in a cgroup.procs; none of a group that went away, or is a threaded one."""
+    """Pids in a cgroup.procs; none of a group that went away, or is a threaded one, or of another PID namespace (0)."""
     try:
-        return [int(word) for word in file.read_text().split()]
+        return [int(word) for word in file.read_text().split() if word != "0"]
     except OSError:
         return []
 
@@ -152,5 +152,9 @@ def remove(seconds: float = 5.0) -> None:
                     path.rmdir()
             if top.exists():
                 if time.monotonic() > end:
-                    raise say.LabError(f"{top}: cannot be removed, processes in it: {sorted(processes())}")
+                    whose = sorted(processes()) or "of another PID namespace, a container's or the host's"
+                    raise say.LabError(
+                        f"{top}: cannot be removed, processes in it: {whose}; end them there, or set TRAINLAB_CLUSTER to "
+                        "another name"
+                    )
                 time.sleep(0.1)

@@ -76,12 +76,11 @@ def ready_nodes() -> dict[str, bool]:
     return found
 
 
-def healthy(count: int) -> bool:
-    """Whether exactly the wanted cluster runs: same versions, every node's process alive and Ready."""
+def runs(count: int) -> bool:
+    """Whether exactly the wanted cluster runs: same versions, every node's process alive, the host's link to it."""
     wanted = [f"n{number}" for number in range(1, count + 1)]
-    if running.state().get("fingerprint") != fingerprint(count) or running.nodes() != wanted or not host.link_exists():
-        return False
-    return ready_nodes() == dict.fromkeys(wanted, True)
+    same = running.state().get("fingerprint") == fingerprint(count)
+    return same and running.nodes() == wanted and host.link_exists()
 
 
 def parts_lock() -> AbstractContextManager[None]:
@@ -131,8 +130,8 @@ def up(count: int) -> bool:
         raise say.LabError(f"--nodes {count}: give 1 to {layout.MAX_NODES}")
     with host.lock():
         parts = make_parts()
-        if healthy(count):
-            return parts
+        if runs(count):
+            return _wait_until_ready(count) or parts
         try:
             _make(count)
         except KeyboardInterrupt:
@@ -156,12 +155,35 @@ def _make(count: int) -> None:
         _start(count)
         _wait(count, "kubeadm init", (running.SHARE / "admin.conf").exists)
         _publish(count)
+    _wait_for_nodes(count)
+    say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
+    _wait_for_dns(count)
+
+
+def _wait_for_nodes(count: int) -> None:
     for number in range(1, count + 1):
         with say.step(f"node n{number} Ready", patience.seconds(READY_SECONDS)):
             _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
-    say.info(f"{count} nodes Ready {time.monotonic() - begin:.1f} s after the start")
+
+
+def _wait_for_dns(count: int) -> None:
     with say.step("CoreDNS answers", patience.seconds(READY_SECONDS)):
         _wait(count, "CoreDNS", _dns_available)
+
+
+def _wait_until_ready(count: int) -> bool:
+    """Wait for a cluster that is there, and maybe busy or not finished by a killed `up`: it holds what the user made.
+
+    Returns whether there was anything to wait for.
+    """
+    if all(ready_nodes().get(f"n{number}", False) for number in range(1, count + 1)) and _dns_available():
+        return False
+    try:
+        _wait_for_nodes(count)
+        _wait_for_dns(count)
+    except say.LabError as error:
+        raise say.LabError(f"{error}\n`down` and then `up` make the cluster anew, without what is in it now") from None
+    return True
 
 
 def _drop_older() -> None:

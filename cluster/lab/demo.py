@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import children
 import home
+import identity
 import locks
 import operators
 import paths
@@ -79,7 +80,7 @@ def run() -> int:
         say.line("\n*** This machine cannot host the embedded cluster (see above). Going on WITHOUT Kubernetes. ***")
         return alone.run()
     home.claim()
-    with locks.waiting(paths.HOME / "demo.lock", "another make demo runs", seconds=0):
+    with locks.waiting(paths.HOME / f"demo{identity.SUFFIX}.lock", "another make demo runs", seconds=0):
         beside = _parts(clock)
         _cluster(clock, nodes)
         _play(clock, f"Phase {wanted}: playbooks/site.yml", "site", {"phase": wanted})

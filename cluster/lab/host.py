@@ -111,13 +111,13 @@ def clear() -> bool:
         )
     had = cgroups.exists() or link_exists() or paths.CLUSTER.exists()
     _kill()
+    cgroups.remove()  # before the link: it fails where a cluster of another PID namespace, unseen here, has this name
     if link_exists():
         try:
             ip("link", "del", identity.LINK)
         except say.LabError:
             if link_exists():  # else it went by itself: the kernel removes it with the namespace of its other end
                 raise
-    cgroups.remove()
     kernel.restore()
     _remove_folder()
     return had

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import say
 
-LINES_OF_ERROR = 5
+LINES_OF_ERROR = 2
 WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """Before a command that must not go on beside the next one of ours when this process is killed."""
 

@@ -1,13 +1,11 @@
-"""The embedded cluster for real: it comes up, its nodes talk, it survives kill -9, and the host is as before.
+"""The embedded cluster for real: it comes up, its nodes talk, and the host is as before.
 
-Takes down a cluster that runs already. About three minutes on two cores with programs and images in the cache.
+About two minutes on two cores with programs and images in the cache; test_ending.py is about how it ends.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -60,72 +58,11 @@ def _up(nodes: int) -> float:
     return taken
 
 
-def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, object], None]) -> None:
-    """Pods on both nodes reach each other and resolve Services; a second up changes nothing; down leaves the host."""
-    before = machine.snapshot()
-    taken = _up(2)
-    record_property("seconds_up_two_nodes", taken)
-    assert taken < UP_SECONDS[2]
-    assert machine.ready_nodes() == {"n1": "10.245.0.0/24", "n2": "10.245.1.0/24"}
-    _pods_talk()
-    assert machine.lab("up", "--nodes", "2").endswith("changed=false\n")
-    status = json.loads(machine.lab("status"))
-    assert status["nodes"] == {"n1": True, "n2": True}
-    begin = time.monotonic()
-    assert machine.lab("down").endswith("changed=true\n")
-    taken = time.monotonic() - begin
-    record_property("seconds_down_two_nodes", taken)
-    assert taken < DOWN_SECONDS
-    assert machine.changes(before, machine.snapshot()) == {}
-    assert machine.lab("down").endswith("changed=false\n")
-
-
-def _pods_talk() -> None:
-    machine.kubectl("apply", "-f", "-", stdin="---".join(POD.format(name=f"on-{n}", node=n) for n in ("n1", "n2")))
-    machine.kubectl("wait", "--for=condition=Ready", "pod/on-n1", "pod/on-n2", "--timeout=60s")
-    for own, other in (("n1", "n2"), ("n2", "n1")):
-        address = machine.kubectl("get", "pod", f"on-{other}", "-o", "jsonpath={.status.podIP}")
-        url = f"http://{address}:8080/index.html"
-        assert machine.kubectl("exec", f"on-{own}", "--", "wget", "-qO-", url) == f"hello from {other}\n"
-        name = "kubernetes.default.svc.cluster.local"
-        assert machine.kubectl("exec", f"on-{own}", "--", "resolves", name) == "10.97.0.1\n"
-
-
-@pytest.mark.parametrize("seconds", [0.3, 3.0, 9.0])
-def test_up_after_kill_in_the_middle(seconds: float) -> None:
-    """kill -9 at any time, then `up` works; at 9 s every process of the cluster dies, before that only the script."""
-    _killed_up(seconds, everything=seconds > 5)
-    taken = _up(1)
-    assert taken < UP_SECONDS[1]
-
-
-def test_down_after_kill() -> None:
-    """kill -9 in the middle, then `down` removes everything that was made so far."""
-    machine.lab("down")
-    before = machine.snapshot()
-    _killed_up(4.0, everything=False)
-    assert machine.lab("down").endswith("changed=true\n")
-    assert machine.changes(before, machine.snapshot()) == {}
-
-
-def test_two_ups_at_once() -> None:
-    """The second `up` names the first and gives up, or finds the work done when the first was quick."""
-    machine.lab("down")
-    first = subprocess.Popen(machine.lab_command("up", "--nodes", "1"), stdout=subprocess.PIPE, text=True)
-    time.sleep(1)
-    second = subprocess.run(machine.lab_command("up", "--nodes", "1"), capture_output=True, text=True, check=False)
-    out, _ = first.communicate()
-    assert first.returncode == 0, out
-    if second.returncode:
-        assert second.returncode == 2
-        assert f"error: another up or down runs (pid {first.pid})" in second.stderr
-    else:
-        assert second.stdout.endswith("changed=false\n")
-
-
 def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
-    """Each lock file makes another image of 6 GB: the store keeps the newest, and what other images share with it."""
-    machine.lab("down")
+    """Each lock file makes another image of 6 GB: the store keeps the newest, and what other images share with it.
+
+    The next test brings a cluster up from what is left.
+    """
     sources = []
     for tag in ("1", "2"):
         (tmp_path / tag).write_text(tag * 100)
@@ -143,7 +80,46 @@ def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
     assert all(blob.exists() for blob in new) and not any(blob.exists() for blob in old - new)
     golden.forget(["localhost/trainlab-trial:2"])
     assert set(golden.refs()) == before and not any(blob.exists() for blob in new)
-    assert _up(1) < UP_SECONDS[1]  # what was left is whole
+
+
+def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, object], None]) -> None:
+    """Pods on both nodes reach each other and resolve Services; a second up changes nothing; down leaves the host."""
+    before = machine.snapshot()
+    taken = _up(2)
+    record_property("seconds_up_two_nodes", taken)
+    assert taken < UP_SECONDS[2]
+    assert machine.ready_nodes() == {"n1": f"{machine.PODS}.0.0/24", "n2": f"{machine.PODS}.1.0/24"}
+    _pods_talk()
+    assert machine.lab("up", "--nodes", "2").endswith("changed=false\n")
+    _unseen_down_does_no_harm()
+    status = json.loads(machine.lab("status"))
+    assert status["nodes"] == {"n1": True, "n2": True}
+    begin = time.monotonic()
+    assert machine.lab("down").endswith("changed=true\n")
+    taken = time.monotonic() - begin
+    record_property("seconds_down_two_nodes", taken)
+    assert taken < DOWN_SECONDS
+    assert machine.changes(before, machine.snapshot()) == {}
+    assert machine.lab("down").endswith("changed=false\n")
+
+
+def _unseen_down_does_no_harm() -> None:
+    """`down` in a container with the host's network and cgroups, which sees none of the cluster's processes."""
+    command = ["unshare", "--fork", "--pid", "--mount-proc", *machine.lab_command("down")]
+    done = subprocess.run(command, env=machine.ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "of another PID namespace" in done.stderr, done.stderr
+    assert list(machine.ready_nodes()) == ["n1", "n2"]
+
+
+def _pods_talk() -> None:
+    machine.kubectl("apply", "-f", "-", stdin="---".join(POD.format(name=f"on-{n}", node=n) for n in ("n1", "n2")))
+    machine.kubectl("wait", "--for=condition=Ready", "pod/on-n1", "pod/on-n2", "--timeout=60s")
+    for own, other in (("n1", "n2"), ("n2", "n1")):
+        address = machine.kubectl("get", "pod", f"on-{other}", "-o", "jsonpath={.status.podIP}")
+        url = f"http://{address}:8080/index.html"
+        assert machine.kubectl("exec", f"on-{own}", "--", "wget", "-qO-", url) == f"hello from {other}\n"
+        name = "kubernetes.default.svc.cluster.local"
+        assert machine.kubectl("exec", f"on-{own}", "--", "resolves", name) == f"{machine.SERVICES}.0.1\n"
 
 
 def test_bad_arguments_are_explained() -> None:
@@ -151,19 +127,3 @@ def test_bad_arguments_are_explained() -> None:
     assert "error: --nodes 9: give 1 to 4" in machine.lab("up", "--nodes", "9", code=2)
     assert "error: node 'n7' does not run; running: " in machine.lab("exec", "n7", "true", code=2)
     assert "no such file or folder" in machine.lab("load", "/nonexistent.tar", code=2)
-
-
-def _killed_up(seconds: float, *, everything: bool) -> None:
-    """Start `up` on one node from nothing and kill it after so many seconds."""
-    machine.lab("down")
-    process = subprocess.Popen(machine.lab_command("up", "--nodes", "1"), stdout=subprocess.DEVNULL)
-    time.sleep(seconds)
-    process.kill()
-    process.wait()
-    if everything:
-        groups = Path("/sys/fs/cgroup").glob("**/trainlab/**/cgroup.procs")
-        for pid in {int(word) for group in groups for word in group.read_text().split()}:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue

@@ -145,6 +145,7 @@ def test_pods_of_the_job_ran_on_both_nodes(demo: str) -> None:
     assert len(pods) == 4
     assert {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2"}
     assert all(pod["status"]["phase"] == "Succeeded" for pod in pods)
+    ended_with_all_steps(NAMESPACE)
     assert objects("inferenceservices.serving.kserve.io")[0]["status"]["conditions"]
 
 
@@ -229,30 +230,37 @@ def progress_page(namespace: str) -> dict[str, Any]:
     raise AssertionError(f"no progress page within 120 s: {done.stderr}")
 
 
-@pytest.mark.parametrize(
-    ("api", "kind", "done"), [("pytorchjob", "pytorchjobs", "Succeeded"), ("trainjob", "trainjobs", "Complete")]
-)
-def test_plain_helm_trains_and_leaves_only_the_volumes(demo: str, api: str, kind: str, done: str) -> None:
-    image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi={api}")
-    kubectl("create", "namespace", api)
-    helm("-n", api, "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
-    page = progress_page(api)
-    assert page["progressPercentage"] < 100 and "activity" in page
-    kubectl("-n", api, "wait", kind, "--all", f"--for=condition={done}", "--timeout=900s")
-    kubectl("-n", api, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
-    ended = first_pod(api)["status"]["containerStatuses"][0]["state"]["terminated"]
+def ended_with_all_steps(namespace: str) -> None:
+    """The first pod's last words are those that the dashboard reads."""
+    ended = first_pod(namespace)["status"]["containerStatuses"][0]["state"]["terminated"]
     message = json.loads(ended["message"])
     assert message["progressPercentage"] == 100 and message["currentStep"] == message["totalSteps"] > 0
-    helm("-n", api, "uninstall", "plain", "--wait")
-    kubectl("-n", api, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-    ours = f"{kind},jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
-    left = kubectl("-n", api, "get", ours, "-o", "name").split()
-    assert sorted(left) == ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
-    kubectl("delete", "namespace", api, "--wait=false")
+
+
+def left_after_uninstall(namespace: str, release: str) -> list[str]:
+    """Names of what is there once a release is gone."""
+    helm("-n", namespace, "uninstall", release, "--wait")
+    kubectl("-n", namespace, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
+    kinds = "pytorchjobs,trainjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    return sorted(kubectl("-n", namespace, "get", kinds, "-o", "name").split())
+
+
+def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> None:
+    image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=trainjob")
+    kubectl("create", "namespace", "trainjob")
+    helm("-n", "trainjob", "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
+    page = progress_page("trainjob")
+    assert page["progressPercentage"] < 100 and "activity" in page
+    kubectl("-n", "trainjob", "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
+    kubectl("-n", "trainjob", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
+    ended_with_all_steps("trainjob")
+    volumes = ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
+    assert left_after_uninstall("trainjob", "plain") == volumes
+    kubectl("delete", "namespace", "trainjob", "--wait=false")
 
 
 def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
-    """Three folders of a claim that was there before: trained, promoted, served, and the claim is not the release's to remove."""
+    """Three folders of a claim that was there before: trained by a PyTorchJob, promoted, served; only the claim is left."""
     kubectl("create", "namespace", "team")
     claim = {
         "apiVersion": "v1",
@@ -266,15 +274,16 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
     }
     sh(str(HOME / "cache" / "bin" / "kubectl"), "apply", "-f", "-", given=json.dumps(claim))
     files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
-    image = ("--set", f"site.images.trainer={trainer_image()},site.images.pullPolicy=Never")
+    image = f"site.images.trainer={trainer_image()},site.images.pullPolicy=Never,site.trainingApi=pytorchjob"
     places = [f"site.storage.{name}.existing=team,site.storage.{name}.subPath=a/{name}" for name in VOLUMES]
-    helm("-n", "team", "install", "resnet", "charts/trainjob", *files, *image, "--set", ",".join(places))
+    helm("-n", "team", "install", "resnet", "charts/trainjob", *files, "--set", image, "--set", ",".join(places))
+    assert progress_page("team")["progressPercentage"] < 100
+    kubectl("-n", "team", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=900s")
     kubectl("-n", "team", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=900s")
     helm("-n", "team", "test", "resnet", "--timeout", "5m")
     values = helm("-n", "team", "get", "values", "resnet", "-a", "-o", "yaml")
     assert "11.2 M, trained 11.2 M" in sh(".venv/bin/trainlab", "plan", "-", given=values)
-    helm("-n", "team", "uninstall", "resnet", "--wait")
-    assert [claim["metadata"]["name"] for claim in objects("pvc", "team")] == ["team"]
+    assert left_after_uninstall("team", "resnet") == ["persistentvolumeclaim/team"]
     kubectl("delete", "namespace", "team", "--wait=false")
 
 

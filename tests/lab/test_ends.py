@@ -14,14 +14,21 @@ import pytest
 LAB = Path(__file__).resolve().parents[2] / "cluster" / "lab"
 START = "import errno, os, subprocess, sys, time\nimport ends, children, programs, say\n"
 RUN = "\nsys.exit(ends.run(main, after='it goes on from here'))\n"
-# programs in threads, one of which is tried again when it fails, and a grandchild
-BUSY = """
+# programs in threads, one of which is tried again when it fails, each with a grandchild
+THREADS = """
 def work(number):
     for _ in range(3):
         subprocess.run(["bash", "-c", f"sleep 3{number}.25 & wait"])
 def main():
     with say.step("the work"):
         children.side_by_side(work, [1, 2, 3], 2)
+    return 0
+"""
+# one program that is waited for, with grandchildren, which nobody would end but us
+SERIAL = """
+def main():
+    with say.step("the work"):
+        subprocess.run(["bash", "-c", "sleep 31.25 & bash -c 'sleep 32.25 & wait'"])
     return 0
 """
 
@@ -57,14 +64,15 @@ def _sleepers(session: int) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("body", [THREADS, SERIAL], ids=["threads", "serial"])
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by a signal"), (signal.SIGHUP, 129, "terminal")],
 )
-def test_a_signal_ends_everything(number: int, code: int, words: str) -> None:
-    """The signal reaches this process alone, as `kill` sends it: its programs in threads, tried again, end too."""
+def test_a_signal_ends_everything(number: int, code: int, words: str, body: str) -> None:
+    """The signal reaches this process alone, as `kill` sends it: its programs, and theirs, end too."""
     with subprocess.Popen(
-        _command(BUSY), cwd=LAB, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        _command(body), cwd=LAB, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         while len(_sleepers(process.pid)) < 2:
             time.sleep(0.05)

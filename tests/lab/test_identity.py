@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -72,8 +73,18 @@ def test_the_inventory_finds_the_kubeconfig(name: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("TRAINLAB_CLUSTER", name)
     code = "import paths; print(paths.KUBECONFIG)"
     found = subprocess.run([sys.executable, "-c", code], cwd=LAB, capture_output=True, text=True, check=True).stdout
-    play = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "inventory/local", "-m", "debug"]
-    said = subprocess.run(
-        [*play, "-a", "var=trainlab_kubeconfig"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert f'"trainlab_kubeconfig": "{found.strip()}"' in said.stdout
+    assert _variable("trainlab_kubeconfig") == found.strip()
+
+
+@pytest.mark.parametrize(("asked", "folder"), [("", str(ROOT / "artifacts")), ("/elsewhere", "/elsewhere")])
+def test_artifacts_go_where_the_environment_says(asked: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINLAB_ARTIFACTS", asked)
+    assert _variable("report_dest") == folder
+
+
+def _variable(name: str) -> str:
+    """A variable of inventory/local, as a playbook sees it."""
+    ansible = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "inventory/local", "-m", "debug"]
+    command = [*ansible, "-a", f"var={name}", "--playbook-dir", f"{ROOT}/playbooks"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return str(json.loads(said.partition("=> ")[2])[name])

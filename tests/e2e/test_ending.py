@@ -1,0 +1,161 @@
+"""How commands of the cluster end before their time: killed, interrupted, without disk, two at once; what they leave.
+
+They are ended at each line `==>` that they print, and not after so many seconds, which mean another place on each machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import locks
+import machine
+import pytest
+
+pytestmark = pytest.mark.e2e
+UP = ("up", "--nodes", "1")
+STEPS = 5
+"""Lines `==>` of an `up`: clear, prepare, start, node Ready, CoreDNS."""
+DELAYS = (0.0, 0.3, 1.0)
+"""Seconds after the line, in turn: before the first program of that step, or in the midst of one."""
+GONE_SECONDS = 10.0
+CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clean() -> Iterator[None]:
+    """No cluster before and after; skipped with the reasons of `lab check` on a machine that cannot host one."""
+    if reason := machine.why_not():
+        pytest.skip(reason)
+    machine.lab("down")
+    machine.lab("images")
+    yield
+    machine.lab("down")
+
+
+def _ended(number: int, step: int, *argv: str) -> tuple[int, list[str]]:
+    """Send a signal to the command itself, and to none of its programs, after its step number `step` has begun."""
+    command = machine.lab_command(*argv)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=machine.ENVIRONMENT, text=True, **pipes) as process:  # type: ignore[call-overload]
+        lines, steps = [], 0
+        for line in process.stdout:
+            lines.append(line)
+            steps += line.startswith("==> ")
+            if line.startswith("==> ") and steps == step:
+                time.sleep(DELAYS[step % len(DELAYS)])
+                process.send_signal(number)
+        process.wait()
+    files = (machine.LOCK, *(machine.HOME / "cache").glob("*.lock"))
+    held = [file for file in files if locks.holder(file).startswith(f"pid {process.pid}:") and locks.held(file)]
+    assert held == [], "a process that the command had started holds them"
+    return process.returncode, lines
+
+
+def _soon(wanted: object, found: object) -> None:
+    """Whether a function finds what is wanted, once the kernel has ended what it was told to."""
+    end = time.monotonic() + GONE_SECONDS
+    while (last := found()) != wanted:  # type: ignore[operator]
+        assert time.monotonic() < end, last
+        time.sleep(0.1)
+
+
+def test_up_interrupted_at_every_step() -> None:
+    """One sentence, and all that was made so far is gone: script, programs, nodes, folder. The next one goes on."""
+    for step in range(1, STEPS + 1):
+        number = (signal.SIGINT, signal.SIGTERM)[step % 2]
+        code, lines = _ended(number, step, *UP)
+        assert code == CODES[number], "".join(lines)
+        assert lines[-1].startswith("error: ") and lines[-1].endswith("it goes on from here\n")
+        assert machine.ours() == {} and not machine.FOLDER.exists()
+
+
+def test_up_killed_at_every_step() -> None:
+    """The script and what it started go, only nodes go on: the next `up` clears what is half, and keeps what is whole."""
+    for step in range(1, STEPS):
+        code, lines = _ended(signal.SIGKILL, step, *UP)
+        assert code == -signal.SIGKILL, "".join(lines)
+        _soon([], lambda: [words for pid, words in machine.ours().items() if pid not in machine.group()])
+    assert "==> prepare" not in machine.lab(*UP)
+    assert list(machine.ready_nodes()) == ["n1"]
+    _kill_nodes()
+
+
+def _kill_nodes() -> None:
+    for pid in machine.group():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_images_ended_in_the_middle(number: int) -> None:
+    """The image store's containerd ends with the command; the next one makes what is missing."""
+    code, lines = _ended(number, 4, "images", "--force")
+    assert code == CODES[number], "".join(lines)
+    _soon([], lambda: [words for words in _commands() if "/golden-" in words])
+
+
+def _commands() -> list[str]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(file.read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return [words for words in found if words.startswith(("containerd", "ctr", "unshare", "bash", "setpriv"))]
+
+
+def test_down_after_kill_and_two_ups_at_once() -> None:
+    """What a killed `up` left is removed to the last; of two, the second names the first, or finds the work done."""
+    machine.lab("down")
+    before = machine.snapshot()
+    assert _ended(signal.SIGKILL, 3, *UP)[0] == -signal.SIGKILL
+    assert machine.lab("down").endswith("changed=true\n")
+    assert machine.changes(before, machine.snapshot()) == {}
+    with subprocess.Popen(
+        machine.lab_command(*UP), env=machine.ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout and first.stdout.readline().startswith("==> ")
+        second = subprocess.run(
+            machine.lab_command(*UP), env=machine.ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        out, _ = first.communicate()
+    assert first.returncode == 0, out
+    if second.returncode:
+        assert second.returncode == 2
+        assert f"error: another up or down runs (pid {first.pid}: lab up --nodes 1); waited 1" in second.stderr
+    else:
+        assert second.stdout.endswith("changed=false\n")
+
+
+@pytest.mark.parametrize("limit", ["size=400k", "nr_inodes=24"], ids=["bytes", "inodes"])
+def test_a_full_disk(limit: str, tmp_path: Path) -> None:
+    """A small file system of its own: one sentence with the remedy, and `down` works from there."""
+    machine.lab("down")
+    home, cache = tmp_path / "home", machine.HOME / "cache"
+    home.mkdir()
+    lab = " ".join(machine.lab_command())
+    script = (
+        f"mount -t tmpfs -o {limit} tmpfs {home} && mkdir {home}/cache && mount --bind {cache} {home}/cache && cd / || exit 99\n"
+        f"{lab} up --nodes 1; echo code=$?; {lab} down; echo code=$?; ls {home}"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script],
+        env=machine.ENVIRONMENT | {"TRAINLAB_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    _, down, left = done.stdout.split("code=")
+    assert down.startswith("2\n") and down.endswith("changed=true\n")
+    assert left.split() == ["0", "cache", f"lock-{machine.CLUSTER}"]
+    assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr and f"{home} has " in done.stderr
+    assert "free some space" in done.stderr and "set TRAINLAB_HOME to a folder on a larger disk" in done.stderr
+    assert machine.ours() == {}
