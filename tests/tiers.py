@@ -15,8 +15,17 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = Path("tests") / "tiers.yaml"
 SHOWN = 3
 HEAD = """\
+---
 # What each slow tier covers, and the commit on which it passed last; tiers.py writes `passed` and tells what is stale.
 """
+
+
+class Indented(yaml.SafeDumper):
+    """Writes lists as yamllint wants them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent lists, too."""
+        super().increase_indent(flow, False)
 
 
 class Tiers:
@@ -32,7 +41,7 @@ class Tiers:
         if changed := self._changed(name, "HEAD"):
             return f"{name}: passed, but not noted: {shown(changed)} not committed"
         self.known[name]["passed"] = self._git("rev-parse", "HEAD")
-        text = HEAD + yaml.safe_dump(self.known, sort_keys=False, width=120)
+        text = HEAD + yaml.dump(self.known, Dumper=Indented, sort_keys=False, width=120)
         (self._root / FILE).write_text(text, encoding="utf-8")
         return f"{name}: passed; commit {FILE}"
 

@@ -26,6 +26,7 @@ OWNER_LABEL, OWNER = "trainlab.rhoai/owner", "platform"
 RECORD = "trainlab.rhoai/served-before"
 """Annotation of our Namespaces and Subscriptions: API groups that were there before the operator, so that removal spares them."""
 CORE_GROUP = "v1"
+CONFLICT = 409
 VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -100,14 +101,18 @@ class PlatformApi(Api):
         return answer
 
     def delete(self, path: str, uid: str = "") -> bool:
-        """Delete an object and, in the background, what it owns; False when it was not there."""
+        """Delete an object and, in the background, what it owns; False when it was not there.
+
+        One of another `uid` is not touched: an operator made it anew after a deletion whose answer was lost.
+        """
         body: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
         try:
             self.send("DELETE", path, body)
         except ApiError as error:
             if error.status == NOT_FOUND:
                 return False
-            raise
+            if not (uid and error.status == CONFLICT):
+                raise
         return True
 
 

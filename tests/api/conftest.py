@@ -16,6 +16,7 @@ from server import Server  # noqa: E402
 from training_api import Training  # noqa: E402
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests/conftest.py, which groups what has no group yet
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, which `make check` leaves to `make test`, by the server that they share."""
     for item in items:

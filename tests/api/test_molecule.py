@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from server import Server
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -18,7 +19,10 @@ def test_default_scenario(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("molecule")
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "MOLECULE_EPHEMERAL_DIRECTORY": str(tmp_path / "molecule"), "ANSIBLE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [program, "test"], cwd=REPO, env=os.environ | own, capture_output=True, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            [program, "test"], cwd=REPO, env=os.environ | own, capture_output=True, text=True, check=False
+        )
+    finally:
+        Server(tmp_path / "molecule" / "api").stop()  # molecule leaves it running where the cleanup fails
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-4000:]}"

@@ -13,10 +13,10 @@ import summary  # noqa: E402  programs of tests/, no package
 import tiers  # noqa: E402
 import timetable  # noqa: E402
 
-CHECK = """<testsuites><testsuite name="pytest" errors="0" failures="{failed}" skipped="1" tests="4" time="75.5"
+CHECK = """<testsuites><testsuite name="pytest" errors="0" failures="{failed}" skipped="1" tests="5" time="75.5"
  timestamp="2026-11-22T10:01:00+00:00">
 <testcase classname="tests.api.test_a" name="one" time="61.0" /><testcase classname="tests.api.test_b" name="two" time="9" />
-<testcase classname="tests.charts.test_c" name="three" time="30" /><testcase classname="training.tests.test_d" name="x" time="2" />
+<testcase classname="tests.api.test_molecule" name="m" time="40" /><testcase classname="tests.charts.test_c" name="three" time="30" /><testcase classname="training.tests.test_d" name="x" time="2" />
 </testsuite></testsuites>"""
 
 
@@ -38,9 +38,9 @@ def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str],
     (place / "check.xml").write_text(CHECK.format(failed=failed), encoding="utf-8")
     assert summary.main(["check.xml"]) == code
     said = capsys.readouterr().out.splitlines()
-    assert said[-1] == f"{3 - failed} passed, {failed} failed, 1 skipped"
+    assert said[-1] == f"{4 - failed} passed, {failed} failed, 1 skipped"
     rows = {line[:24].strip(): " ".join(line[24:].split()) for line in said if " min " in line}
-    assert list(rows) == ["lint", "binaries", "check", "tests/api", "tests/charts", "training/tests", "all"]
+    assert list(rows) == ["lint", "binaries", "check", "tests/api", "molecule", "tests/charts", "training/tests", "all"]
     assert (rows["lint"], rows["tests/api"]) == ("0 min 50 s", "1 min 10 s in 2 tests")
     assert (rows["check"], rows["all"]) == ("1 min 15 s", "2 min 15 s")
     assert "stale: make x" in said
@@ -49,7 +49,7 @@ def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str],
 def test_a_part_that_did_not_run_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "check.xml").write_text(CHECK.format(failed=0), encoding="utf-8")
     assert summary.main(["check.xml", "e2e.xml"]) == 1
-    assert capsys.readouterr().out.splitlines()[-2:] == ["e2e: did not run to its end", "3 passed, 0 failed, 1 skipped"]
+    assert capsys.readouterr().out.splitlines()[-2:] == ["e2e: did not run to its end", "4 passed, 0 failed, 1 skipped"]
 
 
 def test_a_tier_is_stale_once_what_it_covers_changes(tmp_path: Path) -> None:

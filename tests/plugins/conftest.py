@@ -57,7 +57,7 @@ class Cluster:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_POST = do_GET
+            do_POST = do_DELETE = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet: pytest prints what matters."""

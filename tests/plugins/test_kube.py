@@ -101,6 +101,14 @@ def test_a_connection_that_is_cut_is_made_again(cluster: Any, pauses: list[float
     assert api.requests == 2
 
 
+def test_what_an_operator_made_anew_meanwhile_is_not_deleted(cluster: Any, pauses: list[float]) -> None:
+    """The answer to the first request was lost, and the second one finds another object of that name."""
+    cluster.objects["/things/a"] = [CUT, 409]
+    assert PlatformApi(str(cluster.kubeconfig)).delete("/things/a", "the-first")
+    with pytest.raises(ApiError):
+        PlatformApi(str(cluster.kubeconfig)).delete("/things/a")
+
+
 @pytest.mark.parametrize(
     ("answer", "expected", "words"),
     [

@@ -133,13 +133,22 @@ def test_a_bos_stands_before_each_document(tmp_path: Path) -> None:
     assert set(firsts) == {1} and len(firsts) == blocks.index["documents"]
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
+    """A folder with the rows, and what a run that nobody killed makes of them."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    made(
+        write_rows(folder / "a.jsonl", PLANTED), folder / "whole", Options(tokenizer, block_length=64, shard_chars=9000)
+    )
+    return folder
+
+
 @pytest.mark.parametrize(("stop", "cleaned"), [(2, False), (8, False), (27, True), (41, True)])
 def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
-    stop: int, cleaned: bool, tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+    stop: int, cleaned: bool, uninterrupted: Path, tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed before the file number `stop` gets its name; where all was cleaned by then, nothing is cleaned again."""
-    source = write_rows(tmp_path / "a.jsonl", PLANTED)
-    made(source, tmp_path / "whole", options)
+    source = uninterrupted / "a.jsonl"
     killed = child(RUN, str(source), str(tmp_path / "killed"), str(options.tokenizer), str(stop))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     with pytest.raises(UserError, match=r"no index.json; run `trainlab prepare"):
@@ -149,8 +158,8 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
         monkeypatch.setattr(ingest, "normalise", lambda text: pytest.fail("cleaned again"))
     made(source, tmp_path / "killed", options)
     whole, again = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.name != ".lock"}
-        for name in ("whole", "killed")
+        {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+        for folder in (uninterrupted / "whole", tmp_path / "killed")
     )
     assert whole == again
 
