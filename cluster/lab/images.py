@@ -192,6 +192,7 @@ def forget_older(*wanted: str) -> None:
     def old(ref: str) -> bool:
         return ref.startswith(starts) and ref not in kept
 
+    buildah("rm", "--all", quiet=True)  # what a killed build left holds its images; the caller is the only builder
     for ref in filter(old, buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()):
         buildah("rmi", ref, quiet=True)
     buildah("rmi", "--prune", quiet=True)
