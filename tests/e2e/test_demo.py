@@ -247,6 +247,7 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
 
 def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> None:
     image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=trainjob")
+    sh("cluster/python", "cluster/lab", "operators", "jobset", "trainer")  # the demo makes none that it does not use
     kubectl("create", "namespace", "trainjob")
     helm("-n", "trainjob", "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
     page = progress_page("trainjob")
@@ -334,7 +335,7 @@ def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
 @pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
 def test_queue_admits_one_gpu_job_after_the_other(demo: str, api: str, kind: str) -> None:
     """Kueue on a fake node with one GPU: the second job waits over quota and starts when the first is gone."""
-    sh("python3", "cluster/lab", "operators", "--kwok")
+    sh("cluster/python", "cluster/lab", "operators", "--kwok")
     kubectl("apply", "-f", "tests/e2e/queue.yaml")
     gpu = ("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1")
     site = ("--set", f"site.queue=gpus,site.serving=false,site.trainingApi={api},site.nodeSelector.type=kwok")
