@@ -72,7 +72,7 @@ def align() -> bool:
                 _go(name, "mod", "edit", *edits)
                 _go(name, "mod", "tidy")
     else:
-        raise LabError(f"the modules do not agree after {ROUNDS} rounds; `python3 cluster/lab align` goes on")
+        raise LabError(f"the modules do not agree after {ROUNDS} rounds; `cluster/python cluster/lab align` goes on")
     with step("every program finds its packages"):
         for family in FAMILIES:
             for name in family:

@@ -14,7 +14,7 @@ import modules  # noqa: E402
 def test_families_agree() -> None:
     """Every family has one version of what its members share."""
     rest = [f"{name}: {path} {version}, family {highest}" for name, path, version, highest in align.differences()]
-    assert not rest, "run `python3 cluster/lab align`:\n" + "\n".join(rest)
+    assert not rest, "run `cluster/python cluster/lab align`:\n" + "\n".join(rest)
 
 
 def test_families_are_components() -> None:

@@ -18,7 +18,7 @@ def helm(look: Look) -> Finding:
             "error",
             f"trainlab_helm is {look.options.helm}: no such program",
             "the release is installed with it",
-            "install Helm 3 (embedded cluster: `python3 cluster/lab build helm`) and set trainlab_helm",
+            "install Helm 3 (embedded cluster: `make binaries`) and set trainlab_helm",
         )
     done = subprocess.run(
         [found, "version", "--short"], capture_output=True, text=True, check=False, timeout=HELM_SECONDS
