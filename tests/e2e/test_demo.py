@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import machine
 import pytest
+import stopping
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
@@ -152,6 +154,19 @@ def test_pods_of_the_job_ran_on_both_nodes(demo: str) -> None:
 def test_second_run_changes_nothing(demo: str) -> None:
     assert changed(playbook("local")) == 0
     assert changed(playbook("site", "-e", "phase=survival")) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [("Embedded cluster of 2 nodes", signal.SIGTERM), ("Phase survival: playbooks/site.yml", signal.SIGINT)],
+)
+def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Signals) -> None:
+    """No further play runs, nothing of the playbook goes on, and the cluster, which is up, stays."""
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster/lab", "demo"], {})
+    assert ended.code == 128 + number, "".join(ended.lines)
+    assert [text for text in ended.lines if text.startswith("==> ")][-1].startswith(f"==> {line}")
+    assert ended.lines[-1].startswith("error: ") and not ended.left
+    assert len(machine.ready_nodes()) == 2
 
 
 def test_verify_finds_nothing_wrong(demo: str) -> None:
