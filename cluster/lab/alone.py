@@ -20,12 +20,13 @@ from pathlib import Path
 
 import demo
 import home
+import identity
 import paths
 import processes
 import pyenv
 import say
 
-FOLDER = paths.HOME / "alone"
+FOLDER = paths.HOME / f"alone{identity.SUFFIX}"
 PID_FILE = FOLDER / "server.pid"
 READY_SECONDS = 90.0
 LINES_OF_ERROR = 20

@@ -6,7 +6,6 @@ import os
 
 import alone
 import home
-import identity
 import others
 import paths
 import say
@@ -19,8 +18,7 @@ def run(cache: bool) -> bool:
             f"{paths.CACHE} is used by {', '.join(users)}: take that down first (TRAINLAB_CLUSTER={users[0]} make demo-down)"
             ", or leave the cache"
         )
-    # it has no name of its own: it is the user's, who runs the usual cluster
-    changed = identity.NAME == identity.DEFAULT and alone.end_server()
+    changed = alone.end_server()
     if changed:
         say.info("server of demo-alone ended")
     if os.geteuid() == 0:

@@ -12,7 +12,7 @@ import say
 MARK = "CACHEDIR.TAG"
 # The first line is that of the Cache Directory Tagging Specification (bford.info/cachedir), which backup programs know.
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by trainlab, which removes it: make demo-down CACHE=1\n"
-OURS = ("alone", "cache")
+OURS = ("alone*", "cache")
 """Folders of $TRAINLAB_HOME that hold what can be made again; the cluster's own folder goes with the cluster."""
 
 
@@ -43,7 +43,7 @@ def remove() -> bool:
 
     Returns whether anything was there. The cluster must be down.
     """
-    wanted = [paths.HOME / name for name in OURS]
+    wanted = [folder for name in OURS for folder in paths.HOME.glob(name)]
     found = [folder for folder in wanted if folder.is_dir() and (folder.name != "cache" or _ours(folder))]
     for folder in found:
         with say.step(f"remove {folder}"):

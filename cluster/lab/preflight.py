@@ -100,8 +100,8 @@ def _namespaces() -> list[str]:
     problems = _try("namespaces cannot be made", "mount -t proc proc /proc && hostname trainlab-check")
     if problems:
         return problems
-    paths.HOME.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="check-", dir=paths.HOME) as folder:
+    existing = next(path for path in (paths.HOME, *paths.HOME.parents) if path.exists())  # a check makes nothing
+    with tempfile.TemporaryDirectory(prefix="trainlab-check-", dir=existing) as folder:
         problems += _try(
             f"overlay file systems cannot be mounted below {paths.HOME}",
             f"cd '{folder}' && mkdir l u w m && mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none m && umount m",

@@ -1,0 +1,85 @@
+"""`make demo-alone` to its end, with the quickest phase: trained by processes, served, asked as printed, and ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+
+def _make(target: str, **variables: str) -> str:
+    done = subprocess.run(
+        ["make", target],
+        cwd=REPO,
+        env={**os.environ, "PHASE": "resnet", **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    """A free port; afterwards the server has ended, and what it wrote is gone."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found = str(probe.getsockname()[1])
+    yield found
+    _make("demo-down")
+
+
+def test_it_trains_serves_and_answers_what_it_prints(port: str) -> None:
+    said = _make("demo-alone", PORT=port)
+    steps = [line for line in said.splitlines() if line.startswith("==> ")]
+    assert [line.split(":")[0] for line in steps] == [
+        "==> check",
+        "==> base model",
+        "==> train, score, gate, report",
+        "==> server on 127.0.0.1",
+    ]
+    assert "PROMOTED" in said
+    assert said.rstrip().endswith("No cluster was used: processes on this machine trained, and a local server answers.")
+    asked = re.search(r"^ask +(curl .*)$", said, re.MULTILINE)
+    assert asked is not None
+    answer = subprocess.run(asked[1], shell=True, capture_output=True, text=True, check=True).stdout
+    assert '"tuned"' in answer
+    report = re.search(r"^report +(\S+)$", said, re.MULTILINE)
+    assert report is not None and "<html" in Path(report[1]).read_text(encoding="utf-8")
+
+
+def test_again_trains_nothing_and_takes_the_port_of_its_own_server(port: str) -> None:
+    said = _make("demo-alone", PORT=port)
+    assert "training from step" not in said and "No cluster was used" in said
+
+
+def test_a_port_of_somebody_else_is_refused(port: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = str(other.getsockname()[1])
+        env = {**os.environ, "PHASE": "resnet", "PORT": taken}
+        done = subprocess.run(
+            ["cluster/python", "cluster/lab", "demo-alone"],
+            cwd=REPO,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: port {taken} on 127.0.0.1 is in use: end what listens there or choose another: "
+        f"PORT={int(taken) + 10} make demo-alone\n"
+    )
