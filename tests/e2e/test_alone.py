@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import machine
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
@@ -19,7 +19,7 @@ def _make(target: str, **variables: str) -> str:
     done = subprocess.run(
         ["make", target],
         cwd=REPO,
-        env={**os.environ, "PHASE": "resnet", **variables},
+        env={**machine.ENVIRONMENT, "PHASE": "resnet", **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -69,7 +69,7 @@ def test_a_port_of_somebody_else_is_refused(port: str) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = str(other.getsockname()[1])
-        env = {**os.environ, "PHASE": "resnet", "PORT": taken}
+        env = {**machine.ENVIRONMENT, "PHASE": "resnet", "PORT": taken}
         done = subprocess.run(
             ["cluster/python", "cluster/lab", "demo-alone"],
             cwd=REPO,

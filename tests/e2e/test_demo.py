@@ -162,7 +162,7 @@ def test_second_run_changes_nothing(demo: str) -> None:
 )
 def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Signals) -> None:
     """No further play runs, nothing of the playbook goes on, and the cluster, which is up, stays."""
-    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster/lab", "demo"], {})
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster/lab", "demo"], machine.ENVIRONMENT)
     assert ended.code == 128 + number, "".join(ended.lines)
     assert [text for text in ended.lines if text.startswith("==> ")][-1].startswith(f"==> {line}")
     assert ended.lines[-1].startswith("error: ") and not ended.left
