@@ -155,6 +155,7 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "apiVersion": api,
             "kind": "ClusterConfiguration",
             "kubernetesVersion": modules.version("kubernetes"),
+            "encryptionAlgorithm": "ECDSA-P256",  # a key takes milliseconds and not seconds on a slow machine
             "networking": {"podSubnet": f"{PODS}.0.0/16", "serviceSubnet": f"{SERVICES}.0.0/16"},
             # this etcd never outlives its machine: no fsync, which a busy disk makes slow enough to lose leases
             "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
