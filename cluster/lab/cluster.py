@@ -35,6 +35,7 @@ NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
 READY_SECONDS = 240.0
 START_SECONDS = 20.0  # until the first process of every node is there
 REQUEST_SECONDS = 3.0
+POLL_SECONDS = 0.3
 LOG_LINES = 15
 
 
@@ -232,7 +233,7 @@ def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
         if time.monotonic() - told > say.HEARTBEAT_SECONDS:
             told = time.monotonic()
             say.info(f"n1 said last: {_tail(paths.CLUSTER / 'log' / 'n1.log', 1).strip()}")
-        time.sleep(0.3)
+        time.sleep(patience.pause(POLL_SECONDS))
 
 
 def _tail(log: Path, lines: int = LOG_LINES) -> str:

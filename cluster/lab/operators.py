@@ -148,7 +148,7 @@ def _wait(operators: list[Operator]) -> None:
             reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
             if reason:
                 raise LabError(_explain(one, state, reason))
-        time.sleep(POLL)
+        time.sleep(patience.pause(POLL))
 
 
 def _finish(operator: Operator) -> bool:
