@@ -37,6 +37,8 @@ TIMEOUTS = {
     "tlsBootstrap": 300,
     "discovery": 300,
 }
+# There is one of each, and on a slow machine it would lose a lease of 15 s to nobody and start anew.
+NO_ELECTION = [{"name": "leader-elect", "value": "false"}]
 # the kubelet wants these host-wide settings: a node sees files that already say so, the real ones are never written
 SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -161,7 +163,10 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
             # Seen with v1.34: a pod whose claims were bound while it was tried is looked at again only after this, by
             # default five minutes.
-            "scheduler": {"extraArgs": [{"name": "pod-max-in-unschedulable-pods-duration", "value": "20s"}]},
+            "scheduler": {
+                "extraArgs": [{"name": "pod-max-in-unschedulable-pods-duration", "value": "20s"}, *NO_ELECTION]
+            },
+            "controllerManager": {"extraArgs": NO_ELECTION},
         },
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
