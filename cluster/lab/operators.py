@@ -218,7 +218,7 @@ def _hopeless(operator: Operator, state: list[dict[str, Any]]) -> str:
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in HOPELESS:
                 return f"{waiting['reason']}: {waiting.get('message', '')} (image {container['image']})"
-            if container.get("restartCount", 0) >= HOPELESS_RESTARTS:
+            if container.get("restartCount", 0) >= patience.seconds(HOPELESS_RESTARTS):
                 return f"its container ended {container['restartCount']} times"
     return ""
 
