@@ -20,11 +20,12 @@ sys.path[:0] = [str(REPO / "cluster" / "lab")]
 import build  # noqa: E402  cluster/lab is a program, not a package
 import golden  # noqa: E402
 import guest  # noqa: E402
+import modules  # noqa: E402
 import operators  # noqa: E402
 import paths  # noqa: E402
 import rootfs  # noqa: E402
 
-PROGRAMS = ("kubernetes", "etcd", "coredns", "resolves", "helm", *guest.OPERATORS)
+PROGRAMS = tuple(name for name, one in modules.COMPONENTS.items() if one.default)
 # what a machine has, then what `make demo` installs before anything else
 PACKAGES = (
     *("ca-certificates", "dbus", "initramfs-tools", "kmod", "linux-image-cloud-amd64", "procps", "python3"),
@@ -101,6 +102,8 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     (stage / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n/dev/vdb /var/lib/trainlab ext4 defaults 0 2\n")
     (stage / "var/lib/trainlab").mkdir()
     (stage / "etc/hostname").write_text("first-mile\n")
+    (stage / "etc/hosts").write_text("127.0.0.1 localhost first-mile\n")
+    (stage / "etc/resolv.conf").unlink(missing_ok=True)  # mmdebstrap's: the host's
     units = stage / "etc/systemd/system"
     (units / "first-mile.service").write_text(UNIT.format(patience=patience, checkout=CHECKOUT))
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
