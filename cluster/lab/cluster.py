@@ -38,6 +38,7 @@ NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
 READY_SECONDS = 240.0
 START_SECONDS = 20.0  # until the first process of every node is there
 REQUEST_SECONDS = 3.0
+POLL_SECONDS = 0.3
 LOG_LINES = 15
 
 
@@ -275,7 +276,7 @@ def _dns_available() -> bool:
 
 def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
     """Wait for a state; raises say.LabError with the node's log at once when a node gave up or died, or in the end."""
-    begin = time.monotonic()
+    begin = told = time.monotonic()
     starting, limit = patience.seconds(START_SECONDS), patience.seconds(READY_SECONDS)
     while not reached():
         for number in range(1, count + 1):
@@ -290,12 +291,15 @@ def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
             raise say.LabError(
                 f"{what}: not reached in {limit:.0f} s; {patience.hint()}; see {paths.CLUSTER / 'log'} and {logs}"
             )
-        time.sleep(0.3)
+        if time.monotonic() - told > say.HEARTBEAT_SECONDS:
+            told = time.monotonic()
+            say.info(f"n1 said last: {_tail(paths.CLUSTER / 'log' / 'n1.log', 1).strip()}")
+        time.sleep(patience.pause(POLL_SECONDS))
 
 
-def _tail(log: Path) -> str:
+def _tail(log: Path, lines: int = LOG_LINES) -> str:
     with suppress(FileNotFoundError):
-        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-lines:])
     return "  (no log)"
 
 

@@ -38,6 +38,11 @@ TIMEOUTS = {
     "tlsBootstrap": 300,
     "discovery": 300,
 }
+# There is one of each, and on a slow machine it would lose a lease of 15 s to nobody and start anew.
+NO_ELECTION = [{"name": "leader-elect", "value": "false"}]
+PATCHES = "root/patches"
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+PROBES = 8  # of kubeadm: so many liveness probes in a row may fail before a part of the control plane is started anew
 # the kubelet wants these host-wide settings: a node sees files that already say so, the real ones are never written
 SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -109,6 +114,9 @@ def _configuration(root: Path, name: str, number: int, token: str) -> None:
     (root / "etc/cni/net.d/10-trainlab.conflist").write_text(json.dumps(_cni(number), indent=1))
     documents = _init(name, number, token) if number == 1 else [_join(name, number, token)]
     (root / "root/kubeadm.yaml").write_text("\n---\n".join(json.dumps(document, indent=1) for document in documents))
+    (root / PATCHES).mkdir()
+    for part in CONTROL_PLANE:
+        (root / PATCHES / f"{part}+strategic.json").write_text(json.dumps(_patient(part)))
     (root / "root/kube-proxy.yaml").write_text(json.dumps(_proxy(name), indent=1))
 
 
@@ -136,6 +144,12 @@ def _registration(name: str, number: int) -> dict[str, Any]:
     }
 
 
+def _patient(part: str) -> dict[str, Any]:
+    """A part of the control plane that only is slow is not ended for it: that would make all others slower."""
+    probe = {"failureThreshold": round(patience.seconds(PROBES))}
+    return {"spec": {"containers": [{"name": part, "livenessProbe": probe}]}}
+
+
 def _timeouts() -> dict[str, str]:
     return {name: f"{patience.seconds(usual):.0f}s" for name, usual in TIMEOUTS.items()}
 
@@ -150,17 +164,22 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "bootstrapTokens": [{"token": token, "ttl": "0s"}],
             "nodeRegistration": _registration(name, number),
             "timeouts": _timeouts(),
+            "patches": {"directory": f"/{PATCHES}"},
         },
         {
             "apiVersion": api,
             "kind": "ClusterConfiguration",
             "kubernetesVersion": modules.version("kubernetes"),
+            "encryptionAlgorithm": "ECDSA-P256",  # a key takes milliseconds and not seconds on a slow machine
             "networking": {"podSubnet": str(identity.PODS), "serviceSubnet": str(identity.SERVICES)},
             # this etcd never outlives its machine: no fsync, which a busy disk makes slow enough to lose leases
             "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
             # Seen with v1.34: a pod whose claims were bound while it was tried is looked at again only after this, by
             # default five minutes.
-            "scheduler": {"extraArgs": [{"name": "pod-max-in-unschedulable-pods-duration", "value": "20s"}]},
+            "scheduler": {
+                "extraArgs": [{"name": "pod-max-in-unschedulable-pods-duration", "value": "20s"}, *NO_ELECTION]
+            },
+            "controllerManager": {"extraArgs": NO_ELECTION},
         },
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

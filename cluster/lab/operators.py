@@ -30,6 +30,8 @@ DEADLINE = 300.0
 POLL = 1.5
 KINDS = "deployments,pods,validatingwebhookconfigurations,mutatingwebhookconfigurations"
 LOG_LINES = "12"
+SLOW = ("request did not complete within", "TLS handshake timeout", "connection refused", "was refused", "i/o timeout")
+"""What kubectl says of an API server that starts anew or has too much to do; 34 s for a change is its own limit."""
 HOPELESS = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 HOPELESS_RESTARTS = 5
 
@@ -107,8 +109,19 @@ def _kubectl(*arguments: str, stdin: str | None = None) -> str:
 
 
 def _apply(manifests: str) -> None:
+    """Apply, and again where the API server was only too slow: what is applied already is then found as it is."""
     # Server side: the CRDs are too long for the annotation of a client side apply.
-    _kubectl("apply", "--server-side", "--force-conflicts", "--field-manager=trainlab", "-f", "-", stdin=manifests)
+    command = ("apply", "--server-side", "--force-conflicts", "--field-manager=trainlab", "-f", "-")
+    end = time.monotonic() + patience.seconds(DEADLINE)
+    while True:
+        try:
+            _kubectl(*command, stdin=manifests)
+            return
+        except LabError as error:
+            if not any(words in str(error) for words in SLOW) or time.monotonic() > end:
+                raise
+            info(f"the API server is slow, applying again: {str(error).splitlines()[-1][-120:]}")
+        time.sleep(patience.pause(POLL))
 
 
 def _apply_all(operators: list[Operator]) -> None:
@@ -128,7 +141,13 @@ def _record(digests: dict[str, str]) -> None:
 
 
 def _state() -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(_kubectl("get", KINDS, "-A", "-o", "json"))["items"]
+    """All objects of KINDS; none where the API server is too slow to say, which only means to look again."""
+    try:
+        items: list[dict[str, Any]] = json.loads(_kubectl("get", KINDS, "-A", "-o", "json"))["items"]
+    except LabError as error:
+        if not any(words in str(error) for words in SLOW):
+            raise
+        return []
     return items
 
 
@@ -149,7 +168,7 @@ def _wait(operators: list[Operator]) -> None:
             reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
             if reason:
                 raise LabError(_explain(one, state, reason))
-        time.sleep(POLL)
+        time.sleep(patience.pause(POLL))
 
 
 def _finish(operator: Operator) -> bool:
@@ -200,7 +219,7 @@ def _hopeless(operator: Operator, state: list[dict[str, Any]]) -> str:
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in HOPELESS:
                 return f"{waiting['reason']}: {waiting.get('message', '')} (image {container['image']})"
-            if container.get("restartCount", 0) >= HOPELESS_RESTARTS:
+            if container.get("restartCount", 0) >= patience.seconds(HOPELESS_RESTARTS):
                 return f"its container ended {container['restartCount']} times"
     return ""
 

@@ -11,6 +11,7 @@ import os
 import say
 
 VARIABLE = "TRAINLAB_PATIENCE"
+LONGEST_PAUSE = 10.0
 
 
 def factor() -> float:
@@ -30,6 +31,11 @@ def factor() -> float:
 def seconds(usual: float) -> float:
     """The limit of a wait that takes at most `usual` seconds on a machine like ours."""
     return usual * factor()
+
+
+def pause(usual: float) -> float:
+    """How long to sleep between two looks: looking often is what a slow machine can afford least."""
+    return min(seconds(usual), max(usual, LONGEST_PAUSE))
 
 
 def hint() -> str:

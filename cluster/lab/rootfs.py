@@ -48,20 +48,20 @@ FLEXVOLUMES = "usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def _mirrors() -> list[str]:
-    """What apt's sources of the root folder are: the machine's own files where it runs this release, else its Debian
-    mirrors with the release's name changed; none where it is no Debian, which is mmdebstrap's default then.
+def mirrors(release: str = RELEASE) -> list[str]:
+    """mmdebstrap's arguments for the sources of a Debian release: the machine's own files where it runs that release, else
+    its Debian mirrors with the release's name changed; none where it is no Debian, which is mmdebstrap's default then.
     """
     folder = Path("/etc/apt/sources.list.d")
     files = [Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]
     own = [file for file in files if file.is_file()]
-    if serving := [str(file) for file in own if _serves_release(file)]:
+    if serving := [str(file) for file in own if _serves(file, release)]:
         return serving
     if system.release().get("ID") != "debian":
         return []
     theirs = system.release().get("VERSION_CODENAME", "")
     found = [mirror for file in own for mirror in _debian_mirrors(file, theirs)]
-    return [f"deb {address} {RELEASE}{suite.removeprefix(theirs)} main" for address, suite in dict.fromkeys(found)]
+    return [f"deb {address} {release}{suite.removeprefix(theirs)} main" for address, suite in dict.fromkeys(found)]
 
 
 def _debian_mirrors(file: Path, release: str) -> Iterator[tuple[str, str]]:
@@ -83,14 +83,14 @@ def _debian_mirrors(file: Path, release: str) -> Iterator[tuple[str, str]]:
             yield address, suite
 
 
-def _serves_release(file: Path) -> bool:
+def _serves(file: Path, release: str) -> bool:
     words = {
         word
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
         if not line.lstrip().startswith("#")
         for word in line.split()
     }
-    return RELEASE in words and "main" in words
+    return release in words and "main" in words
 
 
 def identity(packages: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
         *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--include=" + ",".join(packages)),
         *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("doc", "man", "locale")),
-        *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *_mirrors()),
+        *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *mirrors()),
     ]
     with say.step(f"Debian {RELEASE} root folder with {len(packages)} packages"), log.open("wb") as out:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)

@@ -15,7 +15,7 @@ import disks  # noqa: E402
 import qemu  # noqa: E402
 
 TOOLS = {qemu.PROGRAM: "qemu-system-x86", "mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
-DISK_GIB = 22  # both disks, the hard links' own folders, and what the machine writes
+DISK_GIB = 16  # both disks, the hard links' own folders, and what the machine writes
 
 
 def reason() -> str:

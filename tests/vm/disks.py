@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,11 +19,14 @@ sys.path[:0] = [str(REPO / "cluster" / "lab")]
 import build  # noqa: E402  cluster/lab is a program, not a package
 import golden  # noqa: E402
 import guest  # noqa: E402
+import home  # noqa: E402
+import modules  # noqa: E402
 import operators  # noqa: E402
 import paths  # noqa: E402
 import rootfs  # noqa: E402
+import toolchain  # noqa: E402
 
-PROGRAMS = ("kubernetes", "etcd", "coredns", "resolves", "helm", *guest.OPERATORS)
+PROGRAMS = tuple(name for name, one in modules.COMPONENTS.items() if one.default)
 # what a machine has, then what `make demo` installs before anything else
 PACKAGES = (
     *("ca-certificates", "dbus", "initramfs-tools", "kmod", "linux-image-cloud-amd64", "procps", "python3"),
@@ -70,6 +72,8 @@ def make_parts(stage: Path, disk: Path) -> None:
     """Write the disk that becomes the machine's TRAINLAB_HOME: programs, root folder, images, manifests."""
     cache = stage / "cache"
     (cache / "bin").mkdir(parents=True)
+    for folder in (stage, cache):
+        (folder / home.MARK).write_text(home.TAG, encoding="ascii")
     for name in PROGRAMS:
         os.link(build.binary(name), cache / "bin" / build.binary(name).name)
     for link, name in (("kubectl", "kubernetes"), ("helm", "helm")):
@@ -92,7 +96,8 @@ def make_parts(stage: Path, disk: Path) -> None:
 def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seconds: float) -> tuple[Path, Path]:
     """Write the disk with a stock Debian, this checkout and the unit; returns its kernel and initrd, outside of it."""
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}", release, str(stage)]
-    done = subprocess.run([*command, "-"], input=_sources(release), capture_output=True, text=True, check=False)
+    command += rootfs.mirrors(release)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"mmdebstrap {release} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     _checkout(stage / CHECKOUT)
@@ -101,6 +106,8 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     (stage / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n/dev/vdb /var/lib/trainlab ext4 defaults 0 2\n")
     (stage / "var/lib/trainlab").mkdir()
     (stage / "etc/hostname").write_text("first-mile\n")
+    (stage / "etc/hosts").write_text("127.0.0.1 localhost first-mile\n")
+    (stage / "etc/resolv.conf").unlink(missing_ok=True)  # mmdebstrap's: the host's
     units = stage / "etc/systemd/system"
     (units / "first-mile.service").write_text(UNIT.format(patience=patience, checkout=CHECKOUT))
     (units / "multi-user.target.wants").mkdir(exist_ok=True)
@@ -115,17 +122,6 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     return boot[0], boot[1]
 
 
-def _sources(release: str) -> str:
-    """The host's own apt sources, of this release: they may name a mirror; mmdebstrap's default where there are none."""
-    own = re.search(r"^VERSION_CODENAME=(\w+)$", Path("/etc/os-release").read_text(), re.MULTILINE)
-    folder = Path("/etc/apt/sources.list.d")
-    for file in [*sorted(folder.glob("*.sources")), Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list"))]:
-        text = file.read_text() if file.is_file() else ""
-        if own and {own[1], "main"} <= set(text.split()):
-            return re.sub(rf"\b{own[1]}\b", release, text)
-    return f"deb http://deb.debian.org/debian {release} main\n"
-
-
 def _checkout(target: Path) -> None:
     command = ["git", "-C", str(REPO), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0"):
@@ -136,7 +132,7 @@ def _checkout(target: Path) -> None:
 
 def _go(target: Path) -> None:
     """As much of the toolchain as says its version, which is part of the programs' names; nothing is built in there."""
-    command = [build.go(), "env", "GOROOT"]
+    command = [toolchain.go(), "env", "GOROOT"]
     source = Path(subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.strip())
     (target / "bin").mkdir(parents=True)
     (target / "pkg" / "tool").mkdir(parents=True)

@@ -37,6 +37,7 @@ SHORT = (
     *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.runs.size=2Gi"),
 )
 BEAT_SECONDS = 30
+SETTLE_TRIES = 20
 
 
 def asked() -> dict[str, Any]:
@@ -116,6 +117,19 @@ def machine_memory() -> int:
     """MiB that are available."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable"))
+
+
+def settled() -> dict[str, list[str]]:
+    """The machine as it is when two looks are equal: systemd's own short-lived services come and go after the boot."""
+    last = machine.snapshot()
+    for _ in range(SETTLE_TRIES):
+        time.sleep(BEAT_SECONDS)
+        now = machine.snapshot()
+        if not machine.changes(last, now):
+            return now
+        say(f"    the machine is still changing by itself: {machine.changes(last, now)}")
+        last = now
+    return last
 
 
 def up() -> dict[str, Any]:
@@ -208,13 +222,14 @@ def main() -> None:
     """All stages, one after the other; the way down and the comparison in any case."""
     if not stage("boot", boot):
         return
-    before, as_it_was = machine.snapshot(), system()
+    before, as_it_was = settled(), system()
 
     def after() -> dict[str, Any]:
+        changes = machine.changes(before, settled())
         now = system()
         new = sorted(set(now.pop("modules")) - set(as_it_was["modules"]))
         was = {key: value for key, value in as_it_was.items() if key != "modules"}
-        return {"changes": machine.changes(before, machine.snapshot()), "was": was, "is": now, "modules_new": new}
+        return {"changes": changes, "was": was, "is": now, "modules_new": new}
 
     checked = {"check": lambda: {"said": lab("check", "--nodes", "1")}, "up": up, "operators": operators}
     reached = all(stage(name, work) for name, work in {**checked, "train": train, "serve": serve}.items())
