@@ -85,7 +85,7 @@ lint-rest: venv
 	$(END)
 
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
-	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm"
+	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
 test: lint binaries ## all of it: molecule's default scenario and the embedded cluster too, then where the time went
 	@rm -f artifacts/check.xml artifacts/e2e.xml

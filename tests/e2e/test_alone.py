@@ -49,7 +49,7 @@ def test_it_trains_serves_and_answers_what_it_prints(port: str) -> None:
         "==> train, score, gate, report",
         "==> server on 127.0.0.1",
     ]
-    assert "PROMOTED" in said
+    assert "trainlab: promoted: Test accuracy went from" in said
     assert said.rstrip().endswith("No cluster was used: processes on this machine trained, and a local server answers.")
     asked = re.search(r"^ask +(curl .*)$", said, re.MULTILINE)
     assert asked is not None

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(("line", "number"), LINES)
+@pytest.mark.whole
 def test_nothing_runs_on_after_a_signal(tmp_path: Path, line: str, number: signal.Signals) -> None:
     """One sentence, the signal's exit code, no process, no lock."""
     home = tmp_path / "home"

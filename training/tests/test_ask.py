@@ -24,7 +24,7 @@ def test_terminal_codes_are_not_printed() -> None:
 
 
 def test_asks_both(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def post(address: str, json: dict[str, str], timeout: float) -> httpx.Response:
+    def post(address: str, json: dict[str, str], timeout: float, trust_env: bool) -> httpx.Response:
         assert address == "http://h:1/v1/chat/completions"
         return httpx.Response(200, json={"choices": [{"message": {"content": f"I am {json['model']}"}}]})
 

@@ -226,6 +226,7 @@ def test_one_rank_alone_has_nothing_to_measure() -> None:
     assert ranks.sentence(found).startswith("ranks: 1, alone on ") and dist.world_size() == 1
 
 
+@pytest.mark.whole
 def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -269,6 +269,7 @@ def start(place: Place, tiny_model: Path) -> Phase:
     )
 
 
+@pytest.mark.whole
 def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model: Path) -> None:
     phase = start(place, tiny_model)
     with serving(remote, token="hf_right") as hub:
@@ -295,6 +296,7 @@ def _of_sets(hub: Hub) -> list[str]:
     return [one for one in hub.seen if "datasets" in one]
 
 
+@pytest.mark.whole
 def test_a_gated_set_and_a_hub_out_of_reach_are_sentences(place: Place, remote: Path, tiny_model: Path) -> None:
     phase = start(place, tiny_model)
     with serving(remote, token="hf_right") as hub:

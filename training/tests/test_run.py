@@ -50,6 +50,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.whole
 def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Workplace) -> None:
     env = {
         "PET_NNODES": "2",
@@ -103,6 +104,7 @@ def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) ->
     assert not (place.root / "bad").exists()
 
 
+@pytest.mark.whole
 def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(place: Workplace) -> None:
     phase = Phase.model_validate({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
     broken = Workplace(place.root, phase)
@@ -132,6 +134,7 @@ echo "second run: $code"
     subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0,
     reason="a file system of our own needs root",
 )
+@pytest.mark.whole
 def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> None:
     """On a real full file system: one sentence, exit code 1, and the same command goes on from the last good one."""
     train = {
