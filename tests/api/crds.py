@@ -22,6 +22,7 @@ sys.path.insert(0, str(REPO / "cluster" / "lab"))
 
 import build  # noqa: E402
 import modules  # noqa: E402
+import toolchain  # noqa: E402
 
 Json = dict[str, Any]
 SHARED = Path(os.environ.get("TRAINLAB_CRDS") or REPO.parent / "shared" / "crds")
@@ -37,7 +38,12 @@ OLM_KINDS = ("subscriptions", "clusterserviceversions", "installplans", "operato
 def _module(name: str) -> tuple[Path, str]:
     """Return (folder, checksum) of a Go module, downloaded once."""
     done = subprocess.run(
-        [build.go(), "mod", "download", "-json", name], cwd="/", capture_output=True, text=True, check=False
+        [toolchain.go(), "mod", "download", "-json", name],
+        cwd="/",
+        env=build.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         raise RuntimeError(f"go mod download {name}: {done.stdout} {done.stderr}")

@@ -32,6 +32,8 @@ sys.path.insert(0, str(HERE))
 import crds  # noqa: E402
 from client import Client  # noqa: E402
 
+import cluster  # noqa: E402
+
 FOLDER = Path(tempfile.gettempdir()) / "trainlab-api"
 START_SECONDS = 180.0
 CONTROLLERS = "namespace-controller,garbage-collector-controller,resourcequota-controller"
@@ -51,7 +53,7 @@ class Server:
 
     def start(self) -> None:
         """Start everything and return when the operators watch; RuntimeError with the log's end otherwise."""
-        crds.build.build_all(["kubernetes", "etcd"])
+        cluster.make_programs(operators_wanted=[], also=[])
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True, mode=0o700)
         self.fault({})
@@ -130,7 +132,7 @@ class Server:
             "server": f"https://127.0.0.1:{port}",
             "certificate-authority": str(self.folder / "pki" / "apiserver.crt"),
         }
-        for user, file, cluster in (
+        for user, file, way in (
             ("admin", self.kubeconfig, direct),
             ("nobody", self.nobody, direct),
             ("admin", self.shaky, {"server": f"http://127.0.0.1:{proxy}"}),
@@ -138,7 +140,7 @@ class Server:
             config = {
                 "apiVersion": "v1",
                 "kind": "Config",
-                "clusters": [{"name": "test", "cluster": cluster}],
+                "clusters": [{"name": "test", "cluster": way}],
                 "users": [{"name": user, "user": {"token": tokens[user]}}],
                 "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
                 "current-context": "test",
@@ -160,13 +162,14 @@ class Server:
 
     def _await(self, ready: Callable[[], bool], name: str, seconds: float = START_SECONDS) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        pid = json.loads(self._pids.read_text(encoding="ascii"))[name]
+        while time.monotonic() < end and _alive(pid):
             if ready():
                 return
             time.sleep(0.3)
         tail = "\n".join((self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         self.stop()
-        raise RuntimeError(f"{name} did not start in {seconds:.0f} s:\n{tail}")
+        raise RuntimeError(f"{name} ended, or did not start in {seconds:.0f} s:\n{tail}")
 
     def fault(self, faults: dict[str, str]) -> None:
         """Tell the operators what to do wrong from now on; {} repairs everything. Returns when they have acted on it."""

@@ -53,7 +53,7 @@ def from_module(component: str, path: str) -> str:
 
 def _download(name: str, folder: Path | None) -> dict[str, str]:
     build = _lab("build")
-    command = [build.go(), "mod", "download", "-json", name]
+    command = [_lab("toolchain").go(), "mod", "download", "-json", name]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=folder or "/", env=build.environment()
     )
