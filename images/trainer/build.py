@@ -116,6 +116,8 @@ def main() -> int:
 
 def build() -> int:
     """Build what is missing, bring it to the nodes and print the line that the role reads."""
+    if not rootfs.folder("rootfs", rootfs.PACKAGES).is_dir():
+        _downloads()  # before has_image, which would make the first of them alone
     ref = f"{NAME}:{_digest(_sources())}"
     built = images.has_image(ref) is None
     if built:
