@@ -19,7 +19,6 @@ import urllib.request
 from pathlib import Path
 
 import demo
-import home
 import identity
 import paths
 import processes
@@ -35,7 +34,6 @@ LINES_OF_ERROR = 20
 def run() -> int:
     """Train, score, gate, report and serve; returns the exit code."""
     phase, port = demo.phase(), _port()
-    home.claim()
     end_server()
     _free(port)
     program = _Program(pyenv.environment(), phase)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 import children
-import home
 import identity
 import locks
 import operators
@@ -79,7 +78,6 @@ def run() -> int:
     if preflight.report(nodes):
         say.line("\n*** This machine cannot host the embedded cluster (see above). Going on WITHOUT Kubernetes. ***")
         return alone.run()
-    home.claim()
     with locks.waiting(paths.HOME / f"demo{identity.SUFFIX}.lock", "another make demo runs", seconds=0):
         beside = _parts(clock)
         _cluster(clock, nodes)

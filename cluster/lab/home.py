@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import paths
+import programs
 import say
 
 MARK = "CACHEDIR.TAG"
@@ -47,11 +47,7 @@ def remove() -> bool:
     found = [folder for folder in wanted if folder.is_dir() and (folder.name != "cache" or _ours(folder))]
     for folder in found:
         with say.step(f"remove {folder}"):
-            done = subprocess.run(
-                ["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise say.LabError(f"removing {folder}: {done.stderr.strip()[-500:]}")
+            programs.remove(str(folder))
     for file in paths.HOME.glob("*lock*"):
         if file.is_file():
             file.unlink()

@@ -15,13 +15,13 @@ import say
 class Child:
     """A command that runs beside others; each of its lines is printed at once, with the name of the child before it."""
 
-    def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
         """Start it, in a process group of its own: Ctrl-C is this process's to hand on."""
         self.name, self.seconds, self.last = name, 0.0, ""
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             argv,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

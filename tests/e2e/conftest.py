@@ -29,3 +29,14 @@ def user() -> Iterator[beside.User]:
     with beside.user() as found:
         yield found
         assert found.losses() == []
+
+
+@pytest.fixture(scope="module")
+def no_cluster() -> Iterator[None]:
+    """No cluster before and after; skipped with the reasons of `lab check` on a machine that cannot host one."""
+    if reason := machine.why_not():
+        pytest.skip(reason)
+    machine.lab("down")
+    machine.lab("images")
+    yield
+    machine.lab("down")

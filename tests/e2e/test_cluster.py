@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import golden
@@ -18,7 +18,7 @@ import pytest
 
 import images
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("no_cluster")]
 # Hang guards for a busy machine; alone on two cores it takes about 9 and 19 seconds, down 1.
 UP_SECONDS, DOWN_SECONDS = {1: 120, 2: 180}, 60
 POD = """
@@ -36,17 +36,6 @@ spec:
       imagePullPolicy: Never
       command: [sh, -c, "echo hello from {node} > /tmp/index.html && exec httpd -f -p 8080 -h /tmp"]
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _clean() -> Iterator[None]:
-    """No cluster before and after; skipped with the reasons of `lab check` on a machine that cannot host one."""
-    if reason := machine.why_not():
-        pytest.skip(reason)
-    machine.lab("down")
-    machine.lab("images")
-    yield
-    machine.lab("down")
 
 
 def _up(nodes: int) -> float:

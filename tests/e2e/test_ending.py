@@ -9,14 +9,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import locks
 import machine
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("no_cluster")]
 UP = ("up", "--nodes", "1")
 STEPS = 5
 """Lines `==>` of an `up`: clear, prepare, start, node Ready, CoreDNS."""
@@ -24,17 +23,6 @@ DELAYS = (0.0, 0.3, 1.0)
 """Seconds after the line, in turn: before the first program of that step, or in the midst of one."""
 GONE_SECONDS = 10.0
 CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _clean() -> Iterator[None]:
-    """No cluster before and after; skipped with the reasons of `lab check` on a machine that cannot host one."""
-    if reason := machine.why_not():
-        pytest.skip(reason)
-    machine.lab("down")
-    machine.lab("images")
-    yield
-    machine.lab("down")
 
 
 def _ended(number: int, step: int, *argv: str) -> tuple[int, list[str]]:
