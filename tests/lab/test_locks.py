@@ -50,7 +50,9 @@ def test_who_waits_says_for_whom_and_how_long(tmp_path: Path, capsys: pytest.Cap
         threading.Timer(0.5, other.stdin.close).start()
         with locks.waiting(path, "another build runs"):
             pass
-    first, last = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2, lines
+    first, last = lines
     assert first == f"    another build runs (pid {other.pid}: -c {path} alone); waiting for it"
     assert last.startswith("    waited 0.") and last.endswith(" s")
 

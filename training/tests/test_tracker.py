@@ -1,7 +1,9 @@
 """Progress for others: the page OpenShift AI polls, progress.json, the termination message, `trainlab watch`."""
 
 import json
+import re
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -40,6 +42,23 @@ def said(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]
         main(argv)
     captured = capsys.readouterr()
     return int(end.value.code or 0), captured.out + captured.err
+
+
+def test_lines_by_itself_only_within_its_block(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the lines of a run that has ended stand between those of whatever the process does next."""
+    monkeypatch.setattr("trainlab.progress.EVERY", 0.0)
+    with Progress(speaks=True) as progress:
+        progress.status("waiting")
+        [beat] = [thread for thread in threading.enumerate() if thread.name == "progress"]
+        printed, begin = "", time.monotonic()
+        while not re.search(r"^trainlab: waiting \([1-9]\d* s\)$", printed, re.MULTILINE):
+            assert time.monotonic() - begin < 60, printed
+            beat.join(0.2)
+            printed += capsys.readouterr().out
+    beat.join(10)
+    assert not beat.is_alive()
 
 
 def test_page_has_the_fields_of_the_trainer() -> None:

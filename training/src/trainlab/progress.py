@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 EVERY = 30.0  # seconds
 
@@ -31,7 +31,7 @@ class Numbers:
 
 
 class Progress:
-    """Prints `trainlab: <status> (<seconds> s)`; silent on ranks other than 0."""
+    """Prints `trainlab: <status> (<seconds> s)` every 30 s within a `with`; silent on ranks other than 0."""
 
     def __init__(self, speaks: bool) -> None:
         self._speaks = speaks
@@ -39,8 +39,17 @@ class Progress:
         self._began = self._said = time.monotonic()
         self.numbers = Numbers()
         self.ended = False
-        if speaks:
+        self._left = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Print a line every 30 s from now on."""
+        if self._speaks:
             threading.Thread(target=self._beat, name="progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Print no more lines by itself."""
+        self._left.set()
 
     def say(self, text: str) -> None:
         """Print a line now."""
@@ -89,8 +98,7 @@ class Progress:
         }
 
     def _beat(self) -> None:
-        while True:
-            time.sleep(1)
+        while not self._left.wait(1):
             now = time.monotonic()
             if now - self._said >= EVERY:
                 self.say(f"{self._status} ({now - self._began:.0f} s)")

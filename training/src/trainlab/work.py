@@ -58,14 +58,19 @@ def lost_peer(error: BaseException) -> bool:
 
 def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
-    began = time.monotonic()
-    progress = Progress(dist.is_main())
     if dist.gather(run.finished(run_dir))[0]:
         if dist.is_main():
             print(run.COMPLETE.format(run_dir), flush=True)
         return
+    with Progress(dist.is_main()) as progress:
+        _work(phase, run_dir, model_dir, data_dir, recipes.of(phase, models), progress)
+
+
+def _work(
+    phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, recipe: recipes.Recipe, progress: Progress
+) -> None:
+    began = time.monotonic()
     tracker = Tracker(progress, run_dir) if dist.is_main() else None
-    recipe = recipes.of(phase, models)
     record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
     record["parent"] = record["model"].pop("parent", None)
     record["ranks"] = ranks.prove()

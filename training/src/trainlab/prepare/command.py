@@ -60,9 +60,8 @@ def from_args(args: argparse.Namespace) -> int:
     from trainlab.prepare.pipeline import prepare
 
     values = {field.name: getattr(args, field.name) for field in fields(Options)}
-    report = prepare(
-        args.source, args.out, Options(**{**values, "without": tuple(args.without)}), Progress(speaks=True)
-    )
+    with Progress(speaks=True) as progress:
+        report = prepare(args.source, args.out, Options(**{**values, "without": tuple(args.without)}), progress)
     documents, tokens = report["documents"], report["tokens"]
     dropped = ", ".join(f"{name} {count}" for name, count in documents["dropped"].items()) or "none"
     print(
