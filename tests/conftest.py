@@ -9,10 +9,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
 """Files that ask for the same renderings of the chart; every other file is a group of its own, for its fixtures."""
-FIRST = ("tests/api", "tests/charts", "tests/plugins", "training/tests")
+FIRST = ("tests/api", "tests/fresh", "tests/charts", "tests/plugins", "training/tests")
 """The longest groups begin, so that what is left at the end is short."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook, too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put each test into a group, and the groups of the folders in FIRST to the front."""
     for item in items:

@@ -16,7 +16,7 @@ from server import Server  # noqa: E402
 from training_api import Training  # noqa: E402
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests/conftest.py, which groups what has no group yet
+@pytest.hookimpl(tryfirst=True)  # and loaded later, so before tests/conftest.py, which groups what has no group yet
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, which `make check` leaves to `make test`, by the server that they share."""
     for item in items:
@@ -30,13 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A bare OpenShift; a file whose tests need training, serving and queue says `server` is `training`."""
-    yield from _started(Server(tmp_path_factory.mktemp("api") / "server"))
+    yield from _started(Server(tmp_path_factory.mktemp("api") / "server", mortal=True))
 
 
 @pytest.fixture(scope="session")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Kubernetes that serves training, serving and queue."""
-    yield from _started(Training(tmp_path_factory.mktemp("training") / "server"))
+    yield from _started(Training(tmp_path_factory.mktemp("training") / "server", mortal=True))
 
 
 def _started(one: Server) -> Iterator[Server]:

@@ -30,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import crds  # noqa: E402
+import programs  # noqa: E402
 from client import Client  # noqa: E402
 
 import cluster  # noqa: E402
@@ -40,11 +41,14 @@ CONTROLLERS = "namespace-controller,garbage-collector-controller,resourcequota-c
 
 
 class Server:
-    """One such cluster in `folder`; may be started by one process and stopped by another."""
+    """One such cluster in `folder`; may be started by one process and stopped by another.
 
-    def __init__(self, folder: Path) -> None:
+    `mortal` ends it with the thread that started it: pytest's workers are killed at Ctrl-C before they could stop it.
+    """
+
+    def __init__(self, folder: Path, mortal: bool = False) -> None:
         """Nothing is started before `start`."""
-        self.folder = folder
+        self.folder, self._before = folder, programs.WITH_US if mortal else ()
         self.kubeconfig = folder / "kubeconfig"
         self.nobody = folder / "kubeconfig-nobody"
         self.shaky = folder / "kubeconfig-shaky"
@@ -150,7 +154,9 @@ class Server:
 
     def _run(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
+            process = subprocess.Popen(
+                [*self._before, *command], stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
         pids = json.loads(self._pids.read_text(encoding="ascii")) if self._pids.exists() else {}
         self._pids.write_text(json.dumps(pids | {name: process.pid}), encoding="ascii")
 
