@@ -47,7 +47,7 @@ Path.replace = replace
 prepare([source], Path(out), Options(Path(tokenizer), block_length=64, shard_chars=9000), Progress(speaks=False))
 """
 
-# VmHWM: the peak of this program alone. ru_maxrss would begin at what the process that started it had.
+# VmHWM is the peak of resident memory; 5 in clear_refs sets it back to what is resident now (man 5 proc).
 MEMORY = """
 import sys
 from pathlib import Path
@@ -56,9 +56,12 @@ from trainlab.prepare.options import Options
 from trainlab.prepare.pipeline import prepare
 from trainlab.progress import Progress
 duplicates.ENTRIES = 1 << 13
-source, out, tokenizer = sys.argv[1:]
-prepare([source], Path(out), Options(Path(tokenizer), block_length=64, shard_chars=1 << 18), Progress(speaks=False))
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
+tokenizer, folder, *sources = map(Path, sys.argv[1:])
+for source in sources:
+    Path("/proc/self/clear_refs").write_text("5")
+    options = Options(tokenizer, block_length=64, shard_chars=1 << 18)
+    prepare([str(source)], folder / source.stem, options, Progress(speaks=False))
+    print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 
 
@@ -104,7 +107,7 @@ def test_counts_add_up_and_the_blocks_give_every_document_back(
     left = counts["bad"] + sum(counts["dropped"].values()) + counts["exact_duplicates"] + counts["near_duplicates"]
     assert counts["read"] == len(PLANTED) == left + counts["kept"]
     assert report["characters"]["kept"] == sum(map(len, DISTINCT))
-    assert report["tokenised_by"].startswith("tiktoken ") and len(report["bad_rows"]) == 0
+    assert len(report["bad_rows"]) == 0
 
     blocks = Blocks(tmp_path / "out")
     blocks.verify()
@@ -167,14 +170,16 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
 
 @pytest.mark.whole
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
-    peaks = []
-    for size in (2000, 10000):
-        source = write_rows(tmp_path / f"{size}.jsonl", [text(seed, 150) for seed in range(size)])
-        done = child(MEMORY, str(source), str(tmp_path / f"out{size}"), str(tokenizer))
-        assert done.returncode == 0, done.stderr
-        peaks.append(int(done.stdout.split()[-1]) / 1024)  # MiB
-    grown = (tmp_path / "10000.jsonl").stat().st_size - (tmp_path / "2000.jsonl").stat().st_size
-    assert grown > 9e6 and peaks[1] - peaks[0] < 6, peaks  # measured: 4 up, 2 down
+    """In one process, whose imports take a hundred times of it, and more or less by chance."""
+    sources = [
+        write_rows(tmp_path / f"{name}.jsonl", [text(seed, 150) for seed in range(size)])
+        for name, size in (("first", 2000), ("small", 2000), ("large", 10000))
+    ]
+    done = child(MEMORY, str(tokenizer), str(tmp_path), *map(str, sources))
+    assert done.returncode == 0, done.stderr
+    peaks = [int(line) / 1024 for line in done.stdout.split()]  # MiB
+    grown = sources[2].stat().st_size - sources[1].stat().st_size
+    assert grown > 9e6 and peaks[2] - max(peaks[:2]) < 6, peaks
 
 
 def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ from trainlab.prepare.ingest import LISTED, Shard, ingest, name, texts
 from trainlab.prepare.options import Options
 from trainlab.prepare.pack import Packed, dtype, pack_shard, read_packed
 from trainlab.prepare.rows import Source, content, sources
-from trainlab.prepare.tokens import Tokens, load, quicken
+from trainlab.prepare.tokens import Tokens, load
 from trainlab.progress import Progress
 
 EXACT = 4  # numbers of a digest
-PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "tiktoken", "numpy")
+PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "numpy")
 Flags = NDArray[np.bool_]
 
 
@@ -117,10 +117,8 @@ def _steps(
             bands = near.bands(options.near)
             repeated = _flags(work, "near", ordinals, near.WIDTH, bands, options.near, exact, progress)
     with progress.step("tokenise and pack"):
-        tokens, library = quicken(tokens, next(texts(work, 0), []))
-        progress.say(f"tokenise: by {library}")
         packed = _pack(work, out, shards, exact | repeated, tokens, options, progress)
-    report = {**_report(shards, int(exact.sum()), int(repeated.sum()), packed), "tokenised_by": library, "plan": plan}
+    report = {**_report(shards, int(exact.sum()), int(repeated.sum()), packed), "plan": plan}
     if not report["blocks"]:
         raise UserError(
             f"{found[0].path}{' ...' if len(found) > 1 else ''}: {report['tokens']['made']} tokens stay, less than one "

@@ -1,8 +1,7 @@
 """Documents as tokens, many at once; used by pipeline.py, pack.py and bench/tokenise.py."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import xxhash
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.prepare.byte_level import ByteLevel, Unsuited, build
 
 
 @dataclass(frozen=True)
@@ -22,20 +20,12 @@ class Tokens:
     eos: int
     size: int
     longest: int | None  # tokens that the model of the folder can take, None where the folder does not say
-    fast: ByteLevel | None = None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, without special ones, using all cores.
 
         A text that spells a special token (<|endoftext|> in a page about tokenizers) gives ordinary tokens.
         """
-        if self.fast is None:
-            return self._plain(texts)
-        found = self.fast.encode(texts)
-        left = iter(self._plain([text for text, ids in zip(texts, found, strict=True) if ids is None]))
-        return [next(left) if ids is None else ids for ids in found]
-
-    def _plain(self, texts: Sequence[str]) -> list[list[int]]:
         return [one.ids for one in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
@@ -45,23 +35,6 @@ class Tokens:
     def digest(self) -> str:
         """Return a digest that changes with the tokens that a text gets."""
         return xxhash.xxh3_128_hexdigest(f"{self.backend.to_str()} {self.begin} {self.eos}".encode())
-
-
-def quicken(tokens: Tokens, probe: Sequence[str]) -> tuple[Tokens, str]:
-    """Return the same tokenizer on tiktoken where that is sure to give the same ids, and a sentence that says which works.
-
-    `probe` are texts of the corpus on which both must agree as well.
-    """
-    library = f"tokenizers {version('tokenizers')}"
-    try:
-        quick = replace(tokens, fast=build(tokens.backend))
-    except Unsuited as reason:
-        return tokens, f"{library} ({reason})"
-    theirs = tokens.encode(probe)
-    for number, (one, other) in enumerate(zip(quick.encode(probe), theirs, strict=True), start=1):
-        if one != other:
-            return tokens, f"{library} (tiktoken gives other ids for document {number} of the probe)"
-    return quick, f"tiktoken {version('tiktoken')} (ids equal to those of {library} on {len(probe)} documents)"
 
 
 def load(folder: Path) -> Tokens:
