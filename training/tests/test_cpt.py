@@ -226,6 +226,15 @@ def test_one_rank_alone_has_nothing_to_measure() -> None:
     assert ranks.sentence(found).startswith("ranks: 1, alone on ") and dist.world_size() == 1
 
 
+def nameless() -> list[str]:
+    """Return what runs a command on a machine whose name nobody knows; nothing where this one forbids namespaces."""
+    before = ["unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "sh"]
+    try:
+        return before if subprocess.run([*before, "true"], check=False, capture_output=True).returncode == 0 else []
+    except FileNotFoundError:
+        return []
+
+
 @pytest.mark.whole
 def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
@@ -240,7 +249,7 @@ def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
         (tmp_path / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}))
         folders = ["--models", str(models), "--out", str(tmp_path), "--run", name, "--processes", processes]
         command = [sys.executable, "-m", "trainlab.cli", "run", str(tmp_path / "phase.json"), *folders]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run([*nameless(), *command], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"trainlab: ranks: {processes}" in done.stdout and "equal documents left out" in done.stdout
     assert_same(tmp_path / "two", tmp_path / "one", tolerance=1e-4)

@@ -104,7 +104,8 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
     env = {**clean, "PYTHONPATH": f"{SOURCES}{os.pathsep}{Path(__file__).parent}", "OMP_NUM_THREADS": "1"}
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [*launcher, "--nproc-per-node=2", str(script)]
     done = subprocess.run([*command, str(tmp_path / "two")], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     train(make_phase(train={"batch_size": 4, "gradient_accumulation": 2}), tmp_path / "one")
