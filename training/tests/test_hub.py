@@ -20,8 +20,7 @@ from tiny import make_phase
 from trainlab import chat, data, files
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.hub import rows
-from trainlab.hub.parts import Parts
+from trainlab.hub import parts, rows
 from trainlab.loading import load_values
 from trainlab.plan.source import job_of
 from trainlab.recipes.language import Language
@@ -179,7 +178,7 @@ def test_a_full_volume_is_a_sentence(place: Place, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     place.write(VERSES)
-    monkeypatch.setattr(Parts, "add", full)
+    monkeypatch.setattr(parts, "_entry", full)
     with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
         place.fetch(place.phase())
 

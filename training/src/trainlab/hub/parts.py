@@ -1,77 +1,72 @@
-"""Rows dealt out to a part that trains and one that is held out, in bounded memory; used by rows.py.
+"""Rows dealt out to a part that trains and one that is held out; used by rows.py.
 
 A row goes by the SHA-256 of its verse (or question): the smallest digests are held out, and both parts stand in the order
 of the digests. So equal verses are never on both sides, a row's place does not depend on the other rows, and the first N
-rows are a fair draw. Rows wait in 256 files by the first byte of the digest, and memory holds one of these.
+rows are a fair draw. The rows lie in Arrow files, which `datasets` maps: memory holds the digests, not the texts.
 """
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any
 
 from trainlab.hub.usable import Row
 
-BUCKETS = 256
+SORTED_BY = ("group", "whole", "items")  # by the items too: of equal rows the same one stays, whatever their order was
 
 
-class Parts:
-    """Takes rows while it is open; `deal` then writes the parts."""
+def deal(rows: Iterable[Row], key: str, work: Path, target: Path, name: str, heldout: float) -> Counter[str]:
+    """Write TARGET/train/NAME.jsonl and TARGET/heldout/NAME.jsonl; return the numbers `train`, `heldout` and `equal`.
 
-    def __init__(self, folder: Path, key: str) -> None:
-        """`key` is what may not be on both sides: the verse, or the question."""
-        self._folder, self._key = folder, key
-        self._files = ExitStack()
-        folder.mkdir()
-        names = [folder / f"{i:02x}" for i in range(BUCKETS)]
-        self._streams = [self._files.enter_context(name.open("w", encoding="utf-8")) for name in names]
+    `key` is what may not be on both sides, the verse or the question; `heldout` is a share; `work` takes what is removed
+    afterwards.
+    """
+    import datasets
+    from pyarrow import compute
 
-    def __enter__(self) -> Self:
-        return self
+    work.mkdir()
+    lines = work / "rows.jsonl"
+    with lines.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"{json.dumps(_entry(row, key))}\n" for row in rows)
+    counts = Counter({"train": 0, "heldout": 0, "equal": 0})
+    if not lines.stat().st_size:
+        return counts
+    table = datasets.Dataset.from_json(str(lines), cache_dir=str(work), keep_in_memory=False)
+    # Not table.sort: datasets 5.2 calls pyarrow 25 in a way that prints a FutureWarning.
+    order = compute.sort_indices(table.data.table, sort_keys=[(name, "ascending") for name in SORTED_BY])
+    with ExitStack() as stack:
+        streams = {}
+        for part in ("train", "heldout"):
+            (target / part).mkdir()
+            path = target / part / f"{name}.jsonl"
+            streams[part] = stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+        for found in _unique(table.select(order), counts):
+            part = "heldout" if int(found["group"][:16], 16) < heldout * 2**64 else "train"
+            row = json.loads(found["row"])
+            line = {"id": found["whole"][:20], "group": found["group"][:20], **row}
+            print(json.dumps(line if "verse" in row else {**line, "facts": []}, ensure_ascii=False), file=streams[part])
+            counts[part] += 1
+    return counts
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._files.close()
 
-    def add(self, row: Row) -> None:
-        """Take a row; its `form` says nothing about where it belongs."""
-        group = _digest(row[self._key])
-        whole = _digest(*(text for key, text in row.items() if key != "form"))
-        print(json.dumps([group, whole, row], ensure_ascii=False), file=self._streams[int(group[:2], 16)])
+def _entry(row: Row, key: str) -> dict[str, str]:
+    """Its `form` says nothing about where a row belongs."""
+    whole = _digest(*(text for name, text in row.items() if name != "form"))
+    items = json.dumps(sorted(row.items()))
+    return {"group": _digest(row[key]), "whole": whole, "items": items, "row": json.dumps(row)}
 
-    def deal(self, target: Path, name: str, heldout: float, counts: Counter[str]) -> None:
-        """Write TARGET/train/NAME.jsonl and TARGET/heldout/NAME.jsonl; `heldout` is a share, `counts` learns the numbers."""
-        with ExitStack() as stack:
-            streams = {}
-            for part in ("train", "heldout"):
-                (target / part).mkdir()
-                path = target / part / f"{name}.jsonl"
-                streams[part] = stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
-            for group, whole, row in self._unique(counts):
-                part = "heldout" if int(group[:16], 16) < heldout * 2**64 else "train"
-                line = {"id": whole[:20], "group": group[:20], **row, **({} if "verse" in row else {"facts": []})}
-                print(json.dumps(line, ensure_ascii=False), file=streams[part])
-                counts[part] += 1
 
-    def _unique(self, counts: Counter[str]) -> Iterator[tuple[str, str, Row]]:
-        for bucket in range(BUCKETS):
-            last = ""
-            path = self._folder / f"{bucket:02x}"
-            # By the row too: of equal ones the same stays, whatever their order was.
-            with path.open(encoding="utf-8") as stream:
-                found = sorted(
-                    map(json.loads, stream), key=lambda entry: (entry[0], entry[1], sorted(entry[2].items()))
-                )
-            path.unlink()
-            for group, whole, row in found:
-                if whole == last:
-                    counts["equal"] += 1
-                else:
-                    yield group, whole, row
-                last = whole
+def _unique(entries: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield the first of those that are equal."""
+    for _, same in groupby(entries, key=itemgetter("whole")):
+        first, *others = same
+        counts["equal"] += len(others)
+        yield first
 
 
 def _digest(*texts: str) -> str:

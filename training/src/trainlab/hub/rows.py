@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from trainlab import files
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
-from trainlab.hub import download
+from trainlab.hub import download, parts
 from trainlab.hub.block import KIND, Hub
-from trainlab.hub.parts import Parts
-from trainlab.hub.usable import columns, usable
+from trainlab.hub.usable import Row, columns, usable
 
 CONFIG_KEY = "phase.data.hub.config"
 EVERY = 30.0  # seconds between two lines
+KEYS = ("verse", "question")  # what may not be on both sides
 LEFT_OUT = {
     "empty": "without a text",
     "broken": "with a broken text",
@@ -92,20 +92,24 @@ def _fill(phase: Phase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, An
 
     tokenizer = chat.load_tokenizer(model_dir, phase)
     counts = Counter(dict.fromkeys(("read", "train", "heldout", *LEFT_OUT, "unknown_form"), 0))
-    waiting, said = folder / ".waiting", time.monotonic()
-    with Parts(waiting, "verse" if "verse" in names else "question") as parts:
+
+    def taken() -> Iterator[Row]:
+        said = time.monotonic()
         for raw in chain([first], rows):
             counts["read"] += 1
             row = usable(raw, names, phase, tokenizer, counts)
             if row is not None:
-                parts.add(row)
+                yield row
             if time.monotonic() - said >= EVERY:
                 said = time.monotonic()
                 _say(f"{counts['read']:,} rows read")
-    parts.deal(folder, source.removeprefix(KIND).partition("@")[0].replace("/", "-"), hub.heldout_fraction, counts)
+
+    name, key = source.removeprefix(KIND).partition("@")[0].replace("/", "-"), next(k for k in names if k in KEYS)
+    work = folder / ".work"
+    counts.update(parts.deal(taken(), key, work, folder, name, hub.heldout_fraction))
     _say(f"{source}: {account(counts)}")
     _refuse_too_few(source, counts)
-    for rest in (waiting, folder / ".cache"):
+    for rest in (work, folder / ".cache"):
         shutil.rmtree(rest, ignore_errors=True)
     return {
         "source": source,
