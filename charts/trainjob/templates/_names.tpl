@@ -26,9 +26,11 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- $_ := set $phase.data "hub" (mergeOverwrite (deepCopy $defaults.hub) $phase.data.hub) -}}
 {{- end -}}
 {{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
-{{- /* The hash covers `phase:` alone, so another `site:` is the same run; with its defaults, so that Ansible, which passes all
-keys, and a short values file name the same run. */ -}}
-{{- $run := printf "%s-%s" .Release.Name (toJson $phase | sha256sum | trunc 8) -}}
+{{- /* The hash covers what is trained, so another `site:` or title is the same run; with its defaults, so that
+Ansible, which passes all keys, and a short values file name the same run. trainlab.loading.phase_hash gives the same. */ -}}
+{{- $trained := deepCopy $phase -}}
+{{- range $defaults.not_training -}}{{- $_ := unset $trained . -}}{{- end -}}
+{{- $run := printf "%s-%s" .Release.Name (toRawJson $trained | sha256sum | trunc 8) -}}
 {{- $real := .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
 {{- dict

@@ -30,6 +30,12 @@ MODEL_SOURCE = (
 DATA_SOURCE = (
     r"^(builtin:[a-z][-a-z0-9]*|torchvision:cifar10|pydoc:topics|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+)$"
 )
+NOT_TRAINING = ("title", "questions")
+"""Blocks of a phase that change nothing of what is trained, and so not the name of its run either.
+
+`serve` trains nothing, but KServe 0.15 takes a changed ServingRuntime only when its InferenceService is made anew.
+"""
+MOST_EXACT = 2**53 - 1  # above it a number of JSON, which Helm reads as float64, may be another one
 DEFAULT_PROMPT = "You are a practical skills expert. Answer correctly, plainly and briefly. Safety comes first."
 
 
@@ -208,7 +214,7 @@ class Serve(Strict):
 
 
 class Phase(Strict):
-    """A training demo in one block; the hash of this block names the run."""
+    """A training demo in one block; the hash of what is trained names the run (loading.phase_hash)."""
 
     name: Name = Field(description="Short name of the phase.")
     recipe: Literal["sft", "resnet", "cpt", "pretrain", "dpo"] = Field(
@@ -217,7 +223,7 @@ class Phase(Strict):
         "random weights, dpo = preferences."
     )
     title: str = Field(description="One line for people.")
-    seed: int = Field(42, ge=0, description="Seed of everything random.")
+    seed: int = Field(42, ge=0, le=MOST_EXACT, description="Seed of everything random.")
     model: Model
     data: Data
     unfreeze: Unfreeze = Unfreeze()

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainlab.config import Phase, Values
+from trainlab.config import NOT_TRAINING, Phase, Values
 from trainlab.errors import UserError
 from trainlab.schema import allowed_keys
 from trainlab.sentences import sentence
@@ -59,9 +59,16 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
 
 
 def phase_hash(phase: Phase) -> str:
-    """Return 8 hex digits that change with anything in the resolved phase."""
-    text = json.dumps(phase.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    """Return 8 hex digits that change with anything in the resolved phase that is training.
+
+    The digest of RFC 8785's canonical JSON without nulls, as Go's encoding/json (`toRawJson` in charts/trainjob) writes it.
+    """
+    import rfc8785
+
+    content = rfc8785.dumps(phase.model_dump(mode="json", exclude=set(NOT_TRAINING), exclude_none=True))
+    for separator in ("\u2028", "\u2029"):  # the only characters that Go escapes and the RFC does not
+        content = content.replace(separator.encode(), f"\\u{ord(separator):x}".encode())
+    return hashlib.sha256(content).hexdigest()[:8]
 
 
 def run_name(phase: Phase, env: Mapping[str, str]) -> str:

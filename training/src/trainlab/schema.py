@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from trainlab import files
-from trainlab.config import Phase, Values
+from trainlab.config import NOT_TRAINING, Phase, Values
 from trainlab.hub.block import Hub
 from trainlab.sentences import block_of
 
@@ -66,7 +66,7 @@ def write(folder: Path) -> list[Path]:
     content = {
         "values.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "keys.json": json.dumps(allowed_keys(), indent=2, sort_keys=True) + "\n",
-        "defaults.json": json.dumps({"phase": defaults_of(Phase), "hub": defaults_of(Hub)}, indent=2) + "\n",
+        "defaults.json": json.dumps(_defaults(), indent=2) + "\n",
         "VALUES.md": table(),
     }
     changed: list[Path] = []
@@ -76,6 +76,10 @@ def write(folder: Path) -> list[Path]:
             files.write_text(path, text)
             changed.append(path)
     return changed
+
+
+def _defaults() -> dict[str, Any]:
+    return {"phase": defaults_of(Phase), "hub": defaults_of(Hub), "not_training": NOT_TRAINING}
 
 
 def _keys(model: type[BaseModel]) -> dict[str, Any]:
