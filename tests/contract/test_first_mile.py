@@ -27,7 +27,7 @@ def test_ci_runs_the_command_of_the_readme() -> None:
 def test_readme_has_one_line_of_needs() -> None:
     """The fresh machines of tests/fresh get exactly these packages."""
     found = re.findall(r"apt-get install --no-install-recommends ([a-z0-9 .+-]+)", README)
-    assert found == ["git make python3 ca-certificates"]
+    assert found == ["git make python3 ca-certificates curl"]
 
 
 def test_no_proxy_where_there_is_none() -> None:

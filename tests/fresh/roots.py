@@ -22,7 +22,7 @@ import say
 
 README = paths.REPO / "README.md"
 LINE = re.compile(r"apt-get install --no-install-recommends ([a-z0-9][a-z0-9.+ -]*[a-z0-9])")
-DOCUMENTED = ("git", "make", "python3", "ca-certificates")
+DOCUMENTED = ("git", "make", "python3", "ca-certificates", "curl")
 """What is installed while the README has no such line; test_contract.py fails then."""
 SUITES = {"12": "bookworm", "13": "trixie"}
 USER = "user"

@@ -160,7 +160,8 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
     phases = [with_tasks(phase_dict, *BOTH), with_tasks(phase_dict, *BOTH, task_limit=1)]
     script = models.parent / "rank.py"
     script.write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [*launcher, "--nproc-per-node=2", str(script)]
     texts = [phase.model_dump_json() for phase in phases]
     path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
