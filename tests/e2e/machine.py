@@ -21,7 +21,9 @@ HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
 CLUSTER = "test"
 NODES, PODS, SERVICES = "10.246.1", "10.247", "10.98"
 ARTIFACTS = REPO / "artifacts" / "e2e"
-ENVIRONMENT = os.environ | {
+OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+"""What `make test` leaves to its children: a make among them would call itself make[1] and say what folder it enters."""
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in OF_MAKE} | {
     "TRAINLAB_HOME": str(HOME),
     "TRAINLAB_CLUSTER": CLUSTER,
     "TRAINLAB_NODE_SUBNET": f"{NODES}.0/24",
