@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from datasets.exceptions import DatasetGenerationError
 from hub_server import Hub, serving
 from pyarrow import parquet
 from pydantic import ValidationError
@@ -179,6 +180,20 @@ def test_a_full_volume_is_a_sentence(place: Place, monkeypatch: pytest.MonkeyPat
 
     place.write(VERSES)
     monkeypatch.setattr(parts, "_entry", full)
+    with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
+        place.fetch(place.phase())
+
+
+def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """datasets raises an error of its own from the one that says why."""
+
+    def full(*given: Any, **named: Any) -> None:
+        raise DatasetGenerationError("An error occurred") from OSError(28, "No space left on device")
+
+    place.write(VERSES)
+    monkeypatch.setattr("datasets.Dataset.from_json", full)
     with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
         place.fetch(place.phase())
 

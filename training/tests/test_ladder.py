@@ -160,7 +160,7 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
     phases = [with_tasks(phase_dict, *BOTH), with_tasks(phase_dict, *BOTH, task_limit=1)]
     script = models.parent / "rank.py"
     script.write_text(code, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *run.ONE_MACHINE]
     command = [*launcher, "--nproc-per-node=2", str(script)]
     texts = [phase.model_dump_json() for phase in phases]
     path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])

@@ -104,7 +104,7 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
     env = {**clean, "PYTHONPATH": f"{SOURCES}{os.pathsep}{Path(__file__).parent}", "OMP_NUM_THREADS": "1"}
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *run.ONE_MACHINE]
     command = [*launcher, "--nproc-per-node=2", str(script)]
     done = subprocess.run([*command, str(tmp_path / "two")], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

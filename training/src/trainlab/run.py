@@ -29,6 +29,8 @@ RANK_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
+# Of torchrun. Without an address the ranks ask for this machine's own name, and hang where no server and no file knows it.
+ONE_MACHINE = ("--standalone", "--nnodes=1", "--local-addr=127.0.0.1")
 
 
 def launch(values: Values, args: argparse.Namespace) -> int:
@@ -105,10 +107,8 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     _limit_threads(phase, count, operator)
     if not operator and count != phase.world_size:
         print(f"trainlab: {count} processes instead of {phase.world_size}: the effective batch changes", flush=True)
-    where: list[str] = []
+    where = () if operator else ONE_MACHINE
     if not operator:
-        # The ranks would ask for this machine's own name otherwise, and hang where no server and no file knows it.
-        where = ["--standalone", "--nnodes=1", "--local-addr=127.0.0.1"]
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli"])
     options.training_script_args = args.argv  # not parsed: argparse would take our --run for one of torchrun's own

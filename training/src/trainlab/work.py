@@ -58,43 +58,40 @@ def lost_peer(error: BaseException) -> bool:
 
 def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
+    began = time.monotonic()
     if dist.gather(run.finished(run_dir))[0]:
         if dist.is_main():
             print(run.COMPLETE.format(run_dir), flush=True)
         return
     with Progress(dist.is_main()) as progress:
-        _work(phase, run_dir, model_dir, data_dir, recipes.of(phase, models), progress)
-
-
-def _work(
-    phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, recipe: recipes.Recipe, progress: Progress
-) -> None:
-    began = time.monotonic()
-    tracker = Tracker(progress, run_dir) if dist.is_main() else None
-    record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
-    record["parent"] = record["model"].pop("parent", None)
-    record["ranks"] = ranks.prove()
-    progress.say(ranks.sentence(record["ranks"]))
-    record["cards"], lines = gpus.check(memory.planned(phase)["planned_gib"])
-    for line in lines:
-        progress.say(line)
-    if record["parent"]:
-        progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
-    if dist.is_main():
-        refuse_changed_data(run_dir, record)
-        files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
-        files.write_json(run_dir / "manifest.json", record)
-    before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
-    record["memory"] = recipe.memory.whole(phase)
-    if tracker:
-        decision = run.decide(phase, run_dir, before, after)
-        files.write_json(run_dir / "gate.json", decision)
-        seconds = round(time.monotonic() - began, 1)
-        files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})
-        report.write(run_dir)
-        progress.say(f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}")
-        tracker.end()
-        progress.say(f"done in {seconds:.0f} s: {run_dir}")
+        tracker = Tracker(progress, run_dir) if dist.is_main() else None
+        recipe = recipes.of(phase, models)
+        record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
+        record["parent"] = record["model"].pop("parent", None)
+        record["ranks"] = ranks.prove()
+        progress.say(ranks.sentence(record["ranks"]))
+        record["cards"], lines = gpus.check(memory.planned(phase)["planned_gib"])
+        for line in lines:
+            progress.say(line)
+        if record["parent"]:
+            progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
+        if dist.is_main():
+            refuse_changed_data(run_dir, record)
+            files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
+            files.write_json(run_dir / "manifest.json", record)
+        before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
+        record["memory"] = recipe.memory.whole(phase)
+        if tracker:
+            decision = run.decide(phase, run_dir, before, after)
+            files.write_json(run_dir / "gate.json", decision)
+            seconds = round(time.monotonic() - began, 1)
+            files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})
+            report.write(run_dir)
+            progress.say(
+                f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"
+            )
+            tracker.end()
+            progress.say(f"done in {seconds:.0f} s: {run_dir}")
 
 
 def refuse_changed_data(run_dir: Path, record: dict[str, Any]) -> None:

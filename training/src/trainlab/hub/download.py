@@ -1,5 +1,6 @@
 """How a data set of a hub comes into the model volume, whole and once; used by rows.py and text/sources.py. No torch."""
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -38,8 +39,8 @@ def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
                     record = fill(folder)
                     stamp = datetime.now(UTC).isoformat(timespec="seconds")
                     files.write_json(folder / RECORD, {**record, "fetched": stamp})
-            except OSError as error:
-                if error.errno == 28:
+            except Exception as error:  # datasets hides an OSError behind a class of its own
+                if not isinstance(error, UserError) and _no_space(error):
                     raise _full(target.parent) from None
                 raise
     return target
@@ -118,7 +119,7 @@ def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # classes of several libraries
-        if any(getattr(one, "errno", None) == 28 for one in _chain(error)):
+        if _no_space(error):
             raise _full(volume) from None
         raise UserError(f"{what} cannot be fetched: {_first_line(error)}; {remedy}") from None
 
@@ -139,6 +140,10 @@ def _token() -> str | None:
 
 def _full(volume: Path) -> UserError:
     return UserError(f"{volume}: the volume is full ({files.free_text(volume)}); enlarge it")
+
+
+def _no_space(error: BaseException) -> bool:
+    return any(getattr(one, "errno", None) == errno.ENOSPC for one in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -36,7 +36,7 @@ def deal(rows: Iterable[Row], key: str, work: Path, target: Path, name: str, hel
     counts = Counter({"train": 0, "heldout": 0, "equal": 0})
     if not lines.stat().st_size:
         return counts
-    table = datasets.Dataset.from_json(str(lines), cache_dir=str(work), keep_in_memory=False)
+    table = datasets.Dataset.from_json(str(lines), cache_dir=str(work))
     # Not table.sort: datasets 5.2 calls pyarrow 25 in a way that prints a FutureWarning.
     order = compute.sort_indices(table.data.table, sort_keys=[(name, "ascending") for name in SORTED_BY])
     with ExitStack() as stack:

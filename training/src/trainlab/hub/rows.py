@@ -21,7 +21,6 @@ from trainlab.hub.usable import Row, columns, usable
 
 CONFIG_KEY = "phase.data.hub.config"
 EVERY = 30.0  # seconds between two lines
-KEYS = ("verse", "question")  # what may not be on both sides
 LEFT_OUT = {
     "empty": "without a text",
     "broken": "with a broken text",
@@ -104,8 +103,8 @@ def _fill(phase: Phase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, An
                 said = time.monotonic()
                 _say(f"{counts['read']:,} rows read")
 
-    name, key = source.removeprefix(KIND).partition("@")[0].replace("/", "-"), next(k for k in names if k in KEYS)
-    work = folder / ".work"
+    name, work = source.removeprefix(KIND).partition("@")[0].replace("/", "-"), folder / ".work"
+    key = "verse" if "verse" in names else "question"
     counts.update(parts.deal(taken(), key, work, folder, name, hub.heldout_fraction))
     _say(f"{source}: {account(counts)}")
     _refuse_too_few(source, counts)
