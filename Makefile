@@ -10,11 +10,16 @@ export PYTHONPATH := $(CURDIR)/training/src
 export PYTHONDONTWRITEBYTECODE :=
 BIN = .venv/bin
 JOBS ?= 2
-# Prerequisites side by side: the programs are built while Python's packages come.
-MAKEFLAGS += --jobs=2
+# Prerequisites side by side: programs are built while Python's packages and the image come, the cluster's tests run beside
+# the others. Each waits often, for a download, a pod or a timer, so there are more of them than processors.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += --jobs=4
+endif
 # Beginning and end of a stage, for the table that `make test` prints (tests/timetable.py).
-BEGIN = @mkdir -p artifacts/times && date +%s > artifacts/times/$@.begin
+BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifacts/times/$@.begin
 END = @date +%s > artifacts/times/$@.end
+# What runs beside something else says its name on each line. Both programs get a signal of make's; only pytest ends by it.
+NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
 # Tests side by side: those that share a server or a fixture stay together, the longest first (tests/conftest.py).
 SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
@@ -63,7 +68,13 @@ PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-heade
 
 binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
-	@$(LAB) build --also helm4 kwok
+	@nice -n 10 $(LAB) build --also helm4 kwok
+	$(END)
+
+# Beside the programs, as `make demo` does it: one serial chain, which goes first where both want the processor.
+image: ready
+	$(BEGIN)
+	@$(LAB) check > /dev/null; case $$? in 0) cluster/python images/trainer/build.py ;; 3) ;; *) exit 2 ;; esac
 	$(END)
 
 lint: lint-python lint-rest ## style, types and shell of everything
@@ -87,12 +98,17 @@ lint-rest: venv
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
 	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
-# A failed test does not keep the next part from saying what else fails; an interruption (2) does.
-test: lint binaries ## all of it: molecule's default scenario and the embedded cluster too, then where the time went
+# A failed test does not keep the other part from saying what else fails; an interruption ends both.
+test: lint binaries image ## all of it: molecule's default scenario and the embedded cluster too, then where the time went
 	@rm -f artifacts/check.xml artifacts/e2e.xml
-	$(BIN)/pytest $(SPREAD) -m "not e2e and not vm and not slow" --durations=15 --junitxml=artifacts/check.xml; \
-	  [ $$? -le 1 ] && $(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml; \
+	@$(MAKE) --no-print-directory --keep-going tests-beside tests-e2e; \
 	  $(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+
+tests-beside:
+	@exec $(BIN)/pytest $(SPREAD) -m "not e2e and not vm and not slow" --durations=15 --junitxml=artifacts/check.xml $(call NAMED,check)
+
+tests-e2e:
+	@exec $(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml $(call NAMED,e2e)
 
 molecule: venv binaries ## molecule's scenarios of all releases of OpenShift AI; `molecule test` is the default one only
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
@@ -111,5 +127,5 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/vm.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@
 
-.PHONY: help demo demo-alone demo-down cluster ready venv gen golden lock binaries lint lint-python lint-rest check test
-.PHONY: molecule test-all-phases test-fresh test-vm
+.PHONY: help demo demo-alone demo-down cluster ready venv gen golden lock binaries image lint lint-python lint-rest check
+.PHONY: test tests-beside tests-e2e molecule test-all-phases test-fresh test-vm

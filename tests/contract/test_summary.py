@@ -26,7 +26,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / timetable.TIMES).mkdir(parents=True)
     begin = 1795341600  # 2026-11-22T10:00:00Z
     for name, (first, last) in {"lint": (0, 50), "binaries": (10, 12), "cut": (70, 60)}.items():
-        (tmp_path / timetable.TIMES / f"{name}.begin").write_text(str(begin + first), encoding="ascii")
+        text = f"{begin + first}\ncpu  100 0 0 {first} 0 0 0 0 0 0\n"
+        (tmp_path / timetable.TIMES / f"{name}.begin").write_text(text, encoding="ascii")
         (tmp_path / timetable.TIMES / f"{name}.end").write_text(str(begin + last), encoding="ascii")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tiers, "stale", lambda: ["stale: make x"])
@@ -44,6 +45,13 @@ def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str],
     assert (rows["lint"], rows["tests/api"]) == ("0 min 50 s", "1 min 10 s in 2 tests")
     assert (rows["check"], rows["all"]) == ("1 min 15 s", "2 min 15 s")
     assert "stale: make x" in said
+
+
+def test_time_given_to_other_machines_is_told(place: Path, tmp_path: Path) -> None:
+    now = tmp_path / "stat"
+    now.write_text("cpu  130 0 20 20 10 0 0 20 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n", encoding="ascii")
+    expected = "processors: 50% used, 30% idle, 20% given to other machines (steal)"
+    assert timetable.processors(place / timetable.TIMES, now) == expected
 
 
 def test_a_part_that_did_not_run_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

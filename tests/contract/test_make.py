@@ -1,0 +1,75 @@
+"""`make test` runs both halves of the tests side by side; one that fails hides nothing, and an interruption ends both.
+
+The real Makefile with programs of this file in place of pytest, the linters and the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = "#!/bin/sh\n[ $1 != check ] || exit 3\n"
+PYTEST = """#!/bin/sh
+case "$*" in *"-m e2e"*) name=e2e; other=check;; *) name=check; other=e2e;; esac
+trap 'echo ended; touch {place}/$name.ended; exit 2' INT
+touch {place}/$name
+until [ -e {place}/$other ]; do sleep 0.05; done
+echo one; echo two
+[ -z "$WAIT" ] || {{ while :; do sleep 0.05; done; }}
+[ $name = e2e ]
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """Return the command: pytest waits for its other half, and that of the check fails."""
+    programs = {"lab": LAB, "pytest": PYTEST.format(place=tmp_path), "python": "#!/bin/sh\necho summary of $*\n"}
+    programs |= dict.fromkeys(("ruff", "mypy", "yamllint", "ansible-lint", "shellcheck"), "#!/bin/sh\n")
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "images" / "trainer").mkdir(parents=True)
+    (tmp_path / "images" / "trainer" / "build.py").touch()
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    return ["make", "-C", str(tmp_path), "test", "BIN=.", "LAB=./lab"]
+
+
+def _environment(**more: str) -> dict[str, str]:
+    of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    return {key: value for key, value in os.environ.items() if key not in of_make} | more
+
+
+def test_both_run_side_by_side_and_then_the_summary(command: list[str]) -> None:
+    done = subprocess.run(
+        command, env=_environment(), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+    )
+    said = done.stdout.splitlines()
+    assert {"check: one", "check: two", "e2e: one", "e2e: two"} <= set(said), done.stdout
+    assert "summary of tests/summary.py artifacts/check.xml artifacts/e2e.xml" in said
+    assert "warning" not in done.stderr
+
+
+def test_an_interruption_ends_both(command: list[str], tmp_path: Path) -> None:
+    """Ctrl-C of a terminal: the signal reaches every process of the group; each half says its last words."""
+    with subprocess.Popen(
+        command,
+        env=_environment(WAIT="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while not all((tmp_path / name).exists() for name in ("check", "e2e")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode not in (0, 1)
+    assert {"check: ended", "e2e: ended"} <= set(said.splitlines())
+    assert "summary" not in said
