@@ -382,7 +382,7 @@ def condition(kind: str, release: str, name: str) -> str:
     return next((one["status"] for one in found if one["type"] == name), "")
 
 
-def waits_for(is_true: Callable[[], bool], seconds: int = 60) -> None:
+def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
     """Wait until it is true."""
     deadline = time.monotonic() + seconds
     while not is_true():
