@@ -95,7 +95,8 @@ def _build(name: str) -> str:
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
-        info(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
+        if not children.ended():
+            info(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
         return f"building {name} ({component.package}) in {folder} failed:\n  {tail}"
     part.replace(target)
     size = target.stat().st_size / 2**20

@@ -17,6 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AGAIN_SECONDS = 0.2
+_ended: set[int] = set()
 
 
 def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> list[Result]:
@@ -46,8 +47,14 @@ def end_all() -> None:
         for pid in children:
             _signal(pid, signal.SIGSTOP)  # or it might start another one meanwhile
         found += [pid for pid in children if pid not in found]
+    _ended.update(found[1:])
     for pid in found[1:]:
         _signal(pid, signal.SIGKILL)
+
+
+def ended() -> bool:
+    """Whether end_all has ended something: a program that fails now has not failed of itself."""
+    return bool(_ended)
 
 
 def _parents() -> dict[int, int]:

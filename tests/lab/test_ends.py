@@ -98,6 +98,19 @@ def test_a_failure_ends_what_runs_beside_it() -> None:
     assert time.monotonic() - begin < 10 and _sleepers(session) == []
 
 
+def test_what_was_ended_has_not_failed() -> None:
+    """A build that another one's failure ended says nothing of its own."""
+    code, said = _said(
+        "def work(number):\n"
+        "    if number:\n"
+        "        raise say.LabError('one')\n"
+        "    subprocess.run(['sleep', '30'])\n"
+        "    sys.stderr.write(f'{children.ended()}\\n')\n"
+        "def main():\n    return children.ended() or len(children.side_by_side(work, [0, 1], 2))\n"
+    )
+    assert (code, said) == (2, "True\nerror: one\n")
+
+
 def test_results_are_in_order() -> None:
     code, said = _said(
         "def main():\n    return children.side_by_side(lambda n: n * n, range(5), 3) != [0, 1, 4, 9, 16]\n"
