@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,17 @@ TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "rend
 """Files that ask for the same renderings of the chart; every other file is a group of its own, for its fixtures."""
 FIRST = ("tests/api", "tests/fresh", "tests/charts", "tests/plugins", "training/tests")
 """The longest groups begin, so that what is left at the end is short."""
+
+
+def pytest_configure() -> None:
+    """Let what the tests start take signals as from a terminal, also where nohup or `&` of a script started pytest.
+
+    A signal that is ignored is so in every program that is started; one with a handler is not.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook, too

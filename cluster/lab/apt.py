@@ -20,6 +20,8 @@ PACKAGES = ("ca-certificates", "debian-archive-keyring", "iproute2", "mmdebstrap
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 WAIT_SECONDS = 600.0
 LINES_OF_ERROR, LONGEST = 2, 300
+UNREACHED = "cannot reach Debian's package archive"
+REMEDY = "check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
 _FLOCK = struct.Struct("hhlli4x")  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
 
 
@@ -74,7 +76,7 @@ def _install(packages: Sequence[str]) -> None:
                 )
             time.sleep(1)
         # By itself it takes an archive that does not answer for a warning, and the next command for a wrong name.
-        _apt("cannot reach Debian's package archive", "update", "-qq", "-o", "APT::Update::Error-Mode=any")
+        _apt(UNREACHED, "update", "-qq", "-o", "APT::Update::Error-Mode=any")
         _apt("cannot install", "install", "-y", "-qq", "--no-install-recommends", *packages)
 
 
@@ -88,9 +90,10 @@ def _apt(failed: str, *arguments: str) -> None:
         check=False,
     )
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        first = " / ".join([line for line in lines if line.startswith("E:")][:LINES_OF_ERROR] or lines[-1:])
-        raise say.LabError(
-            f"{failed}: apt-get {arguments[0]}: {first[:LONGEST]}; check the network, its proxy (http_proxy, https_proxy) and "
-            "/etc/apt/sources.list"
-        )
+        raise say.LabError(f"{failed}: apt-get {arguments[0]}: {reason(done.stderr or done.stdout)}; {REMEDY}")
+
+
+def reason(said: str) -> str:
+    """Return the first errors of what apt, or mmdebstrap with apt's words, said."""
+    lines = said.strip().splitlines()
+    return " / ".join([line for line in lines if line.startswith("E:")][:LINES_OF_ERROR] or lines[-1:])[:LONGEST]

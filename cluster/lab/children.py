@@ -9,6 +9,8 @@ import concurrent.futures
 import contextlib
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -25,17 +27,19 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
 
     A thread cannot be ended, its programs can: as often as it starts another one, for some try again.
     """
+    others = set(threading.enumerate())
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work, item) for item in items]
         try:
+            futures = [pool.submit(work, item) for item in items]
             for future in concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION).done:
                 future.result()
             return [future.result() for future in futures]
         except BaseException:
-            for future in futures:
-                future.cancel()
-            while concurrent.futures.wait(futures, timeout=AGAIN_SECONDS).not_done:
+            pool.shutdown(wait=False, cancel_futures=True)
+            # The pool itself does not know a thread at whose start a signal came.
+            while any(not one.daemon for one in set(threading.enumerate()) - others):
                 end_all()
+                time.sleep(AGAIN_SECONDS)
             raise
 
 

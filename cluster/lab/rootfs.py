@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import apt
 import locks
 import paths
 import programs
@@ -132,7 +133,10 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
     with say.step(f"Debian {RELEASE} root folder with {len(packages)} packages"), log.open("wb") as out:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
-            last = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+            said = log.read_text(errors="replace")
+            if "E: Failed to fetch" in said:
+                raise say.LabError(f"{apt.UNREACHED}: mmdebstrap: {apt.reason(said)}; {apt.REMEDY} (whole log: {log})")
+            last = "\n".join(said.splitlines()[-8:])
             raise say.LabError(f"mmdebstrap failed (exit {done.returncode}, whole log: {log}):\n{last}")
         part.replace(target)
 

@@ -98,6 +98,23 @@ def test_a_failure_ends_what_runs_beside_it() -> None:
     assert time.monotonic() - begin < 10 and _sleepers(session) == []
 
 
+def test_a_signal_at_the_start_of_a_thread_ends_what_it_starts() -> None:
+    """The thread runs, and the pool does not know it yet: it would be waited for at the end of the process."""
+    begin = time.monotonic()
+    met = (
+        "import threading\n"
+        "begin = threading.Thread.start\n"
+        "def start(self):\n"
+        "    begin(self)\n"
+        "    time.sleep(0.5)\n"
+        "    raise ends.Ended(15)\n"
+    )
+    body = THREADS.replace('("the work"):', '("the work"):\n        threading.Thread.start = start')
+    code, said, session = _ended(met + body)
+    assert code == 143 and said.startswith("error: ended by a signal during `the work`"), said
+    assert time.monotonic() - begin < 10 and _sleepers(session) == []
+
+
 def test_what_was_ended_has_not_failed() -> None:
     """A build that another one's failure ended says nothing of its own."""
     code, said = _said(
