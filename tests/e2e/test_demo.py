@@ -211,8 +211,9 @@ def test_bad_phase_is_refused_before_anything_is_made(demo: str, overrides: dict
 
 
 def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) -> None:
-    """A sequence bound below every row: found by the pod, not by the schema."""
-    extra = {"trainlab_release": "broken", "trainlab_phase_overrides": {"model": {"max_length": 32}}}
+    """A sequence bound below every row: found by the pods, not by the schema."""
+    wrong = {"model": {"max_length": 32}, "resources": {"nodes": 2}}
+    extra = {"trainlab_release": "broken", "trainlab_phase_overrides": wrong}
     said = playbook("train", "-e", "phase=survival", "-e", json.dumps(extra), ok=False)
     assert "max_length" in said and "Traceback" not in said, said[-3000:]
     helm("-n", NAMESPACE, "uninstall", "broken")
