@@ -46,7 +46,7 @@ venv: ready ## the Python environment, linked as .venv
 	@$(LAB) venv
 	$(END)
 
-gen: venv ## write what is derived from training/src/trainlab/config.py and from the matrix of versions
+gen: venv ## write what is derived from training/src/trainlab/config/ and from the matrix of versions
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
 	$(BIN)/python docs/compatibility.py
 
@@ -83,6 +83,7 @@ lint-python: venv
 	$(BEGIN)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy training/src
 	$(BIN)/mypy cluster/lab
 	cd images/trainer && MYPYPATH=../../cluster/lab ../../$(BIN)/mypy --config-file ../../pyproject.toml -c "$$(cat build.py)"
@@ -110,6 +111,9 @@ tests-beside:
 tests-e2e:
 	@exec $(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml $(call NAMED,e2e)
 
+pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
+	@$(BIN)/python docs/pictures.py
+
 molecule: venv binaries ## molecule's scenarios of all releases of OpenShift AI; `molecule test` is the default one only
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
 	@$(BIN)/python tests/tiers.py passed $@
@@ -128,4 +132,4 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	@$(BIN)/python tests/tiers.py passed $@
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen golden lock binaries image lint lint-python lint-rest check
-.PHONY: test tests-beside tests-e2e molecule test-all-phases test-fresh test-vm
+.PHONY: test tests-beside tests-e2e pictures molecule test-all-phases test-fresh test-vm

@@ -2,8 +2,8 @@
 
 python bench/image_feed.py [--images 2048] [--rounds 3] [--json FILE]    (needs the packages of the trainer image)
 All sides get the same draws and must give the same numbers; synthetic 3 x 32 x 32 bytes, one thread. `torchvision` is the
-chain of transforms that the source document uses, per image; `pil` the least that PIL can do it with. Prints images a
-second; the batch must be at least 5 times as fast as the document's chain, else, or when numbers differ, it exits with 1.
+usual chain of transforms, per image; `pil` the least that PIL can do it with. Prints images a
+second; the batch must be at least 5 times as fast as the usual chain, else, or when numbers differ, it exits with 1.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from PIL import Image, ImageOps
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
 
 from torchvision.transforms import functional as transforms
+from trainlab.launch import RANK_ENVIRONMENT
 from trainlab.manifest import cpu_model
-from trainlab.run import RANK_ENVIRONMENT
 from trainlab.vision.augment import augment, draws, normalise
 
 PADDING, NEEDED = 4, 5.0

@@ -16,9 +16,9 @@ from typing import Any
 
 import build
 import cgroups
-import golden
 import host
 import identity
+import image_store
 import kernel
 import layout
 import locks
@@ -57,11 +57,11 @@ def fingerprint(count: int) -> str:
     text = [
         str(count),
         *map(str, identity.VARIABLES),
-        golden.folder().name,
+        image_store.folder().name,
         *(build.binary(name).name for name in NEEDED),
     ]
     own = [ref for name in NEEDED for ref in modules.COMPONENTS[name].images] + [images.PAUSE]
-    text += [f"{ref} {golden.refs().get(ref, {}).get('digest')}" for ref in own]
+    text += [f"{ref} {image_store.refs().get(ref, {}).get('digest')}" for ref in own]
     return hashlib.sha256("\n".join(text).encode() + b"".join(path.read_bytes() for path in lab)).hexdigest()[:16]
 
 
@@ -192,7 +192,7 @@ def _drop_older() -> None:
     if others.at_work():
         return
     build.drop_older()
-    for pattern, keep in (("rootfs-*", rootfs.base()), ("golden-*", golden.folder())):
+    for pattern, keep in (("rootfs-*", rootfs.base()), ("image-store-*", image_store.folder())):
         for folder in paths.CACHE.glob(pattern):
             if folder != keep and folder.is_dir():
                 programs.remove(str(folder))
@@ -323,5 +323,5 @@ def status() -> dict[str, Any]:
         "kubeconfig": str(paths.KUBECONFIG) if alive else None,
         "kubernetes": state.get("kubernetes"),
         "shared": str(running.SHARE / "rwx") if alive else None,
-        "images": {ref: one["digest"] for ref, one in golden.refs().items()},
+        "images": {ref: one["digest"] for ref, one in image_store.refs().items()},
     }

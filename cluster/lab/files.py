@@ -1,4 +1,4 @@
-"""Small things that are done with files; called by golden.py and pyenv.py."""
+"""Small things that are done with files; called by image_store.py and pyenv.py."""
 
 from __future__ import annotations
 

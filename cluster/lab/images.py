@@ -15,7 +15,7 @@ from typing import IO
 
 import build
 import children
-import golden
+import image_store
 import modules
 import oci
 import others
@@ -64,7 +64,7 @@ def recipes() -> dict[tuple[str, ...], oci.Recipe]:
 
 def ensure(force: bool = False) -> bool:
     """Make and import every small image that is missing or made from other input; returns whether any was."""
-    known = {} if force else golden.refs()
+    known = {} if force else image_store.refs()
     wanted = {
         refs: recipe
         for refs, recipe in recipes().items()
@@ -78,8 +78,8 @@ def ensure(force: bool = False) -> bool:
         for refs, recipe in wanted.items():
             layout = LAYOUTS / hashlib.sha256(refs[0].encode()).hexdigest()[:12]
             oci.write(recipe, layout)
-            sources.append(golden.Source(layout, oci.manifest_of(layout), refs, recipe.key()))
-    golden.add(sources)
+            sources.append(image_store.Source(layout, oci.manifest_of(layout), refs, recipe.key()))
+    image_store.add(sources)
     for source in sources:
         _to_nodes(source)
     shutil.rmtree(LAYOUTS)  # containerd has its own links to the blobs
@@ -87,29 +87,29 @@ def ensure(force: bool = False) -> bool:
 
 
 def has_image(ref: str) -> str | None:
-    """The digest of `ref` in the golden root, None when it is not there."""
-    return golden.refs().get(ref, {}).get("digest")
+    """The digest of `ref` in the image store, None when it is not there."""
+    return image_store.refs().get(ref, {}).get("digest")
 
 
 def import_oci(layout: Path, ref: str) -> bool:
-    """Bring the image of an OCI layout folder under the name `ref` to the golden root and to every running node.
+    """Bring the image of an OCI layout folder under the name `ref` to the image store and to every running node.
 
     Only layers that a store lacks are unpacked there; blobs are hard links. Returns whether anything changed.
     """
     manifest = oci.manifest_of(layout, ref)
-    source = golden.Source(layout, manifest, (ref,))
+    source = image_store.Source(layout, manifest, (ref,))
     changed = has_image(ref) != manifest["digest"]
     nodes = running.nodes()
-    stores = [golden.folder() / "root"] * changed + [running.root(node) / "var/lib/containerd" for node in nodes]
+    stores = [image_store.folder() / "root"] * changed + [running.root(node) / "var/lib/containerd" for node in nodes]
     _room(source, stores)
     if changed:
-        golden.add([source])
+        image_store.add([source])
     return _to_nodes(source) or changed
 
 
-def _room(source: golden.Source, stores: Sequence[Path]) -> None:
+def _room(source: image_store.Source, stores: Sequence[Path]) -> None:
     """Raise say.LabError when unpacking what these content stores lack of the image would fill the disk."""
-    need = sum(oci.unpacked(source.layout, source.manifest, store / golden.BLOBS) for store in stores)
+    need = sum(oci.unpacked(source.layout, source.manifest, store / image_store.BLOBS) for store in stores)
     free = shutil.disk_usage(paths.CACHE).free
     if need and free - need < SPARE:
         raise say.LabError(
@@ -118,9 +118,9 @@ def _room(source: golden.Source, stores: Sequence[Path]) -> None:
         )
 
 
-def _to_nodes(source: golden.Source) -> bool:
-    """Bring an image to every running node; blobs come from the golden root. Returns whether any lacked it."""
-    blobs = golden.folder() / "root" / golden.BLOBS
+def _to_nodes(source: image_store.Source) -> bool:
+    """Bring an image to every running node; blobs come from the image store. Returns whether any lacked it."""
+    blobs = image_store.folder() / "root" / image_store.BLOBS
 
     def lacks(node: str) -> bool:
         mark = running.loaded(node)
@@ -132,7 +132,7 @@ def _to_nodes(source: golden.Source) -> bool:
         def ctr(*argv: str, stdin: IO[bytes] | None = None) -> str:
             return running.ctr(node, *argv, stdin=stdin)
 
-        golden.announce(ctr, source, store, blobs, running.SHARE)
+        image_store.announce(ctr, source, store, blobs, running.SHARE)
         now = {ref: str(source.manifest["digest"]) for ref in source.refs}
         running.note_loaded(node, {**running.loaded(node), **now})
 
@@ -183,7 +183,7 @@ def buildah(
 
 
 def forget_older(*wanted: str) -> None:
-    """Remove every other tag of these images from buildah's store and from the golden root, with their layers.
+    """Remove every other tag of these images from buildah's store and from the image store, with their layers.
 
     One that another cluster was given stays: that one's next `up` would have to build it again.
     """
@@ -196,7 +196,7 @@ def forget_older(*wanted: str) -> None:
     for ref in filter(old, buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()):
         buildah("rmi", ref, quiet=True)
     buildah("rmi", "--prune", quiet=True)
-    golden.forget(list(filter(old, golden.refs())))
+    image_store.forget(list(filter(old, image_store.refs())))
 
 
 def export(ref: str, layout: Path) -> None:

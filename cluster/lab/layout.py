@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import build
-import golden
 import identity
+import image_store
 import modules
 import paths
 import patience
@@ -76,8 +76,8 @@ def prepare(number: int, count: int, token: str) -> None:
         file = sysctls / key
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(value + "\n")
-    golden.link_into(root)
-    running.note_loaded(name, {ref: one["digest"] for ref, one in golden.refs().items()})
+    image_store.link_into(root)
+    running.note_loaded(name, {ref: one["digest"] for ref, one in image_store.refs().items()})
 
 
 def _skeleton(root: Path) -> None:

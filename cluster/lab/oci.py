@@ -1,6 +1,6 @@
 """OCI image layouts written and read without any tool: a static binary needs one tar layer and two JSON documents.
 
-Called by images.py (writes the component images) and golden.py (reads layouts, writes the archives it imports).
+Called by images.py (writes the component images) and image_store.py (reads layouts, writes the archives it imports).
 Format: github.com/opencontainers/image-spec, image-layout.md; layers are uncompressed tar.
 """
 

@@ -156,7 +156,7 @@ def _subnets() -> list[str]:
 def _to_come() -> list[str]:
     """What of DISK_GIB is not in the cache yet."""
     import build
-    import golden
+    import image_store
     import operators
     import rootfs
     import toolchain
@@ -167,7 +167,7 @@ def _to_come() -> list[str]:
     names = (*cluster.NEEDED, "helm", *operators.BASIC)
     programs = bool(toolchain.at_hand()) and all(build.binary(name).exists() for name in names)
     images = rootfs.folder("rootfs", rootfs.PACKAGES).exists() and any(
-        ref.startswith("localhost/trainlab-trainer:") for ref in golden.refs()
+        ref.startswith("localhost/trainlab-trainer:") for ref in image_store.refs()
     )
     packages = any(paths.CACHE.glob("venv-*/bin/python"))
     there = {"programs": programs, "Python packages": packages, "images": images}

@@ -1,7 +1,7 @@
 """Debian root folders made by mmdebstrap, and running commands in them.
 
 One folder (`base()`) holds containerd, runc, buildah and the network tools: nothing is installed on the host.
-Called by images.py, golden.py, cluster.py and by images/trainer for the base of the trainer image.
+Called by images.py, image_store.py, cluster.py and by images/trainer for the base of the trainer image.
 """
 
 from __future__ import annotations

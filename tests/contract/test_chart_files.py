@@ -1,4 +1,4 @@
-"""The chart's generated files and defaults are what the model in training/src/trainlab/config.py says."""
+"""The chart's generated files and defaults are what the model in training/src/trainlab/config/ says."""
 
 from pathlib import Path
 

@@ -71,6 +71,22 @@ def test_files_exist() -> None:
     assert set(re.findall(r"trainlab-rhoai-([\d.]+)\.tar\.gz", PAGE)) == {version}
 
 
+def test_links_lead_somewhere() -> None:
+    """Every relative link and picture of the pages that people read; each page of docs/ is in its index."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        links = re.findall(r"\]\(([^)#\s]+)|(?:src|srcset)=\"([^\"]+)", page.read_text(encoding="utf-8"))
+        for link in filter(None, sum(links, ())):
+            assert "://" in link or (page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}"
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    missing = [page.name for page in pages[2:] if page.name != "index.md" and page.name not in index]
+    assert not missing
+
+
+def test_readme_is_read_in_a_minute() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
 def test_limits_are_the_defaults() -> None:
     """`variable`, N s: the seconds that the role, or the inventory of OpenShift, has."""
     known = described() | {key: value for key, value in load(OPENSHIFT).items() if isinstance(value, int)}

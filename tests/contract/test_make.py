@@ -30,7 +30,7 @@ echo one; echo two
 def command(tmp_path: Path) -> list[str]:
     """Return the command: pytest waits for its other half, and that of the check fails."""
     programs = {"lab": LAB, "pytest": PYTEST.format(place=tmp_path), "python": "#!/bin/sh\necho summary of $*\n"}
-    programs |= dict.fromkeys(("ruff", "mypy", "yamllint", "ansible-lint", "shellcheck"), "#!/bin/sh\n")
+    programs |= dict.fromkeys(("ruff", "lint-imports", "mypy", "yamllint", "ansible-lint", "shellcheck"), "#!/bin/sh\n")
     for name, text in programs.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible.plugins.filter.core import regex_replace
 from jinja2 import Environment
-from trainlab.staged.block import STAGES
+from trainlab.config.section_stage import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORIES = sorted(ROOT.glob("inventory/*/group_vars/all.yml"))

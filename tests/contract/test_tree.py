@@ -1,4 +1,4 @@
-"""The repository as a whole: one version, the README's tree is the disk, nothing of one machine is in it."""
+"""The repository as a whole: one version, the tree in the documents is the disk, nothing of one machine is in it."""
 
 import re
 import subprocess
@@ -36,9 +36,9 @@ def test_one_version() -> None:
     assert {galaxy["version"], chart["version"], chart["appVersion"]} == {__version__}
 
 
-def test_readme_tree_is_the_disk() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = readme.split("## The tree", 1)[1].split("```")[1]
+def test_told_tree_is_the_disk() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    block = page.split("## The tree", 1)[1].split("```")[1]
     told = {line.split()[0].rstrip("/") for line in block.strip().splitlines()}
     disk = {path.relative_to(ROOT).parts[0] for path in tracked()}
     hidden = {name for name in disk if name.startswith(".")}

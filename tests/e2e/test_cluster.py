@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import golden
+import image_store
 import machine
 import oci
 import pytest
@@ -58,17 +58,17 @@ def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
         recipe = oci.Recipe({"same": machine.LAB / "oci.py", "own": tmp_path / tag})
         oci.write(recipe, tmp_path / f"layout{tag}")
         manifest = oci.manifest_of(tmp_path / f"layout{tag}")
-        sources.append(golden.Source(tmp_path / f"layout{tag}", manifest, (f"localhost/trainlab-trial:{tag}",)))
-    before = set(golden.refs())
-    golden.add(sources)
-    blobs = golden.folder() / "root" / golden.BLOBS
+        sources.append(image_store.Source(tmp_path / f"layout{tag}", manifest, (f"localhost/trainlab-trial:{tag}",)))
+    before = set(image_store.refs())
+    image_store.add(sources)
+    blobs = image_store.folder() / "root" / image_store.BLOBS
     old, new = ({blobs / digest for digest in oci.blobs_of(one.layout, one.manifest)} for one in sources)
     assert all(blob.exists() for blob in old | new)
     images.forget_older("localhost/trainlab-trial:2")
-    assert set(golden.refs()) == before | {"localhost/trainlab-trial:2"}
+    assert set(image_store.refs()) == before | {"localhost/trainlab-trial:2"}
     assert all(blob.exists() for blob in new) and not any(blob.exists() for blob in old - new)
-    golden.forget(["localhost/trainlab-trial:2"])
-    assert set(golden.refs()) == before and not any(blob.exists() for blob in new)
+    image_store.forget(["localhost/trainlab-trial:2"])
+    assert set(image_store.refs()) == before and not any(blob.exists() for blob in new)
 
 
 def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, object], None]) -> None:

@@ -86,7 +86,7 @@ def test_images_ended_in_the_middle(number: int) -> None:
     """The image store's containerd ends with the command; the next one makes what is missing."""
     code, lines = _ended(number, 4, "images", "--force")
     assert code == CODES[number], "".join(lines)
-    _soon([], lambda: [words for words in _commands() if "/golden-" in words])
+    _soon([], lambda: [words for words in _commands() if "/image-store-" in words])
 
 
 def _commands() -> list[str]:

@@ -17,9 +17,9 @@ REPO = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPO / "cluster" / "lab")]
 
 import build  # noqa: E402  cluster/lab is a program, not a package
-import golden  # noqa: E402
 import guest  # noqa: E402
 import home  # noqa: E402
+import image_store  # noqa: E402
 import modules  # noqa: E402
 import operators  # noqa: E402
 import paths  # noqa: E402
@@ -54,7 +54,7 @@ WantedBy=multi-user.target
 
 def trainer() -> str:
     """The reference of the trainer image in the node store; empty when there is none."""
-    found = [ref for ref in golden.refs() if ref.startswith("localhost/trainlab-trainer:")]
+    found = [ref for ref in image_store.refs() if ref.startswith("localhost/trainlab-trainer:")]
     return found[0] if found else ""
 
 
@@ -81,13 +81,13 @@ def make_parts(stage: Path, disk: Path) -> None:
     operators.prepare(guest.OPERATORS)
     _hard_links(paths.CACHE / "manifests", cache / "manifests")
     _hard_links(rootfs.base(), cache / rootfs.base().name)
-    store = cache / golden.folder().name
-    with golden.lock(shared=True):
-        _hard_links(golden.folder(), store)
+    store = cache / image_store.folder().name
+    with image_store.lock(shared=True):
+        _hard_links(image_store.folder(), store)
         for file in [*store.rglob("*.db"), store / "refs.json"]:  # written in place
             _own(file)
-    for blob in (store / "root" / golden.BLOBS).iterdir():
-        if blob.stat().st_size >= golden.LARGE:
+    for blob in (store / "root" / image_store.BLOBS).iterdir():
+        if blob.stat().st_size >= image_store.LARGE:
             _hole(blob)
     _ext4(stage, disk, PARTS_SIZE)
     shutil.rmtree(stage)

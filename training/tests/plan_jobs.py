@@ -1,4 +1,4 @@
-"""The jobs of the source documents as the planner sees them, with their own numbers; used by test_plan*.py."""
+"""Jobs as talks and guides describe them, with the numbers told with them, as the planner sees them; used by test_plan*.py."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ LYRICS = Job(
 )  # fmt: skip
 # Survival: last two layers and the (tied) head, 2,845 rows of about 350 tokens with the long prompt, 4 nodes.
 SURVIVAL = Job(
-    "survival", "HuggingFaceTB/SmolLM3-3B", SMOL3, trainable="top", top_layers=2, train_head=True, tied_head=True,
+    "survival", "HuggingFaceTB/SmolLM3-3B", SMOL3, trainable="top", top_layers=2, train_head=True, tie_word_embeddings=True,
     checkpointing=True, rows=2845, tokens_per_row=350, max_length=1024, epochs=4, batch=8, accumulation=2, nodes=4,
 )  # fmt: skip
 # Gemma: WikiText-2, about 2.4 M tokens in 2,048-token blocks, 3 epochs, 4 x 8 on 4 GPUs, steps of 500.

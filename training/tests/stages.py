@@ -24,7 +24,7 @@ SFT = {
 DPO = {
     **SFT,
     "recipe": "dpo",
-    "stage": {"name": "dpo", "parent": "sft", "pairs": "broken_off"},
+    "stage": {"name": "dpo", "parent": "sft", "pairs": "truncated_answers"},
     "gate": {"metric": "preference_margin"},
 }
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny import make_phase, write_text
-from trainlab import chat, dist, files, ranks, recipes, run
+from trainlab import chat, dist, files, ranks, recipes, results
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import cpt
@@ -258,9 +258,9 @@ def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
     proof = files.read_json(tmp_path / "two" / "manifest.json")["ranks"]
     assert (proof["world_size"], proof["sum"], proof["expected"], proof["backend"]) == (2, 3, 3, "gloo")
     assert proof["bandwidth_mb_s"] > 0 and proof["megabytes"] == 16
-    assert run.finished(tmp_path / "two") and run.gate_again(tmp_path / "two")["metric"] == "perplexity"
+    assert results.finished(tmp_path / "two") and results.gate_again(tmp_path / "two")["metric"] == "perplexity"
     page = (tmp_path / "two" / "report.html").read_text()
     assert "PROMOTED" in page and "Perplexity on unseen text" in page and "The same beginnings continued" in page
-    assert run.evaluate_again(tmp_path / "one", models, None) == 0
+    assert results.evaluate_again(tmp_path / "one", models, None) == 0
     again = files.read_json(tmp_path / "one" / "eval_after.json")
     assert [i["loss"] for i in again["items"]] == pytest.approx([i["loss"] for i in both[1]["items"]], abs=1e-5)

@@ -34,8 +34,8 @@ def test_overlay_merges_blocks_and_replaces_lists() -> None:
 
 def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> None:
     assert refused(tmp_path, "phase: {train: {epoch: 2}}") == (
-        "over.yaml: phase.train.epoch: unknown key; known keys: batch_size, checkpoints, epochs, "
-        "gradient_accumulation, keep_checkpoints, learning_rate, max_grad_norm, memory_snapshot, packing, trunk_cache, "
+        "over.yaml: phase.train.epoch: unknown key; known keys: batch_size, cache_frozen_activations, checkpoints, epochs, "
+        "gradient_accumulation, keep_checkpoints, learning_rate, max_grad_norm, memory_snapshot, packing, "
         "validation_fraction, warmup_fraction, weight_decay (did you mean epochs?)"
     )
     assert "site.storage.models.access_mode: unknown key; known keys: accessMode" in refused(
@@ -67,7 +67,10 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
             "phase: {resources: {processes_per_node: 2}}",
             "over.yaml: phase.resources.processes_per_node: 2 processes for 1",
         ),
-        ("phase: {unfreeze: {lm_head: false, tied_head: true}}", "phase.unfreeze.tied_head: true needs"),
+        (
+            "phase: {unfreeze: {lm_head: false, tie_word_embeddings: true}}",
+            "phase.unfreeze.tie_word_embeddings: true needs",
+        ),
         ("site: {gpuResource: gpu}", "over.yaml: site.gpuResource: 'gpu' is no extended resource name"),
         (
             "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",

@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from tiny import make_phase, write_data
-from trainlab import chat, checkpoints, data, evaluate, files, gate, recipes, run
+from trainlab import chat, checkpoints, data, evaluate, files, gate, recipes, results
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import adapters, sft
@@ -183,9 +183,9 @@ def test_verses_are_scored_by_loss_and_form_and_gated(make_job: Make, tiny_model
 def test_a_run_with_an_adapter_is_finished(tmp_path: Path) -> None:
     for name in ("lora_adapter/adapter_config.json", "eval_after.json", "gate.json", "report.json"):
         files.write_json(tmp_path / name, {})
-    assert not run.finished(tmp_path)
+    assert not results.finished(tmp_path)
     files.write_json(tmp_path / "manifest.json", {"ended": "now"})
-    assert run.finished(tmp_path)
+    assert results.finished(tmp_path)
 
 
 def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> None:

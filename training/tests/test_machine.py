@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tiny import make_phase, write_data
-from trainlab import files, work
+from trainlab import files, worker
 from trainlab.machine import gpus, memory
 
 MB = 2**20
@@ -66,7 +66,7 @@ def test_ranks_of_a_pod_are_added_up_and_held_against_its_limit() -> None:
 
 def test_a_run_records_the_memory_of_its_parts(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:
     phase = make_phase(phase_dict, train={"epochs": 1, "batch_size": 4, "checkpoints": 1})
-    work.work(phase, tmp_path / "run", tiny_model, write_data(tmp_path / "data"))
+    worker.work(phase, tmp_path / "run", tiny_model, write_data(tmp_path / "data"))
     manifest = files.read_json(tmp_path / "run" / "manifest.json")
     assert manifest["cards"] == []
     found = manifest["memory"]

@@ -78,7 +78,7 @@ def test_a_source_names_its_model(source: str, name: str | None) -> None:
 def test_trainable_share_of_survival() -> None:
     """Two layers and the head are 418.9 M: 13.62 % while tied, 12.55 % of the larger model with a head of its own."""
     tied = estimate.trainable(jobs.SURVIVAL, jobs.SMOL3) / estimate.parameters(jobs.SURVIVAL, jobs.SMOL3)
-    own = replace(jobs.SURVIVAL, tied_head=False)
+    own = replace(jobs.SURVIVAL, tie_word_embeddings=False)
     assert round(100 * tied, 2) == 13.62
     assert round(100 * estimate.trainable(own, jobs.SMOL3) / estimate.parameters(own, jobs.SMOL3), 2) == 12.55
 
@@ -88,8 +88,8 @@ def test_trainable_share_of_survival() -> None:
     [
         ({}, 7.47e16),
         ({"checkpointing": False}, 5.23e16),
-        ({"checkpointing": False, "tied_head": False}, 3.12e16),
-        ({"checkpointing": False, "tied_head": False, "trunk_cached": True}, 1.53e16),
+        ({"checkpointing": False, "tie_word_embeddings": False}, 3.12e16),
+        ({"checkpointing": False, "tie_word_embeddings": False, "trunk_cached": True}, 1.53e16),
     ],
 )
 def test_flop_of_the_four_survival_recipes(changes: dict[str, bool], flop: float) -> None:

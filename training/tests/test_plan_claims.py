@@ -1,4 +1,4 @@
-"""The planner flags the contradictions in the source documents, each given with the document's own numbers."""
+"""The planner flags contradictions in what is often told, each given with the numbers told with it."""
 
 import importlib.util
 import sys

@@ -26,7 +26,7 @@ FIRED: dict[str, Plan] = {
         ("eval", jobs.WIKI, {}, "L40S"),
         ("save", jobs.WIKI, {}, "L40S"),
         ("tied-head", jobs.SURVIVAL, {}, "L40S"),
-        ("frozen-recompute", jobs.SURVIVAL, {"tied_head": False}, "L40S"),
+        ("frozen-recompute", jobs.SURVIVAL, {"tie_word_embeddings": False}, "L40S"),
         ("network", jobs.SURVIVAL, {}, "L40S"),
         ("access-mode", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
         ("storage", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),

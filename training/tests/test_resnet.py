@@ -15,16 +15,16 @@ import torch
 import uvicorn
 from pictures import make_images, make_phase
 from safetensors.torch import load_file
-from trainlab import files, recipes, report, run, verify_run
+from trainlab import files, launch, recipes, report, results, verify_run
 from trainlab.client import NotServed
 from trainlab.config import Phase
+from trainlab.config.section_vision import Vision
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import resnet
 from trainlab.vision import images as data
 from trainlab.vision import network, probe
 from trainlab.vision import server as servers
-from trainlab.vision.block import Vision
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 TWO_RANKS = """
@@ -104,7 +104,7 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
     env = {**clean, "PYTHONPATH": f"{SOURCES}{os.pathsep}{Path(__file__).parent}", "OMP_NUM_THREADS": "1"}
     script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", *run.ONE_MACHINE]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *launch.ONE_MACHINE]
     command = [*launcher, "--nproc-per-node=2", str(script)]
     done = subprocess.run([*command, str(tmp_path / "two")], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -195,14 +195,14 @@ def test_the_run_is_promoted_and_reported_with_its_images(finished: Path) -> Non
     assert "40 images</span>" in page and "built-in" not in page
     content = json.loads((finished / "report.json").read_text())
     assert sum(row["questions"] for row in content["topics"]) == 40
-    assert run.gate_again(finished)["promoted"]
+    assert results.gate_again(finished)["promoted"]
 
 
 @pytest.fixture(scope="module")
 def url(finished: Path) -> Iterator[str]:
     """Address of a server of the finished run."""
     listener = servers.listen("127.0.0.1", 0)
-    app = servers.create_app(run.phase_of(finished), finished)
+    app = servers.create_app(results.phase_of(finished), finished)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

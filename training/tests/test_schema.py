@@ -1,4 +1,4 @@
-"""values.schema.json, keys.json and VALUES.md follow config.py."""
+"""values.schema.json, keys.json and VALUES.md follow config/."""
 
 import json
 from pathlib import Path

@@ -64,7 +64,7 @@ def test_only_the_last_layers_and_an_untied_head_change(make_job: Make, tiny_mod
 
 
 def test_a_tied_head_stays_tied_through_training_and_loading(make_job: Make) -> None:
-    job = make_job(unfreeze={"layers": 1, "tied_head": True})
+    job = make_job(unfreeze={"layers": 1, "tie_word_embeddings": True})
     recipes.train(job)
     model, _ = chat.load_tuned(job.run_dir, job.phase)
     assert model.config.tie_word_embeddings and model.lm_head.weight is model.model.embed_tokens.weight
@@ -101,7 +101,7 @@ def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
 
 def test_the_trunk_cache_changes_nothing(make_job: Make, tmp_path: Path) -> None:
     recipes.train(make_job("plain"))
-    recipes.train(make_job("cached", train={"trunk_cache": True}))
+    recipes.train(make_job("cached", train={"cache_frozen_activations": True}))
     losses = [
         [h["loss"] for h in files.read_json(tmp_path / name / "training_history.json") if "loss" in h]
         for name in ("plain", "cached")

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 from stages import DPO, PRETRAIN, SFT, phase_of
 from tiny import write_data, write_text
-from trainlab import chat, cli, data, files, recipes, run, work
+from trainlab import chat, cli, data, files, launch, recipes, results, worker
+from trainlab.config.section_stage import CurriculumStep
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import cpt, dpo, sft
 from trainlab.recipes import pretrain as pretraining
-from trainlab.staged import init, pairs, parents, speed
-from trainlab.staged.block import Lesson
+from trainlab.staged import acceleration, init, pairs, parents
 from trainlab.text import corpus, pack
 
 
@@ -69,7 +69,7 @@ def make_text_job(base: dict[str, Any], folder: Path, tiny_model: Path, name: st
 def test_the_curriculum_cuts_blocks_and_counts_what_it_predicts(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
-    lessons = tuple(Lesson.model_validate(one) for one in LESSONS)
+    lessons = tuple(CurriculumStep.model_validate(one) for one in LESSONS)
     assert [pretraining.length_at(lessons, step, 10) for step in (0, 4, 5, 9)] == [8, 8, 32, 32]
     job = make_text_job(phase_dict, tmp_path, tiny_model, "run", stage={"curriculum": LESSONS})
     seen: list[tuple[int, ...]] = []
@@ -91,8 +91,8 @@ def test_the_loss_of_cut_blocks_is_the_loss_of_short_sequences(
     short = ids.view(-1, 8)
     with torch.no_grad():
         expected = float(job.model(input_ids=short, labels=short).loss)
-    lessons = (Lesson(length=8, share=1),)
-    trainer = cpt.build(job, tmp_path / "run" / "checkpoints", partial(pretraining.LessonTrainer, lessons=lessons))
+    lessons = (CurriculumStep(length=8, share=1),)
+    trainer = cpt.build(job, tmp_path / "run" / "checkpoints", partial(pretraining.CurriculumTrainer, lessons=lessons))
     trainer.state.max_steps = 10
     batch, counted = {"input_ids": ids, "labels": ids}, torch.tensor(4 * 31)  # as the Trainer counts whole blocks
     loss = trainer.compute_loss(job.model.train(), batch, num_items_in_batch=counted)
@@ -120,7 +120,7 @@ def test_compiled_layers_keep_the_names_of_all_weights(
     ids = torch.tensor(job.blocks.train.blocks[:2])
     with torch.no_grad():
         before = job.model(input_ids=ids).logits
-        speed.compile_layers(job.model, backend="eager")
+        acceleration.compile_layers(job.model, backend="eager")
         assert torch.allclose(job.model(input_ids=ids).logits, before, atol=1e-5)
     assert all(layer._compiled_call_impl is not None for layer in job.model.model.layers)
     assert set(job.model.state_dict()) == names
@@ -144,7 +144,7 @@ def test_fp8_multiplies_nearly_as_bfloat16_does_and_keeps_the_names(
 
     job.model.to(torch.bfloat16)
     names, (loss, gradient) = set(job.model.state_dict()), step()
-    speed.convert(job.model)
+    acceleration.convert(job.model)
     kinds = {name: type(part).__name__ for name, part in job.model.named_modules() if isinstance(part, torch.nn.Linear)}
     assert kinds.pop("lm_head") == "Linear" and set(kinds.values()) == {"Float8Linear"}
     eight, near = step()
@@ -157,13 +157,13 @@ def test_fp8_multiplies_nearly_as_bfloat16_does_and_keeps_the_names(
 def test_wishes_that_need_gpus_are_refused_without(phase_dict: dict[str, Any], tiny_model: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    for key, lack in (("shard", "several GPUs"), ("compile", "a GPU")):
+    for key, lack in (("fsdp", "several GPUs"), ("compile", "a GPU")):
         gpus = {"gpus_per_node": 2, "processes_per_node": 2}
         phase = phase_of(phase_dict, PRETRAIN, stage={key: True}, resources=gpus)
         with pytest.raises(UserError, match=rf"phase.stage.{key} is true: needs {lack}"):
-            speed.prepare(None, phase, lambda _: None)
+            acceleration.prepare(None, phase, lambda _: None)
     said: list[str] = []
-    speed.prepare(None, phase_of(phase_dict, PRETRAIN, stage={"fp8": "auto"}), said.append)
+    acceleration.prepare(None, phase_of(phase_dict, PRETRAIN, stage={"fp8": "auto"}), said.append)
     assert said == ["fp8: off: no GPU"]
 
 
@@ -264,10 +264,10 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
         model_dir, data_dir = recipe.folders(models, None)
         if phase.stage.parent:
             model_dir = parents.adopt(phase, out, run_dir)
-        run.preflight(phase, run_dir, model_dir, data_dir)
-        work.work(phase, run_dir, model_dir, data_dir)  # as each rank does
+        launch.preflight(phase, run_dir, model_dir, data_dir)
+        worker.work(phase, run_dir, model_dir, data_dir)  # as each rank does
         verdict = files.read_json(out / name / "gate.json")
-        assert verdict["stage"] == name and verdict["checks"] and run.finished(out / name)
+        assert verdict["stage"] == name and verdict["checks"] and results.finished(out / name)
         if not verdict["promoted"]:  # a handful of steps: what the gate says is not the subject here
             kept = files.read_json(out / name / "gate.json")
             assert call(str(run_dir), "--override", "--dry-run", "--who", "test", "--why", "few steps") == 0
@@ -281,4 +281,4 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
     said = (out / "lora" / "report.html").read_text(encoding="utf-8")
     assert "dpo, stage dpo" in said
     assert "pre-training from random weights" in (out / "pretrain" / "report.html").read_text(encoding="utf-8")
-    assert run.evaluate_again(out / "dpo", models, None) == 0
+    assert results.evaluate_again(out / "dpo", models, None) == 0

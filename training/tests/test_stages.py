@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from stages import DPO, PRETRAIN, SFT, phase_of
 from trainlab import files
+from trainlab.config.section_stage import STAGES
 from trainlab.errors import UserError
 from trainlab.loading import load_values
 from trainlab.plan import models as table
 from trainlab.report import words
 from trainlab.staged import gate, pairs, parents, stored
-from trainlab.staged.block import STAGES
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from trainlab.staged.block import STAGES
         (SFT, {"lora": {"rank": 4}}, "lora.rank: 4 in stage sft"),
         (SFT, {"gate": {"metric": "preference_margin"}}, "preference_margin belongs to stage dpo"),
         (DPO, {"gate": {"metric": "answer_loss"}}, "gate.metric: answer_loss in stage dpo"),
-        (SFT, {"stage": {"shard": True}}, "stage.shard: true with 0 GPUs, needs 2 at least; set false"),
+        (SFT, {"stage": {"fsdp": True}}, "stage.fsdp: true with 0 GPUs, needs 2 at least; set false"),
         (SFT, {"stage": {"compile": True}}, "stage.compile: true with 0 GPUs, needs 1 at least; set false"),
         (PRETRAIN, {"stage": {"curriculum": [{"length": 24, "share": 1}]}}, "length 24 does not divide"),
         (PRETRAIN, {"stage": {"curriculum": [{"length": 8, "share": 0.5}]}}, "shares add up to 0.5; make it 1"),
@@ -246,9 +246,9 @@ def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: di
         stream.write(json.dumps(equal) + "\n")
     with pytest.raises(UserError, match=r"water.jsonl:2: chosen and rejected are equal: 'Yes, boil it.'"):
         pairs.load(phase, tmp_path)
-    assert pairs.broken_off("x", "Boil the water, then let it cool.") == "Boil the water"
+    assert pairs.truncated_answers("x", "Boil the water, then let it cool.") == "Boil the water"
     with pytest.raises(UserError, match="row x: its answer is one word"):
-        pairs.broken_off("x", "Never.")
+        pairs.truncated_answers("x", "Never.")
 
 
 def test_the_values_of_all_scales_follow_each_other() -> None:

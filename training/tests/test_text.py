@@ -239,7 +239,7 @@ def test_fewer_blocks_are_spread_over_all_and_too_little_text_is_refused(tokeniz
         ({"data": {"source": "builtin:survival"}}, "data.source: builtin:survival with recipe cpt"),
         ({"gate": {"metric": "answer_loss"}}, "gate.metric: answer_loss with recipe cpt; set perplexity"),
         ({"lora": {"rank": 4}}, "lora.rank: 4 with recipe cpt"),
-        ({"train": {"trunk_cache": True}}, "train.trunk_cache: true with recipe cpt"),
+        ({"train": {"cache_frozen_activations": True}}, "train.cache_frozen_activations: true with recipe cpt"),
         ({"serve": {"runtime": "vllm", "gpus": 1}}, "serve.runtime: vllm with recipe cpt"),
         ({"text": {"document_start": "("}}, r"text.document_start: '\(' is no regular expression"),
         ({"recipe": "sft", "gate": {"metric": "answer_loss"}}, "data.source: pydoc:topics holds running text"),

@@ -115,7 +115,7 @@ def test_the_gate_flips_at_the_threshold_and_needs_a_gain() -> None:
         ("gate: {metric: fact_recall}", "phase.gate.metric: fact_recall with recipe resnet; set accuracy"),
         ("vision: {flip: true}", "phase.vision.flip: true with data.source builtin:digits; a mirrored digit"),
         ("serve: {runtime: vllm, gpus: 1}", "phase.serve.runtime: vllm serves language models"),
-        ("train: {trunk_cache: true}", "phase.train.trunk_cache: true with recipe resnet"),
+        ("train: {cache_frozen_activations: true}", "phase.train.cache_frozen_activations: true with recipe resnet"),
         ("vision: {flipp: true}", "phase.vision.flipp: unknown key"),
     ],
 )

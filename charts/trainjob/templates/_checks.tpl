@@ -1,6 +1,6 @@
 {{/*
 Everything that is refused before an object is made. Types and bounds of single keys are in values.schema.json, which Helm
-checks earlier; sentences here are those of training/src/trainlab/config.py (tests/charts compares them with the CLI's).
+checks earlier; sentences here are those of training/src/trainlab/config/rules.py (tests/charts compares them with the CLI's).
 */}}
 
 {{- define "trainjob.checkKeys" -}}
@@ -63,17 +63,17 @@ checks earlier; sentences here are those of training/src/trainlab/config.py (tes
 {{- if and $phase.train.memory_snapshot (not $gpus) -}}
 {{- fail "phase.train.memory_snapshot: true with resources.gpus_per_node 0; only GPU allocations are recorded: set false" -}}
 {{- end -}}
-{{- if and $phase.unfreeze.tied_head (not $phase.unfreeze.lm_head) -}}
-{{- fail "phase.unfreeze.tied_head: true needs unfreeze.lm_head: true; set one of the two differently" -}}
+{{- if and $phase.unfreeze.tie_word_embeddings (not $phase.unfreeze.lm_head) -}}
+{{- fail "phase.unfreeze.tie_word_embeddings: true needs unfreeze.lm_head: true; set one of the two differently" -}}
 {{- end -}}
-{{- if and $phase.train.trunk_cache $phase.unfreeze.tied_head -}}
-{{- fail "phase.train.trunk_cache: true needs a frozen trunk; set it, or unfreeze.tied_head, to false" -}}
+{{- if and $phase.train.cache_frozen_activations $phase.unfreeze.tie_word_embeddings -}}
+{{- fail "phase.train.cache_frozen_activations: true needs a frozen trunk; set it, or unfreeze.tie_word_embeddings, to false" -}}
 {{- end -}}
-{{- if and $phase.train.trunk_cache (int $phase.lora.rank) -}}
-{{- fail (printf "phase.lora.rank: %d with train.trunk_cache true; adapters lie in every layer, so there is no frozen trunk: set trunk_cache to false" (int $phase.lora.rank)) -}}
+{{- if and $phase.train.cache_frozen_activations (int $phase.lora.rank) -}}
+{{- fail (printf "phase.lora.rank: %d with train.cache_frozen_activations true; adapters lie in every layer, so there is no frozen trunk: set cache_frozen_activations to false" (int $phase.lora.rank)) -}}
 {{- end -}}
-{{- if and $phase.train.trunk_cache $phase.train.packing -}}
-{{- fail "phase.train.packing: true with train.trunk_cache true; the cache knows single rows: set one false" -}}
+{{- if and $phase.train.cache_frozen_activations $phase.train.packing -}}
+{{- fail "phase.train.packing: true with train.cache_frozen_activations true; the cache knows single rows: set one false" -}}
 {{- end -}}
 {{- if or (has "lm_head" $phase.lora.target_modules) (has "embed_tokens" $phase.lora.target_modules) -}}
 {{- fail "phase.lora.target_modules: names lm_head or embed_tokens; vLLM serves no such adapter: take them out" -}}

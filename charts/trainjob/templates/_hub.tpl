@@ -1,4 +1,4 @@
-{{/* The rules of training/src/trainlab/hub/block.py: rows of a hub, which recipe sft reads. */}}
+{{/* The rules of training/src/trainlab/config/rules_hub.py: rows of a hub, which recipe sft reads. */}}
 
 {{- define "trainjob.checkHub" -}}
 {{- $phase := .phase -}}

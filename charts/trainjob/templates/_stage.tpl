@@ -1,4 +1,4 @@
-{{/* The rules of training/src/trainlab/staged/block.py: which stage follows which, and what each of them takes. */}}
+{{/* The rules of training/src/trainlab/config/rules_stage.py: which stage follows which, and what each of them takes. */}}
 
 {{- define "trainjob.checkStage" -}}
 {{- $phase := .phase -}}
@@ -35,14 +35,14 @@
 {{- if ne (eq $metric "preference_margin") (eq $stage.name "dpo") -}}
 {{- fail (printf "phase.gate.metric: %s in stage %s; preference_margin belongs to stage dpo" $metric $stage.name) -}}
 {{- end -}}
-{{- if $phase.train.trunk_cache -}}
-{{- fail (printf "phase.train.trunk_cache: true in stage %s, which trains all layers; set false" $stage.name) -}}
+{{- if $phase.train.cache_frozen_activations -}}
+{{- fail (printf "phase.train.cache_frozen_activations: true in stage %s, which trains all layers; set false" $stage.name) -}}
 {{- end -}}
 {{- if ne $phase.serve.runtime "trainlab" -}}
 {{- fail (printf "phase.serve.runtime: %s in stage %s, whose base is a run's model; set trainlab" $phase.serve.runtime $stage.name) -}}
 {{- end -}}
 {{- $gpus := mul (int $phase.resources.nodes) (int $phase.resources.gpus_per_node) -}}
-{{- range $wish := list (list "shard" 2) (list "compile" 1) -}}
+{{- range $wish := list (list "fsdp" 2) (list "compile" 1) -}}
 {{- if and (get $stage (first $wish)) (lt $gpus (last $wish | int64)) -}}
 {{- fail (printf "phase.stage.%s: true with %d GPUs, needs %d at least; set false" (first $wish) $gpus (last $wish)) -}}
 {{- end -}}

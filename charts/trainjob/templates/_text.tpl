@@ -1,4 +1,4 @@
-{{/* The rules of training/src/trainlab/text/block.py: what recipe cpt takes, and what only it takes. */}}
+{{/* The rules of training/src/trainlab/config/rules_text.py: what recipe cpt takes, and what only it takes. */}}
 
 {{- define "trainjob.checkText" -}}
 {{- $phase := .phase -}}
@@ -27,8 +27,8 @@
 {{- if int $phase.lora.rank -}}
 {{- fail (printf "phase.lora.rank: %d with recipe %s, which trains the model's own weights; set 0" (int $phase.lora.rank) $recipe) -}}
 {{- end -}}
-{{- if $phase.train.trunk_cache -}}
-{{- fail (printf "phase.train.trunk_cache: true with recipe %s, which sees each block once or twice; set false" $recipe) -}}
+{{- if $phase.train.cache_frozen_activations -}}
+{{- fail (printf "phase.train.cache_frozen_activations: true with recipe %s, which sees each block once or twice; set false" $recipe) -}}
 {{- end -}}
 {{- if ne $phase.serve.runtime "trainlab" -}}
 {{- fail (printf "phase.serve.runtime: %s with recipe %s, whose models need no chat template; set trainlab" $phase.serve.runtime $recipe) -}}

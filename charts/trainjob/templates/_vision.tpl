@@ -1,4 +1,4 @@
-{{/* The rules of training/src/trainlab/vision/block.py: what recipe resnet takes, and what only it takes. */}}
+{{/* The rules of training/src/trainlab/config/rules_vision.py: what recipe resnet takes, and what only it takes. */}}
 
 {{- define "trainjob.checkVision" -}}
 {{- $phase := .phase -}}
@@ -39,8 +39,8 @@
 {{- if ne $phase.serve.runtime "trainlab" -}}
 {{- fail (printf "phase.serve.runtime: %s serves language models; set trainlab for recipe resnet" $phase.serve.runtime) -}}
 {{- end -}}
-{{- if $phase.train.trunk_cache -}}
-{{- fail "phase.train.trunk_cache: true with recipe resnet, which has no frozen layers; set false" -}}
+{{- if $phase.train.cache_frozen_activations -}}
+{{- fail "phase.train.cache_frozen_activations: true with recipe resnet, which has no frozen layers; set false" -}}
 {{- end -}}
 {{- if and $phase.vision.flip (eq $data "builtin:digits") -}}
 {{- fail "phase.vision.flip: true with data.source builtin:digits; a mirrored digit is another sign: set false" -}}

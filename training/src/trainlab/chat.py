@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.initialization import no_init_weights
 
 from trainlab.config import Phase
+from trainlab.config.section_text import RECIPES as TEXT_RECIPES
 from trainlab.errors import UserError
-from trainlab.text.block import RECIPES as TEXT_RECIPES
 
-# A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops (peers.md e-63).
+# A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
 
 

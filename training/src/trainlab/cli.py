@@ -186,7 +186,7 @@ def _fetch(args: argparse.Namespace) -> int:
     phase = _values(args).phase
     filled = recipes.of(phase).fetch(args.models, wheels)
     if phase.evaluate.tasks:
-        from trainlab.ladder import tasks
+        from trainlab.benchmarks import tasks
 
         tasks.load(phase, args.models, fill=True)
     print(filled)
@@ -194,26 +194,26 @@ def _fetch(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainlab import run
+    from trainlab import launch
 
-    return run.launch(_values(args), args)
+    return launch.launch(_values(args), args)
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from trainlab import run
+    from trainlab import results
 
-    return run.evaluate_again(args.run_dir, args.models, args.data)
+    return results.evaluate_again(args.run_dir, args.models, args.data)
 
 
 def _gate(args: argparse.Namespace) -> int:
-    from trainlab import run
+    from trainlab import results
 
     override = None
     if args.override or args.who or args.why:
         from trainlab.staged.gate import Override
 
         override = Override.of(args.override, args.who, args.why)
-    print(json.dumps(run.gate_again(args.run_dir, args.dry_run, override), indent=2))
+    print(json.dumps(results.gate_again(args.run_dir, args.dry_run, override), indent=2))
     return 0
 
 

@@ -1,6 +1,6 @@
 """Questions and answers: reading JSONL with file and line in every error, drawing rows evenly, splitting by question.
 
-Called by run.py before any rank starts (so it must not import torch), by recipes/ and by evaluate.
+Called by launch.py before any rank starts (so it must not import torch), by recipes/ and by evaluate.
 
 A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topic:
   train:   {"id", "question", "phrasings": [text ...], "answer"}

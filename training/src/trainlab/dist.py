@@ -1,6 +1,6 @@
 """One rank's view of the job: start of the process group, small collectives, and an end that always exits with 0.
 
-Called by work.py and the recipes. Rank, world size and addresses come from torchrun, never from here.
+Called by worker.py and the recipes. Rank, world size and addresses come from torchrun, never from here.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Scores of one model on held-out rows: answer loss, greedy answers, fact recall, form adherence. Base and tuned go the same way.
 
-Called by work.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from chat.py.
+Called by worker.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from chat.py.
 """
 
 import time

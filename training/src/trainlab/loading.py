@@ -18,7 +18,7 @@ from trainlab.schema import allowed_keys
 from trainlab.sentences import sentence
 from trainlab.yamlfile import named, read_mapping
 
-# The source documents steer their scripts with these variables; DATA_DIR and OUTPUT_DIR are folders (see run.py).
+# Training scripts are often steered by these variables; DATA_DIR and OUTPUT_DIR are folders (see launch.py).
 OVERRIDES = {
     "EPOCHS": ("phase", "train", "epochs"),
     "BATCH_SIZE": ("phase", "train", "batch_size"),

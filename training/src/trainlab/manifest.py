@@ -1,4 +1,4 @@
-"""manifest.json: what a run was made of (versions, seeds, data, model, machines, times); written by work.py."""
+"""manifest.json: what a run was made of (versions, seeds, data, model, machines, times); written by worker.py."""
 
 import os
 import platform

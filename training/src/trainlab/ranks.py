@@ -1,4 +1,4 @@
-"""Are all ranks there, do they add up, and how fast is their link? Proven before any training; called by work.py."""
+"""Are all ranks there, do they add up, and how fast is their link? Proven before any training; called by worker.py."""
 
 import os
 import socket

@@ -1,6 +1,6 @@
 """Hands the progress of a run to others: a page on a port, progress.json, the pod's termination message.
 
-work.py starts it on rank 0; the chart sets the port and the annotation by which OpenShift AI's trainer finds it. Without
+worker.py starts it on rank 0; the chart sets the port and the annotation by which OpenShift AI's trainer finds it. Without
 the port (a laptop) only progress.json is written, which `trainlab watch RUN_DIR` reads.
 """
 

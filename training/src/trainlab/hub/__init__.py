@@ -1,1 +1,1 @@
-"""Data sets of a hub: what a phase says of their rows (block), how they come here (download), rows to train on (rows)."""
+"""Data sets of a hub: how they come here (download), rows to train on (rows)."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from trainlab import files
 from trainlab.config import Phase
+from trainlab.config.section_hub import KIND, Hub
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
 from trainlab.hub import download, parts
-from trainlab.hub.block import KIND, Hub
 from trainlab.hub.usable import Row, columns, usable
 
 CONFIG_KEY = "phase.data.hub.config"

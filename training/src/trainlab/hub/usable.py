@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import Phase
+from trainlab.config.section_hub import QUESTIONS, VERSES, Columns
 from trainlab.errors import UserError
 from trainlab.forms import FORMS
-from trainlab.hub.block import QUESTIONS, VERSES, Columns
 from trainlab.hub.download import KEY
 from trainlab.prepare import clean
 

@@ -1,6 +1,6 @@
 """Is every rank's card what it should be? Name, driver, free memory and a short bf16 product, before any training.
 
-Called by work.py where there are GPUs. `measure` has not been run; `warnings` is a pure function of what it returns.
+Called by worker.py where there are GPUs. `measure` has not been run; `warnings` is a pure function of what it returns.
 """
 
 import re

@@ -93,14 +93,14 @@ def _frozen(plan: Plan) -> Iterator[Finding]:
     job, arch = plan.job, plan.job.arch
     if arch is None or job.trainable != "top":
         return
-    if job.train_head and job.tied_head and arch.tied:
+    if job.train_head and job.tie_word_embeddings and arch.tied:
         length = job.tokens_per_row or job.max_length
-        free = flop_per_token(replace(job, tied_head=False, checkpointing=False), arch, length)
+        free = flop_per_token(replace(job, tie_word_embeddings=False, checkpointing=False), arch, length)
         factor = flop_per_token(job, arch, length) / free
         yield warn(
             "tied-head",
             f"{arch.name} ties head and input embedding: training the head sends the gradient through all {arch.layers} "
-            f"layers, {factor:.1f} times the FLOP of a head of its own (unfreeze.tied_head: false)",
+            f"layers, {factor:.1f} times the FLOP of a head of its own (unfreeze.tie_word_embeddings: false)",
         )
     elif job.checkpointing:
         yield warn("frozen-recompute", "activation checkpointing makes the frozen layers run again; switch it off")

@@ -89,7 +89,7 @@ def estimate(job: Job, card: Card, network: float) -> Plan:
 def parameters(job: Job, arch: Architecture) -> int:
     """Parameters in memory: the model's, the adapters', and the copy of a head that is untied to be trained."""
     extra = arch.lora(job.lora_rank) if job.trainable == "lora" else 0
-    untied = job.trainable == "top" and job.train_head and arch.tied and not job.tied_head
+    untied = job.trainable == "top" and job.train_head and arch.tied and not job.tie_word_embeddings
     return arch.parameters + extra + (arch.head if untied else 0)
 
 

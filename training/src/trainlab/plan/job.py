@@ -1,6 +1,6 @@
 """What the planner knows of a training job, whatever file it came from; estimate and checks take only this.
 
-`source.job_of` makes one from a values file; tests make them from the numbers of the source documents.
+`source.job_of` makes one from a values file; tests make them from numbers of their own.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Job:
     trainable: Trainable = "all"
     top_layers: int = 0  # with "top": the last so many layers ...
     train_head: bool = False  # ... and the language-model head
-    tied_head: bool = False  # ... which stays one tensor with the input embedding
+    tie_word_embeddings: bool = False  # ... which stays one tensor with the input embedding
     lora_rank: int = 0
     trunk_cached: bool = False  # the frozen layers run once, not once an epoch
     from_scratch: bool = False
@@ -90,6 +90,6 @@ class Job:
         """Layers that the gradient flows through: with a tied head the embedding is trained, so all of them."""
         if self.arch is None:
             return 0
-        if self.trainable == "top" and not (self.train_head and self.tied_head):
+        if self.trainable == "top" and not (self.train_head and self.tie_word_embeddings):
             return min(self.top_layers, self.arch.layers)
         return self.arch.layers

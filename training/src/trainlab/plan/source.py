@@ -9,19 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Values
+from trainlab.config import Values, section_text
 from trainlab.plan import cards, models, text
 from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
 from trainlab.plan.units import quantity
-from trainlab.text import block as text_block
 
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
-DEFAULT_CARD = "L40S"  # of the source documents, where no node selector names a card
+DEFAULT_CARD = "L40S"  # where no node selector names a card
 
 
 def job_of(values: Values, files: list[Path]) -> Job:
@@ -34,7 +33,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
     rank = int(lora.get("rank") or 0)
-    texts = phase.recipe in text_block.RECIPES
+    texts = phase.recipe in section_text.RECIPES
     some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze) and not phase.stage.name
     kind: Trainable = "lora" if rank else ("top" if some else "all")
     rows, tokens = text.blocks(phase) if texts else _data(block["data"], files)
@@ -46,9 +45,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         trainable=kind,
         top_layers=int(unfreeze.get("layers", 0)) if kind == "top" else 0,
         train_head=kind == "top" and bool(unfreeze.get("lm_head")),
-        tied_head=bool(unfreeze.get("tied_head")),
+        tie_word_embeddings=bool(unfreeze.get("tie_word_embeddings")),
         lora_rank=rank,
-        trunk_cached=kind == "top" and bool(train.get("trunk_cache")),
+        trunk_cached=kind == "top" and bool(train.get("cache_frozen_activations")),
         from_scratch=phase.model.source.startswith("init:"),
         rows=rows,
         tokens_per_row=tokens,
@@ -64,9 +63,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         weight_bytes=2 if narrow else 4,
         gradient_bytes=4,  # what is trained is kept in float32 (recipes/layers.py), and DDP sends it as it is
         precision="bf16" if narrow else "fp32",
-        checkpointing=phase.stage.recompute,
+        checkpointing=phase.stage.gradient_checkpointing,
         chunked_loss=texts,
-        sharded=phase.stage.shard,
+        sharded=phase.stage.fsdp,
         nodes=phase.resources.nodes,
         devices_per_node=phase.resources.processes_per_node,
         on_gpu=on_gpu,

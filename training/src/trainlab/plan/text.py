@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from trainlab.config import Phase
+from trainlab.config.section_text import TOPICS
 from trainlab.text import corpus
-from trainlab.text.block import TOPICS
 
 CHARS_PER_TOKEN = 3.6  # of Python's manual with SmolLM2's vocabulary
 # Tokens of the split `train`, all documents: 2.4 M of WikiText-2 is our estimate for vocabularies of about 50,000.

@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from trainlab.config import Phase
+from trainlab.config.section_vision import CIFAR10, DIGITS
 from trainlab.plan.cards import Card
 from trainlab.plan.estimate import CONTEXT_BYTES, Cost, Memory, Plan, Schedule, events, ring_bytes
 from trainlab.plan.job import Job
-from trainlab.vision.block import CIFAR10, DIGITS
 
 ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the validation part included
 SHAPES = {DIGITS: (1, 10), CIFAR10: (3, 10)}  # channels and classes

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
+from trainlab.config.section_text import TOPICS
 from trainlab.errors import UserError
 from trainlab.text import read
-from trainlab.text.block import TOPICS
 
 LIMIT = 1 << 22  # characters of one document: tokenising takes some 150 bytes a character
 BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes a character

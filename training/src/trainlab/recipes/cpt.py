@@ -19,7 +19,7 @@ from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything, unfreeze
 from trainlab.recipes.trainer import Checked, Fit, Schedule, Talk, equip, outcome, settings
-from trainlab.staged import speed
+from trainlab.staged import acceleration
 from trainlab.text.pack import Blocks
 from trainlab.text.score import fuse
 
@@ -60,7 +60,7 @@ def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dic
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
     counts = trained(job)
-    speed.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.progress.say)
     trainer = build(job, folder, kind)
     return summarise(job, trainer, sft.fit(job, trainer), counts)
 

@@ -18,7 +18,7 @@ from trainlab.data import split_by_question
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything
 from trainlab.recipes.trainer import Checked, Schedule, Talk, equip, settings
-from trainlab.staged import speed
+from trainlab.staged import acceleration
 
 PAIRS = "pairs"
 
@@ -37,7 +37,7 @@ def train(job: Job) -> dict[str, Any]:
     set_seed(phase.seed)
     counts = everything(job.model)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
-    speed.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.progress.say)
     with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
         trainer = build(job, rows, validation, folder)
     summary = sft.summarise(phase, trainer, sft.fit(job, trainer), counts, len(rows), len(validation))

@@ -127,7 +127,7 @@ class Language(Recipe):
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""
-        from trainlab.ladder import score
+        from trainlab.benchmarks import score
 
         if self.models is None:
             raise UserError("phase.evaluate.tasks: their data lie in the model volume; name it with --models")

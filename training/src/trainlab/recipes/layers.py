@@ -13,7 +13,7 @@ def unfreeze(model: PreTrainedModel, phase: Phase) -> dict[str, float | int]:
     """Freeze everything but what `phase.unfreeze` names; return {trainable, total, share} in parameters.
 
     SmolLM ties head and embedding: training the head then also trains the embedding, so the gradient flows through
-    every layer (peers.md e-51). Unless `tied_head`, the head gets weights of its own, equal to the embedding at first.
+    every layer. Unless `tie_word_embeddings`, the head gets weights of its own, equal to the embedding at first.
     """
     settings, layers = phase.unfreeze, decoder_layers(model)
     if settings.layers > len(layers):
@@ -23,9 +23,11 @@ def unfreeze(model: PreTrainedModel, phase: Phase) -> dict[str, float | int]:
     head: Any = model.get_output_embeddings()
     embedding: Any = model.get_input_embeddings()
     tied = head.weight is embedding.weight
-    if settings.tied_head and not tied:
-        raise UserError("phase.unfreeze.tied_head is true: head and embedding of this model are not tied; set false")
-    if settings.lm_head and tied and not settings.tied_head:
+    if settings.tie_word_embeddings and not tied:
+        raise UserError(
+            "phase.unfreeze.tie_word_embeddings is true: head and embedding of this model are not tied; set false"
+        )
+    if settings.lm_head and tied and not settings.tie_word_embeddings:
         head.weight = torch.nn.Parameter(embedding.weight.detach().clone())
         model.config.tie_word_embeddings = False
     model.requires_grad_(False)

@@ -7,14 +7,14 @@ has the same number of tokens and a resumed run goes on at the length where it w
 from functools import partial
 from typing import Any
 
+from trainlab.config.section_stage import CurriculumStep
 from trainlab.recipes import cpt
-from trainlab.staged.block import Lesson
 
 
-class LessonTrainer(cpt.BlockTrainer):
+class CurriculumTrainer(cpt.BlockTrainer):
     """Trains on blocks cut to the length that the step asks for; validates on whole blocks."""
 
-    def __init__(self, *args: Any, lessons: tuple[Lesson, ...], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, lessons: tuple[CurriculumStep, ...], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lessons = lessons
 
@@ -31,7 +31,7 @@ class LessonTrainer(cpt.BlockTrainer):
         return super().compute_loss(model, inputs, *args, **kwargs)
 
 
-def length_at(lessons: tuple[Lesson, ...], step: int, total: int) -> int:
+def length_at(lessons: tuple[CurriculumStep, ...], step: int, total: int) -> int:
     """Return the sequence length of the optimiser step `step` (from 0) of `total`."""
     done = 0.0
     for lesson in lessons:
@@ -44,5 +44,5 @@ def length_at(lessons: tuple[Lesson, ...], step: int, total: int) -> int:
 def train(job: cpt.TextJob) -> dict[str, Any]:
     """Train, leave best_model/ and training_history.json; return the summary with the curriculum."""
     lessons = job.phase.stage.curriculum
-    summary = cpt.train(job, partial(LessonTrainer, lessons=lessons))
+    summary = cpt.train(job, partial(CurriculumTrainer, lessons=lessons))
     return {**summary, "curriculum": [lesson.model_dump() for lesson in lessons]}

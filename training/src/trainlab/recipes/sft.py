@@ -1,4 +1,4 @@
-"""Supervised fine-tuning of the last layers and the head, or of LoRA adapters: TRL's SFTTrainer under torchrun; called by work.py.
+"""Supervised fine-tuning of the last layers and the head, or of LoRA adapters: TRL's SFTTrainer under torchrun; called by worker.py.
 
 Only the answer and its EOS count in the loss. The best checkpoint by validation loss becomes best_model/, or, with
 `lora.rank`, lora_adapter/.
@@ -20,7 +20,7 @@ from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import everything, unfreeze
 from trainlab.recipes.trainer import Checked, CheckedTrainer, Fit, Schedule, Talk, equip, outcome, settings
 from trainlab.recipes.trunk import TrunkCache
-from trainlab.staged import speed
+from trainlab.staged import acceleration
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def train(job: Job) -> dict[str, Any]:
     else:
         counts = unfreeze(job.model, phase)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
-    speed.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.progress.say)
     trainer = build(job, rows, validation, folder)
     return summarise(phase, trainer, fit(job, trainer), counts, len(rows), len(validation))
 
@@ -45,7 +45,7 @@ def fit(job: Job, trainer: Checked) -> Fit:
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
-    if isinstance(trainer, CheckedTrainer) and job.phase.train.trunk_cache:
+    if isinstance(trainer, CheckedTrainer) and job.phase.train.cache_frozen_activations:
         trainer.trunk = fill_trunk(job, trainer)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
@@ -74,7 +74,7 @@ def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Pa
 def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
     # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-    tied = phase.unfreeze.tied_head and not phase.lora.rank and not phase.stage.name
+    tied = phase.unfreeze.tie_word_embeddings and not phase.lora.rank and not phase.stage.name
     return SFTConfig(
         **settings(phase, folder, validate, recompute=tied),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
@@ -109,7 +109,7 @@ def result(phase: Phase) -> str:
 
 def save_best(job: Job, trainer: Checked) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
-    whole = speed.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
+    whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         name = result(job.phase)
@@ -144,7 +144,7 @@ def summarise(
     rows: int,
     validation_rows: int,
 ) -> dict[str, Any]:
-    """Return training_summary.json without the hardware, which work.py adds."""
+    """Return training_summary.json without the hardware, which worker.py adds."""
     done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
     seen = rows * phase.train.epochs * taken / done["steps"] if phase.train.packing else taken * done["effective_batch"]

@@ -24,7 +24,7 @@ from trainlab.config import Phase
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
 from trainlab.recipes.trunk import TrunkCache
-from trainlab.staged import speed
+from trainlab.staged import acceleration
 
 # TRL and PEFT ask transformers by the name that it gave up in 5.23; it says so once for each rank.
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
@@ -115,10 +115,10 @@ class Talk(TrainerCallback):
 def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False) -> dict[str, Any]:
     """Return what all trainers are told alike; warm-up, validations and saves follow the steps.
 
-    `recompute` asks for activation checkpointing whatever `stage.recompute` says.
+    `recompute` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
     """
     train, gpu = phase.train, torch.cuda.is_available()
-    recompute = recompute or speed.recompute(phase)
+    recompute = recompute or acceleration.recompute(phase)
     return {
         "output_dir": str(folder),
         "seed": phase.seed,
@@ -141,7 +141,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "save_strategy": "steps",
         "eval_steps": 10**9,  # Schedule decides
         "save_steps": 10**9,
-        "load_best_model_at_end": validate and not speed.sharded(phase),
+        "load_best_model_at_end": validate and not acceleration.sharded(phase),
         "metric_for_best_model": "eval_loss" if validate else None,
         "greater_is_better": False if validate else None,
         "save_total_limit": None,  # Checked rotates, after the marker is written
@@ -153,7 +153,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "dataloader_pin_memory": gpu,
         "ddp_find_unused_parameters": False,
         "ddp_timeout": phase.resources.timeout_minutes * 60,
-        **speed.sharding(phase),
+        **acceleration.sharding(phase),
     }
 
 

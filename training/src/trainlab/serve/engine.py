@@ -11,10 +11,10 @@ import torch
 
 from trainlab import chat
 from trainlab.config import Phase
+from trainlab.config.section_text import RECIPES as TEXT_RECIPES
 from trainlab.errors import UserError
 from trainlab.serve.generation import Options, Outcome, generate
 from trainlab.staged import parents
-from trainlab.text.block import RECIPES as TEXT_RECIPES
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a stage's gate adds to its recipe's: checks that a program can read, and an override by a named person.
 
-Used by work.py and by `trainlab gate`. Every check but `max_perplexity` is relative to the parent (of pretrain: to the
+Used by worker.py and by `trainlab gate`. Every check but `max_perplexity` is relative to the parent (of pretrain: to the
 random weights): a bound that means something for one size of model means nothing for another.
 """
 

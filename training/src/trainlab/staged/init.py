@@ -24,7 +24,7 @@ TEMPLATE = (
 
 
 def architecture(phase: Phase) -> table.Architecture:
-    """Return the architecture that `model.source` names; config.py takes only sizes that the table has."""
+    """Return the architecture that `model.source` names; config/ takes only sizes that the table has."""
     return table.TABLE[phase.model.source.partition(":")[2]]
 
 

@@ -1,6 +1,6 @@
 """Preference pairs: a question, a chosen and a rejected answer; used by the recipe dpo. No torch.
 
-given: rows {"id", "question", "chosen", "rejected"} in train/*.jsonl and heldout/*.jsonl. broken_off: a data set of
+given: rows {"id", "question", "chosen", "rejected"} in train/*.jsonl and heldout/*.jsonl. truncated_answers: a data set of
 questions (data.py), where each answer's first half is the rejected one: what is learnt is to end what was begun.
 """
 
@@ -14,17 +14,17 @@ from trainlab.errors import UserError
 
 def load(phase: Phase, path: Path) -> tuple[list[Any], list[Any]]:
     """Return (training, held-out) rows of data.py with `rejected` besides; raises UserError with file and line."""
-    if phase.stage.pairs == "broken_off":
+    if phase.stage.pairs == "truncated_answers":
         train: list[Any] = [dict(row) for row in data.load_train(phase.data, path)]
         heldout: list[Any] = [dict(row) for row in data.load_heldout(phase.data, path)]
         for row in (*train, *heldout):
-            row["rejected"] = broken_off(row["id"], row["answer"])
+            row["rejected"] = truncated_answers(row["id"], row["answer"])
         return train, heldout
     train, heldout = _given(path / "train"), _given(path / "heldout")
     return data.even(train, phase.data.train_rows), data.even(heldout, phase.data.heldout_rows)
 
 
-def broken_off(name: str, answer: str) -> str:
+def truncated_answers(name: str, answer: str) -> str:
     """Return the first half of the words of an answer (rounded down), without the mark at their end."""
     words = answer.split()
     if len(words) < 2:

@@ -1,4 +1,4 @@
-"""The run that a stage goes on from: found, checked, and taken into the run directory as parent_model/; called by run.py.
+"""The run that a stage goes on from: found, checked, and taken into the run directory as parent_model/; called by launch.py.
 
 The files are hard links where the volume can (no space is taken), so a run keeps its parent whatever becomes of the
 parent's directory, goes on from the same weights after a restart, and is served without it. No torch.
@@ -12,9 +12,9 @@ from typing import Any
 
 from trainlab import fetch, files
 from trainlab.config import Phase
+from trainlab.config.section_stage import STAGES
 from trainlab.errors import UserError
 from trainlab.staged import init
-from trainlab.staged.block import STAGES
 
 FOLDER = "parent_model"
 NOTE = "source.json"

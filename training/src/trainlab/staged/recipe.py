@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab import files
+from trainlab.config.section_stage import MARGIN
 from trainlab.errors import UserError
 from trainlab.prepare import blocks as prepared
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
 from trainlab.staged import init, pairs, stored
-from trainlab.staged.block import MARGIN
 from trainlab.text import sources
 from trainlab.text.recipe import TextRecipe
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from trainlab import files
 from trainlab.config import Phase
+from trainlab.config.section_text import TOPICS
 from trainlab.errors import UserError
 from trainlab.text import read
-from trainlab.text.block import TOPICS
 from trainlab.text.read import Document
 
 PYTHON_LICENCE = "PSF-2.0 (the Python documentation, as pydoc carries it)"

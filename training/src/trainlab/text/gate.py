@@ -7,8 +7,8 @@ from typing import Any
 
 from trainlab.compare import SAME
 from trainlab.config import Phase
+from trainlab.config.section_text import METRIC
 from trainlab.gate import compared, paired
-from trainlab.text.block import METRIC
 
 Scores = Mapping[str, Any]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import Phase
+from trainlab.config.section_text import TOPICS
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
 from trainlab.hub import download
 from trainlab.hub.download import KEY
-from trainlab.text.block import TOPICS
 
 CONFIG_KEY = "phase.text.hub_config"
 ROWS = "train.jsonl"

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from trainlab.config import Phase
+from trainlab.config.section_vision import DIGITS
 from trainlab.errors import UserError
 from trainlab.vision import sources
-from trainlab.vision.block import DIGITS
 
 TEST_DIGITS = 450  # of 1797; a quarter, so that the interval of the accuracy is narrow enough for a gate
 SPLIT_SEED = 0  # of the test images: fixed, a phase's seed must not choose its own test

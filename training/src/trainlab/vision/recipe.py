@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
+from trainlab.config.section_vision import DIGITS
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 from trainlab.vision import sources
-from trainlab.vision.block import DIGITS
 
 LICENCES = {
     DIGITS: "CC-BY-4.0 (Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI, 1998)",

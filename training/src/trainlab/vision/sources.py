@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from trainlab import files
+from trainlab.config.section_vision import CIFAR10
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
-from trainlab.vision.block import CIFAR10
 
 FOLDER = "cifar-10-batches-py"
 LICENCE = "none stated by its authors (Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009)"

@@ -1,41 +1,13 @@
-"""The block `text:` of a values file and the rules over it; imported by config.py, so it must not import torch."""
+"""What may not go together with the section `text:`."""
 
 import re
-from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from trainlab.hub.block import RECIPE as ROWS_RECIPE
-
-if TYPE_CHECKING:
-    from trainlab.config import Phase
-
-TOPICS = "pydoc:topics"
-METRIC = "perplexity"
-RECIPES = ("cpt", "pretrain")  # what reads running text; its models need no chat template
+from trainlab.config.phase_fields import PhaseFields
+from trainlab.config.section_hub import RECIPE as ROWS_RECIPE
+from trainlab.config.section_text import METRIC, RECIPES, TOPICS, Text
 
 
-class Text(BaseModel):
-    """Running text; only recipes cpt and pretrain read it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    column: str | None = Field(
-        None, description="Column that holds the text; null takes the one called text, else the only one with texts."
-    )
-    hub_config: str | None = Field(None, description="Configuration of a hub data set, e.g. wikitext-2-raw-v1.")
-    document_start: str | None = Field(
-        None,
-        description="Regular expression: a row (or a line of a TXT file) that it finds begins a new document; null "
-        "makes each row (and each TXT file) one document. ^$ cuts a TXT file at its empty lines.",
-    )
-    heldout_fraction: float = Field(
-        0.1, gt=0, lt=0.5, description="Share of the text (whole documents) that is scored and never trained on."
-    )
-    train_all: bool = Field(True, description="Train all weights; false trains what `unfreeze` names.")
-
-
-def problem(phase: "Phase") -> str | None:
+def conflict(phase: PhaseFields) -> str | None:
     """Return what does not fit together in a phase as `key: reason; remedy` below phase, None when all is well."""
     recipe, data, metric = phase.recipe, phase.data.source, phase.gate.metric
     kind = data.partition(":")[0]
@@ -56,8 +28,10 @@ def problem(phase: "Phase") -> str | None:
         return f"gate.metric: {metric} with recipe {recipe}; set {METRIC}"
     if phase.lora.rank:
         return f"lora.rank: {phase.lora.rank} with recipe {recipe}, which trains the model's own weights; set 0"
-    if phase.train.trunk_cache:
-        return f"train.trunk_cache: true with recipe {recipe}, which sees each block once or twice; set false"
+    if phase.train.cache_frozen_activations:
+        return (
+            f"train.cache_frozen_activations: true with recipe {recipe}, which sees each block once or twice; set false"
+        )
     if phase.serve.runtime != "trainlab":
         return f"serve.runtime: {phase.serve.runtime} with recipe {recipe}, whose models need no chat template; set trainlab"
     return _pattern(phase.text.document_start)

@@ -14,10 +14,10 @@ import torch
 from hub_server import serving
 from tiny import make_phase, write_data
 from torch.nn.functional import log_softmax
-from trainlab import chat, files, recipes, run, work
+from trainlab import chat, files, launch, recipes, results, worker
+from trainlab.benchmarks import compare, score, store, tasks
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.ladder import compare, score, store, tasks
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "checkpoints": 1, "validation_fraction": 0.2}
@@ -125,7 +125,7 @@ def test_own_tasks_score_what_the_model_itself_says(phase_dict: dict[str, Any], 
 def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str, Any], models: Path) -> None:
     phase, run_dir, data_dir = with_tasks(phase_dict, *BOTH), models.parent / "run", write_data(models.parent / "data")
     volume = stamps(models)
-    work.work(phase, run_dir, models / "tiny", data_dir, models)
+    worker.work(phase, run_dir, models / "tiny", data_dir, models)
     assert stamps(models) == volume, "a pod cannot write into the model volume"
     gate = files.read_json(run_dir / "gate.json")
     rows = {(row["task"], row["metric"]): row for row in gate["tasks"]}
@@ -137,18 +137,18 @@ def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str,
     page = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "Tasks of lm-evaluation-harness" in page and "which_boils" in page and "10 of 10" in page
     assert files.read_json(run_dir / "report.json")["tasks"] == gate["tasks"]
-    assert run.gate_again(run_dir)["tasks"] == gate["tasks"]
+    assert results.gate_again(run_dir)["tasks"] == gate["tasks"]
     kept = {name: files.read_json(run_dir / f"eval_{name}.json")["tasks"]["results"] for name in ("before", "after")}
     recipes.of(phase, models).rescore(run_dir, models, data_dir)
-    for name, results in kept.items():
-        assert files.read_json(run_dir / f"eval_{name}.json")["tasks"]["results"] == results
+    for name, scores in kept.items():
+        assert files.read_json(run_dir / f"eval_{name}.json")["tasks"]["results"] == scores
 
 
 @pytest.mark.whole
 def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any], models: Path) -> None:
     """Two ranks over ten and six items; over one item rank 0 works alone."""
     code = (
-        "import json, sys; from pathlib import Path; from trainlab import chat, dist; from trainlab.ladder import score\n"
+        "import json, sys; from pathlib import Path; from trainlab import chat, dist; from trainlab.benchmarks import score\n"
         "from trainlab.config import Phase; dist.start(2); models = Path(sys.argv[1]); everything = []\n"
         "for text in sys.argv[2:]:\n"
         "    phase = Phase.model_validate_json(text); model, tokenizer = chat.load_base(models / 'tiny', phase)\n"
@@ -160,7 +160,7 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
     phases = [with_tasks(phase_dict, *BOTH), with_tasks(phase_dict, *BOTH, task_limit=1)]
     script = models.parent / "rank.py"
     script.write_text(code, encoding="utf-8")
-    launcher = [sys.executable, "-m", "torch.distributed.run", *run.ONE_MACHINE]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *launch.ONE_MACHINE]
     command = [*launcher, "--nproc-per-node=2", str(script)]
     texts = [phase.model_dump_json() for phase in phases]
     path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])

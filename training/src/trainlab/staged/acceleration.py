@@ -23,12 +23,12 @@ ROUNDS = 20
 
 def sharded(phase: Phase) -> bool:
     """True where weights, gradients and optimiser states are divided over the ranks."""
-    return phase.stage.shard and torch.cuda.is_available() and dist.world_size() > 1
+    return phase.stage.fsdp and torch.cuda.is_available() and dist.world_size() > 1
 
 
 def recompute(phase: Phase) -> bool:
     """True where the Trainer recomputes activations itself; under FSDP2 that is FSDP's part (sharding)."""
-    return phase.stage.recompute and not sharded(phase)
+    return phase.stage.gradient_checkpointing and not sharded(phase)
 
 
 def sharding(phase: Phase) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def sharding(phase: Phase) -> dict[str, Any]:
         "fsdp_config": {
             "version": 2,
             "reshard_after_forward": True,
-            "activation_checkpointing": phase.stage.recompute,
+            "activation_checkpointing": phase.stage.gradient_checkpointing,
             "state_dict_type": "SHARDED_STATE_DICT",  # each rank writes its part of a checkpoint
         },
     }
@@ -53,11 +53,11 @@ def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
     """
     stage = phase.stage
     for key, wish, enough in (
-        ("shard", stage.shard, torch.cuda.is_available() and dist.world_size() > 1),
+        ("fsdp", stage.fsdp, torch.cuda.is_available() and dist.world_size() > 1),
         ("compile", stage.compile, torch.cuda.is_available()),
     ):
         if wish and not enough:
-            lacks = "several GPUs" if key == "shard" else "a GPU"
+            lacks = "several GPUs" if key == "fsdp" else "a GPU"
             raise UserError(f"phase.stage.{key} is true: needs {lacks}, not here; set false")
     if stage.fp8 == "auto":
         reason = why_not_fp8(phase) or _slow(model)

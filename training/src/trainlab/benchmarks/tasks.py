@@ -10,16 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from trainlab.benchmarks import store
+from trainlab.benchmarks.store import KEY
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.ladder import store
-from trainlab.ladder.store import KEY
 
 NEAR = 5  # names offered for an unknown one
 
 
 @dataclass
-class Ladder:
+class Benchmarks:
     """Tasks and groups by name as the harness has them, the names to tell of, and each task's data sets."""
 
     tasks: dict[str, Any] = field(default_factory=dict)
@@ -28,14 +28,14 @@ class Ladder:
     data: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
-def load(phase: Phase, models: Path, fill: bool = False) -> Ladder:
+def load(phase: Phase, models: Path, fill: bool = False) -> Benchmarks:
     """Return the phase's tasks with their data; `fill` asks the hub for data that are not in `models` yet.
 
     Raises UserError naming the key for an unknown name (with near ones), a broken file, missing data, generated code.
     """
     manager = _manager(any(not name.startswith("pvc:") for name in phase.evaluate.tasks), phase)
     specs = {name: _spec(name, models, manager) for name in phase.evaluate.tasks}  # all names before any data
-    ladder = Ladder()
+    benchmarks = Benchmarks()
     for name, spec in specs.items():
         with store.kept(models, name, fill) as read:
             try:
@@ -48,15 +48,15 @@ def load(phase: Phase, models: Path, fill: bool = False) -> Ladder:
                 ) from None
             except Exception as error:  # a file of one's own is wrong in as many ways as the harness has code
                 raise UserError(f"{KEY}: {name} cannot be used: {type(error).__name__}: {_first(error)}") from None
-        _refuse(name, found, ladder)
+        _refuse(name, found, benchmarks)
         shown = {group for group, one in found.get("groups", {}).items() if one.has_aggregation}
-        ladder.tasks |= found["tasks"]
-        ladder.groups |= found.get("groups", {})
-        ladder.told += sorted(shown & {name}) or list(found["tasks"])
-        ladder.data[name] = store.notes(read)
-    for task in ladder.tasks.values():
+        benchmarks.tasks |= found["tasks"]
+        benchmarks.groups |= found.get("groups", {})
+        benchmarks.told += sorted(shown & {name}) or list(found["tasks"])
+        benchmarks.data[name] = store.notes(read)
+    for task in benchmarks.tasks.values():
         _settle(task, phase)
-    return ladder
+    return benchmarks
 
 
 @lru_cache(maxsize=2)
@@ -115,10 +115,10 @@ def _beside(data: Any, folder: Path) -> Any:
     return data if "://" in str(data) else str(folder / str(data))
 
 
-def _refuse(name: str, found: Any, ladder: Ladder) -> None:
+def _refuse(name: str, found: Any, benchmarks: Benchmarks) -> None:
     """Raise UserError for tasks that cannot or must not run here."""
     for task_name, task in found["tasks"].items():
-        if task_name in ladder.tasks:
+        if task_name in benchmarks.tasks:
             raise UserError(f"{KEY}: {name} brings task {task_name}, which is there already; name it once")
         if getattr(task, "UNSAFE_CODE", False):
             raise UserError(f"{KEY}: {name} runs code that the model wrote; it is not run here: take it out")

@@ -1,6 +1,6 @@
 """A model on the tasks of `evaluate.tasks`, by the harness itself; the ranks share the items. Used by recipes/language.py.
 
-Prompts are the tasks' own, without chat template or system prompt: the same at every stage, so that a ladder can be read.
+Prompts are the tasks' own, without chat template or system prompt: the same at every stage, so that a benchmarks can be read.
 """
 
 import logging
@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from trainlab import dist
+from trainlab.benchmarks.store import KEY
+from trainlab.benchmarks.tasks import Benchmarks, load
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.ladder.store import KEY
-from trainlab.ladder.tasks import Ladder, load
 
 
 def score(model: Any, tokenizer: Any, phase: Phase, models: Path) -> dict[str, Any]:
@@ -30,37 +30,37 @@ def score(model: Any, tokenizer: Any, phase: Phase, models: Path) -> dict[str, A
     mean}. Raises UserError.
     """
     began = time.monotonic()
-    ladder = load(phase, models)
+    benchmarks = load(phase, models)
     limit = phase.evaluate.task_limit
-    few = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in ladder.tasks.values())
+    few = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in benchmarks.tasks.values())
     ranks = dist.world_size() if few >= dist.world_size() else 1  # the harness wants an item of each task for each rank
-    found = _run(model, tokenizer, phase, ladder, ranks) if dist.rank() < ranks else None
+    found = _run(model, tokenizer, phase, benchmarks, ranks) if dist.rank() < ranks else None
     results: dict[str, Any] = dist.gather(found)[0] or {}
     return {
         "harness": version("lm_eval"),
         "seconds": round(max(dist.gather(time.monotonic() - began)), 2),
-        "data": ladder.data,
+        "data": benchmarks.data,
         "results": results,
     }
 
 
-def _run(model: Any, tokenizer: Any, phase: Phase, ladder: Ladder, ranks: int) -> dict[str, Any] | None:
+def _run(model: Any, tokenizer: Any, phase: Phase, benchmarks: Benchmarks, ranks: int) -> dict[str, Any] | None:
     """Return the results on rank 0, None on the others."""
     from lm_eval.evaluator import evaluate
 
     wrapped = _wrap(model, tokenizer, phase, ranks)
-    _fits(ladder, wrapped.max_length)
+    _fits(benchmarks, wrapped.max_length)
     os.environ.setdefault("DISABLE_MULTIPROC", "1")  # its bootstrap would fork a process that holds a GPU
     found: Any = evaluate(
         wrapped,
-        {"tasks": ladder.tasks, "groups": ladder.groups},
+        {"tasks": benchmarks.tasks, "groups": benchmarks.groups},
         limit=phase.evaluate.task_limit,
         bootstrap_iters=phase.evaluate.bootstrap_samples,
     )
-    cut = {name: _cut(task, wrapped) for name, task in ladder.tasks.items()}
+    cut = {name: _cut(task, wrapped) for name, task in benchmarks.tasks.items()}
     if ranks > 1:
         cut = {name: sum(part[name] for part in dist.gather(cut)) for name in cut}
-    return None if found is None else {name: _result(name, found, cut.get(name, 0)) for name in ladder.told}
+    return None if found is None else {name: _result(name, found, cut.get(name, 0)) for name in benchmarks.told}
 
 
 def _wrap(model: Any, tokenizer: Any, phase: Phase, ranks: int) -> Any:
@@ -79,8 +79,8 @@ def _wrap(model: Any, tokenizer: Any, phase: Phase, ranks: int) -> Any:
     return wrapped
 
 
-def _fits(ladder: Ladder, context: int) -> None:
-    for name, task in ladder.tasks.items():
+def _fits(benchmarks: Benchmarks, context: int) -> None:
+    for name, task in benchmarks.tasks.items():
         wanted = int(
             (task.get_config("generation_kwargs") or {}).get("max_gen_toks", 256)
         )  # 256: the harness's default

@@ -1,4 +1,4 @@
-"""What every rank of a run does, from the untuned scores to the report; started by run.py under torchrun.
+"""What every rank of a run does, from the untuned scores to the report; started by launch.py under torchrun.
 
 Rank 0 writes all artefacts, each atomically; a restarted run reuses what is whole.
 """
@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainlab import checkpoints, dist, files, manifest, ranks, recipes, report, run
+from trainlab import checkpoints, dist, files, manifest, ranks, recipes, report, results
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.machine import gpus, memory
@@ -59,9 +59,9 @@ def lost_peer(error: BaseException) -> bool:
 def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began = time.monotonic()
-    if dist.gather(run.finished(run_dir))[0]:
+    if dist.gather(results.finished(run_dir))[0]:
         if dist.is_main():
-            print(run.COMPLETE.format(run_dir), flush=True)
+            print(results.COMPLETE.format(run_dir), flush=True)
         return
     with Progress(dist.is_main()) as progress:
         tracker = Tracker(progress, run_dir) if dist.is_main() else None
@@ -82,7 +82,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
         record["memory"] = recipe.memory.whole(phase)
         if tracker:
-            decision = run.decide(phase, run_dir, before, after)
+            decision = results.decide(phase, run_dir, before, after)
             files.write_json(run_dir / "gate.json", decision)
             seconds = round(time.monotonic() - began, 1)
             files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})

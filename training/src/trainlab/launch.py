@@ -1,25 +1,20 @@
 """Starting a run: everything that can be wrong is found before the first rank starts, then torchrun takes over.
 
-Called by the CLI: `trainlab run` (once per pod, or once on one machine) and the commands that look at a finished run.
-torchrun starts the same command line again in every rank, which then goes to work.py.
+Called by the CLI: `trainlab run`, once per pod, or once on one machine. torchrun starts the same command line again in every
+rank, which then goes to worker.py.
 """
 
 import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from trainlab import files, recipes
+from trainlab import recipes, results
+from trainlab.benchmarks import tasks
 from trainlab.config import Phase, Values
 from trainlab.errors import UserError
-from trainlab.ladder import compare, tasks
-from trainlab.loading import load_values, run_name
-from trainlab.recipes.base import Scores
-from trainlab.staged import gate as stage_gate
+from trainlab.loading import run_name
 from trainlab.staged import parents
-
-COMPLETE = "trainlab: {} is complete: nothing to do"
 
 # Read when a process starts, so set here, before torchrun starts the ranks; a value of the user's own wins.
 RANK_ENVIRONMENT = {
@@ -44,7 +39,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     if phase.stage.parent:
         model_dir = run_dir / parents.FOLDER
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from trainlab.work import rank_main
+        from trainlab.worker import rank_main
 
         rank_main(phase, run_dir, model_dir, data_dir, args.models)
     if phase.stage.parent:
@@ -53,8 +48,8 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     if phase.evaluate.tasks:
         tasks.load(phase, args.models)
     # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
-    if finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
-        print(COMPLETE.format(run_dir), flush=True)
+    if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
+        print(results.COMPLETE.format(run_dir), flush=True)
         return 0
     return _torchrun(phase, args)
 
@@ -70,17 +65,6 @@ def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> N
         ) from None
     if not os.access(run_dir, os.W_OK):
         raise UserError(f"{run_dir}: not writable for user {os.getuid()}; correct its owner or mode")
-
-
-def finished(run_dir: Path) -> bool:
-    """True when the run directory holds everything up to the report."""
-    results = ("best_model/config.json", "lora_adapter/adapter_config.json")
-    names = ("eval_after.json", "gate.json", "report.json", "manifest.json")
-    return (
-        any((run_dir / name).exists() for name in results)
-        and all((run_dir / name).exists() for name in names)
-        and bool(files.read_json(run_dir / "manifest.json")["ended"])
-    )
 
 
 def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
@@ -133,36 +117,3 @@ def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:
 def cores(quantity: str) -> float:
     """Return a CPU quantity of Kubernetes as cores: 300m is 0.3."""
     return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
-
-
-def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
-    """Score base and tuned model of a finished run again in this process; write the results, gate and report."""
-    from trainlab import report
-
-    recipes.of(phase_of(run_dir), models).rescore(run_dir, models, given)
-    gate_again(run_dir)
-    print(report.write(run_dir))
-    return 0
-
-
-def gate_again(run_dir: Path, dry_run: bool = False, override: stage_gate.Override | None = None) -> dict[str, Any]:
-    """Decide again from eval_before.json and eval_after.json; return gate.json, and write it unless it is a dry run."""
-    before, after = files.read_json(run_dir / "eval_before.json"), files.read_json(run_dir / "eval_after.json")
-    decision = decide(phase_of(run_dir), run_dir, before, after, override)
-    if not dry_run:
-        files.write_json(run_dir / "gate.json", decision)
-    return decision
-
-
-def decide(
-    phase: Phase, run_dir: Path, before: Scores, after: Scores, override: stage_gate.Override | None = None
-) -> dict[str, Any]:
-    """Return the content of gate.json: the recipe's decision, what a stage adds, and the tasks, which decide nothing."""
-    decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
-    rows = compare.rows(before, after, phase)
-    return {**decision, "tasks": rows} if rows else decision
-
-
-def phase_of(run_dir: Path) -> Phase:
-    """Return the phase that a run directory was made from; the environment does not change it any more."""
-    return load_values([run_dir / "phase.json"]).phase

@@ -1,4 +1,4 @@
-"""The golden containerd root: every image unpacked once, from which nodes get hard links.
+"""The image store, a containerd root: every image unpacked once, from which nodes get hard links.
 
 Called by images.py (imports) and cluster.py (links it into a node). `refs.json` beside it says what it holds. Blobs are
 hard-linked from an OCI layout into containerd's content store and only announced to it: it unpacks, but never copies.
@@ -57,12 +57,12 @@ class Source:
 
 
 def folder() -> Path:
-    """The golden folder; its name changes with the root folder, that is with the version of containerd."""
-    return paths.CACHE / f"golden-{hashlib.sha256(f'{FORMAT} {rootfs.base().name}'.encode()).hexdigest()[:12]}"
+    """The folder of the image store; its name changes with the root folder, that is with the version of containerd."""
+    return paths.CACHE / f"image-store-{hashlib.sha256(f'{FORMAT} {rootfs.base().name}'.encode()).hexdigest()[:12]}"
 
 
 def refs() -> dict[str, dict[str, str]]:
-    """What the golden root holds: reference -> digest and recipe key."""
+    """What the image store holds: reference -> digest and recipe key."""
     try:
         found: dict[str, dict[str, str]] = json.loads((folder() / "refs.json").read_text())
     except FileNotFoundError:
@@ -71,13 +71,13 @@ def refs() -> dict[str, dict[str, str]]:
 
 
 def lock(shared: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Hold the golden root: alone to write, shared to link from it."""
-    return locks.waiting(paths.CACHE / "golden.lock", "another command uses the image store", shared)
+    """Hold the image store: alone to write, shared to link from it."""
+    return locks.waiting(paths.CACHE / "image-store.lock", "another command uses the image store", shared)
 
 
 @contextlib.contextmanager
 def containerd() -> Iterator[Ctr]:
-    """A containerd on the golden root in namespaces of its own; yields a function that runs `ctr` against it."""
+    """A containerd on the image store in namespaces of its own; yields a function that runs `ctr` against it."""
     root, base = folder(), rootfs.base()
     root.mkdir(parents=True, exist_ok=True)
     config, socket, log = root / "containerd.toml", root / "containerd.sock", root / "containerd.log"
@@ -181,7 +181,7 @@ def _ingest(ctr: Ctr, blob: Path, hole_file: Path) -> None:
 
 
 def add(sources: list[Source]) -> None:
-    """Import images into the golden root and note them in refs.json."""
+    """Import images into the image store and note them in refs.json."""
     if not sources:
         return
     with lock(), containerd() as ctr:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 from tiny import make_phase, write_data
-from trainlab import chat, data, dist, recipes, run
+from trainlab import chat, data, dist, launch, recipes
 from trainlab.config import Phase
 from trainlab.progress import Progress
 
@@ -160,4 +160,4 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
 def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert dist.threads(4, None) == 2 and dist.threads(16, None) == 1
-    assert dist.threads(1, run.cores("300m")) == 1 and dist.threads(2, run.cores("6")) == 3
+    assert dist.threads(1, launch.cores("300m")) == 1 and dist.threads(2, launch.cores("6")) == 3

@@ -1,0 +1,27 @@
+"""The section `text:`: running text, for continued pre-training and pre-training."""
+
+from pydantic import Field
+
+from trainlab.config.strict import Strict
+
+TOPICS = "pydoc:topics"
+METRIC = "perplexity"
+RECIPES = ("cpt", "pretrain")  # what reads running text; its models need no chat template
+
+
+class Text(Strict):
+    """Running text; only recipes cpt and pretrain read it."""
+
+    column: str | None = Field(
+        None, description="Column that holds the text; null takes the one called text, else the only one with texts."
+    )
+    hub_config: str | None = Field(None, description="Configuration of a hub data set, e.g. wikitext-2-raw-v1.")
+    document_start: str | None = Field(
+        None,
+        description="Regular expression: a row (or a line of a TXT file) that it finds begins a new document; null "
+        "makes each row (and each TXT file) one document. ^$ cuts a TXT file at its empty lines.",
+    )
+    heldout_fraction: float = Field(
+        0.1, gt=0, lt=0.5, description="Share of the text (whole documents) that is scored and never trained on."
+    )
+    train_all: bool = Field(True, description="Train all weights; false trains what `unfreeze` names.")
