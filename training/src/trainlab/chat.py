@@ -5,7 +5,6 @@ Training, scoring and serving all go through here, so base and tuned model see t
 
 import json
 import logging
-import os
 import re
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.initialization import no_init_weights
 
+from trainlab import compute
 from trainlab.config import Phase
 from trainlab.config.section_text import RECIPES as TEXT_RECIPES
 from trainlab.errors import UserError
@@ -62,23 +62,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: Phase, row: Any) -> dict[s
     return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
 
 
-def compute_dtype(phase: Phase) -> torch.dtype:
-    """Return the dtype that weights are held in: `model.dtype`, where auto asks the hardware."""
-    if phase.model.dtype == "auto":
-        fast = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if fast else torch.float32
-    return torch.bfloat16 if phase.model.dtype == "bfloat16" else torch.float32
-
-
-def device() -> torch.device:
-    """Return this process's GPU (LOCAL_RANK) or the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
-
-
 def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the untuned model (eval mode, on `device()`) and its tokenizer from a folder that `trainlab fetch` filled.
+    """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
     Raises UserError when the folder holds no model.
     """
@@ -90,7 +75,7 @@ def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTraine
 def load_tuned(
     run_dir: Path, phase: Phase, model_dir: Path | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the tuned model (eval mode, on `device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
+    """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
     (`lora.rank`), RUN_DIR/lora_adapter around the base model in `model_dir`.
 
     Raises UserError when the run left no such result.
@@ -112,7 +97,7 @@ def load_tokenizer(model_dir: Path, phase: Phase) -> PreTrainedTokenizerBase:
 
 def _load(folder: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute_dtype(phase))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute.dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
 
 
@@ -130,7 +115,7 @@ def _load_adapter(
 
 
 def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
-    """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `device()`."""
+    """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `compute.device()`."""
     settle(tokenizer, phase)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         tokenizer.pad_token = _pad_token(tokenizer)
@@ -142,7 +127,7 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
     config.eos_token_id = stop_ids(model, tokenizer)
     config.temperature = config.top_p = config.top_k = None
     moved: Any = model  # transformers types `to` as a function of the device alone
-    return moved.to(device()).eval()
+    return moved.to(compute.device()).eval()
 
 
 def settle(tokenizer: PreTrainedTokenizerBase, phase: Phase) -> None:

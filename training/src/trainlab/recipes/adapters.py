@@ -11,7 +11,7 @@ from peft import LoraConfig, PeftModel, TaskType, get_peft_model, get_peft_model
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from trainlab import chat
+from trainlab import compute
 from trainlab.config import Phase
 from trainlab.errors import UserError
 
@@ -49,7 +49,7 @@ def save(model: PeftModel, folder: Path, phase: Phase) -> None:
     Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card made for the hub, and
     notes the base's path inside this pod, which is the model's source for whoever gets the folder.
     """
-    dtype = chat.compute_dtype(phase)
+    dtype = compute.dtype(phase)
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
     save_file(
         {name: tensor.detach().to(dtype).cpu().contiguous() for name, tensor in state.items()},

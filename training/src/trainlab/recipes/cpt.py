@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from transformers import TrainingArguments, default_data_collator, set_seed
 from transformers.utils import is_flash_attn_2_available
 
-from trainlab import chat
+from trainlab import compute
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
@@ -84,7 +84,7 @@ def flash(phase: Phase) -> bool:
     """
     if not torch.cuda.is_available():
         return False
-    if chat.compute_dtype(phase) != torch.bfloat16:
+    if compute.dtype(phase) != torch.bfloat16:
         return False
     if not torch.cuda.is_bf16_supported(including_emulation=False):
         raise UserError(

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as td
 from torch import nn
 
-from trainlab import checkpoints, dist, files
+from trainlab import checkpoints, compute, dist, files
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.progress import Numbers, Progress
@@ -84,7 +84,7 @@ class Loop:
             )
         self.total = max(1, round(settings.epochs * self.per_epoch))
         self.due = planned(self.total, settings.checkpoints)
-        self.device, self.dtype = score.device(), score.compute_dtype(phase)
+        self.device, self.dtype = compute.device(), compute.dtype(phase)
         self.shape = {"channels": job.images.channels, "classes": len(job.images.classes), "width": phase.vision.width}
         self.network = networks.untrained(**self.shape, seed=phase.seed).to(self.device)
         for module in self.network.modules():

@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import set_seed
 from trl import SFTConfig
 
-from trainlab import chat, checkpoints, dist, files
+from trainlab import chat, checkpoints, compute, dist, files
 from trainlab.config import Phase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
@@ -118,7 +118,7 @@ def save_best(job: Job, trainer: Checked) -> None:
                 if job.phase.lora.rank:
                     adapters.save(model, folder, job.phase)
                 else:
-                    _save_whole(model, folder, chat.compute_dtype(job.phase), whole)
+                    _save_whole(model, folder, compute.dtype(job.phase), whole)
                 job.tokenizer.save_pretrained(folder)
         except Exception as error:  # OSError or SafetensorError, by the file that met the end
             raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None

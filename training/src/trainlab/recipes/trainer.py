@@ -19,7 +19,7 @@ from transformers import (
 from transformers.integrations import TensorBoardCallback
 from trl import SFTTrainer
 
-from trainlab import chat, checkpoints, dist
+from trainlab import checkpoints, compute, dist
 from trainlab.config import Phase
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
@@ -131,7 +131,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "weight_decay": train.weight_decay,
         "max_grad_norm": train.max_grad_norm,
         "lr_scheduler_type": "cosine",
-        "bf16": chat.compute_dtype(phase) == torch.bfloat16,
+        "bf16": compute.dtype(phase) == torch.bfloat16,
         "use_cpu": not gpu,
         "activation_checkpointing": recompute,
         "activation_checkpointing_kwargs": {"use_reentrant": False} if recompute else None,
@@ -196,5 +196,5 @@ def outcome(phase: Phase, trainer: Checked, fitted: Fit) -> dict[str, Any]:
         "mean_loss": fitted.metrics.get("train_loss"),
         "validation_loss": best["eval_loss"] if best else None,
         "best_step": best["step"] if best else steps,
-        "dtype": str(chat.compute_dtype(phase)).removeprefix("torch."),
+        "dtype": str(compute.dtype(phase)).removeprefix("torch."),
     }

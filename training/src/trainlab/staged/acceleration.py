@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainlab import chat, dist
+from trainlab import compute, dist
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.recipes.layers import decoder_layers
@@ -81,7 +81,7 @@ def why_not_fp8(phase: Phase) -> str | None:
     capability = torch.cuda.get_device_capability()
     if capability < CAPABILITY:
         return f"compute capability {capability[0]}.{capability[1]}, FP8 needs 8.9"
-    if chat.compute_dtype(phase) != torch.bfloat16:
+    if compute.dtype(phase) != torch.bfloat16:
         return "weights are not bfloat16"
     if not phase.stage.compile:
         return "without stage.compile it is slower than bfloat16"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainlab import files
+from trainlab import compute, files
 from trainlab.config.section_vision import DIGITS
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
@@ -89,7 +89,7 @@ class VisionRecipe(Recipe):
         from trainlab import dist
         from trainlab.vision import score
 
-        network.to(score.device())
+        network.to(compute.device())
         scores = score.score(network, data.test, data, self.phase)
         if dist.is_main():
             shown = score.predictions(network, data, self.phase)

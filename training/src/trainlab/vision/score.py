@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from trainlab import dist
+from trainlab import compute, dist
 from trainlab.config import Phase
 from trainlab.vision.augment import normalise
 from trainlab.vision.images import Images, Part
@@ -19,22 +19,10 @@ from trainlab.vision.images import Images, Part
 Scores = dict[str, Any]
 
 
-def device() -> torch.device:
-    """Return where this rank computes."""
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-
-
-def compute_dtype(phase: Phase) -> torch.dtype:
-    """Return bfloat16 where the phase asks for it, or says auto and the GPU computes in it; else float32."""
-    auto = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
-    narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and auto)
-    return torch.bfloat16 if narrow else torch.float32
-
-
 @torch.no_grad()
 def probabilities(network: nn.Module, part: Part, images: Images, phase: Phase) -> torch.Tensor:
     """Return (N, classes) float32 on the CPU, in float32 arithmetic: the same as the server's. Leaves train mode as it was."""
-    where, training = device(), network.training
+    where, training = compute.device(), network.training
     network.eval()
     pieces = [
         network(normalise(piece.to(where), images.mean, images.std)).float().softmax(dim=1).cpu()
