@@ -53,7 +53,7 @@ def say(text: str) -> None:
 def sh(*argv: str, ok: bool = True) -> str:
     """Run a command, print its output line by line and return it; fails when it fails and `ok` is not taken back."""
     say(f"$ {' '.join(argv)}")
-    env = {**os.environ, "KUBECONFIG": str(machine.KUBECONFIG)}
+    env = {**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG)}
     lines = []
     with subprocess.Popen(
         argv, cwd=REPO, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -200,8 +200,8 @@ def diagnose() -> None:
     kubectl("get", "pods,jobs,pytorchjobs,inferenceservices", "-A", "-o", "wide", ok=False)
     kubectl("get", "events", "-A", "--sort-by=.lastTimestamp", ok=False)
     kubectl("-n", SPACE, "logs", "--all-containers", "--tail=30", "-l", "app.kubernetes.io/instance=resnet", ok=False)
-    logs = machine.HOME / "cluster" / "nodes" / "n1" / "root" / "var" / "log"
-    for log in [*(machine.HOME / "cluster" / "log").glob("*.log"), logs / "kubelet.log", logs / "containerd.log"]:
+    logs = machine.FOLDER / "nodes" / "n1" / "root" / "var" / "log"
+    for log in [*(machine.FOLDER / "log").glob("*.log"), logs / "kubelet.log", logs / "containerd.log"]:
         sh("tail", "-n", "25", str(log), ok=False)
     sh("dmesg", "--level=err,warn", ok=False)
 
