@@ -1,4 +1,4 @@
-"""Up, down and status of the cluster; called by __main__.py. Nodes are processes in namespaces: outer.sh, node.sh."""
+"""Up, down and status of the cluster; called by __main__.py. Nodes are processes in namespaces: cluster.sh, node.sh."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
 def fingerprint(count: int) -> str:
     """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count, networks."""
     lab = sorted(
-        path for path in paths.LAB.iterdir() if path.name in ("node.sh", "outer.sh", "layout.py", "containerd.toml")
+        path for path in paths.LAB.iterdir() if path.name in ("node.sh", "cluster.sh", "layout.py", "containerd.toml")
     )
     text = [
         str(count),
@@ -228,7 +228,7 @@ def _start(count: int) -> None:
     }
     with (paths.CLUSTER / "log" / "outer.log").open("wb") as log:
         subprocess.Popen(
-            ["bash", str(paths.LAB / "outer.sh"), "launch", str(paths.CLUSTER), str(count)],
+            ["bash", str(paths.LAB / "cluster.sh"), "launch", str(paths.CLUSTER), str(count)],
             env=env,
             cwd="/",
             stdin=subprocess.DEVNULL,

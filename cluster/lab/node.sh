@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# node.sh CLUSTER NAME: pid 1 of a node, in namespaces of its own (outer.sh). Its folder was made by layout.py.
+# node.sh CLUSTER NAME: pid 1 of a node, in namespaces of its own (cluster.sh). Its folder was made by layout.py.
 # Mounts the root, turns into it, sets up the network, starts containerd and the kubelet, joins by kubeadm, stays.
 set -euo pipefail
 cluster=$1 node=$2

@@ -163,7 +163,7 @@ def command(
     given = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
     return [
         *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount"),
-        *("--propagation", "private", "bash", str(paths.LAB / "inside.sh"), str(root), cwd),
+        *("--propagation", "private", "bash", str(paths.LAB / "rootfs.sh"), str(root), cwd),
         *(str(path) for path in (paths.HOME, *mounts)),
         *("--", "env", "-i", *(f"{key}={value}" for key, value in given.items()), *argv),
     ]

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import ClusterState, Finding, Options
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import Finding, Look, Options
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
 
 SPEC = {
@@ -41,9 +41,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         api, _version = connect(args["kubeconfig"])
         options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
         context = args["context"]
-        look = Look(api, args["namespace"], args["release"], context["phase"], context["site"], options)
+        cluster_state = ClusterState(
+            api, args["namespace"], args["release"], context["phase"], context["site"], options
+        )
         try:
-            found = run_all(look, args["stage"])
+            found = run_all(cluster_state, args["stage"])
         except (ApiError, Unreachable) as error:
             raise AnsibleActionFail(f"the cluster could not be looked at: {error}") from error
         return {

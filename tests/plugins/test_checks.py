@@ -196,9 +196,9 @@ def test_helm_of_the_wrong_version(case: Case, tmp_path: Any) -> None:
         program.write_text(f"#!/bin/sh\necho {version}\n", encoding="utf-8")
         program.chmod(0o755)
         case.options.helm = str(program)
-        assert BEFORE["helm"](case.look()).state == state
+        assert BEFORE["helm"](case.cluster_state()).state == state
     case.options.helm = str(tmp_path / "none")
-    assert "no such program" in BEFORE["helm"](case.look()).sentence
+    assert "no such program" in BEFORE["helm"](case.cluster_state()).sentence
 
 
 @pytest.mark.parametrize(("from_here", "state"), [(True, "error"), (False, "warning")])

@@ -261,7 +261,7 @@ def test_what_would_be_no_fault(case: Case) -> None:
 def test_junit_says_the_same(case: Case) -> None:
     case.cluster.objects[REGISTRY] = {"spec": {"managementState": "Removed"}}
     case.cluster.objects[LEASES] = {"items": []}
-    found = run_all(case.look(), "before")
+    found = run_all(case.cluster_state(), "before")
     suite = ElementTree.fromstring(junit(found))
     cases = {each.get("name"): each for each in suite}
     assert suite.get("tests") == str(len(found)) == str(len(cases))

@@ -11,7 +11,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.look import quantity
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import quantity
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged
 
 

@@ -1,6 +1,6 @@
 """The checks of the role verify, one function each; `run_all` is called by the action plugin checks.
 
-A check takes a Look and returns a Finding; add one by writing it and naming it in BEFORE or AFTER below.
+A check takes a ClusterState and returns a Finding; add one by writing it and naming it in BEFORE or AFTER below.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from ..kube import ApiError
 from . import cluster, created, image, limits, model, openshift, resources, rights, storage, tools
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
-Check = Callable[[Look], Finding]
+Check = Callable[[ClusterState], Finding]
 FORBIDDEN = (401, 403)
 
 BEFORE: dict[str, Check] = {
@@ -53,12 +53,12 @@ AFTER: dict[str, Check] = {
 }
 
 
-def run_all(look: Look, stage: str) -> list[tuple[str, Finding]]:
+def run_all(cluster_state: ClusterState, stage: str) -> list[tuple[str, Finding]]:
     """Return the findings of a stage (`before` or `all`); what the user may not read is `skipped`, never `ok`."""
     found = []
     for title, check in (BEFORE if stage == "before" else {**BEFORE, **AFTER}).items():
         try:
-            found.append((title, check(look)))
+            found.append((title, check(cluster_state)))
         except ApiError as error:
             if error.status not in FORBIDDEN:
                 raise

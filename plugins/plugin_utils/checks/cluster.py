@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from ..jobs import KINDS, PYTORCHJOB, TRAINJOB
 from ..kube import Json
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 KSERVE = "serving.kserve.io/v1beta1"
 KUEUE = "kueue.x-k8s.io/v1beta1"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
-def training_api(look: Look) -> Finding:
+def training_api(cluster_state: ClusterState) -> Finding:
     """The job kind that the chart will make is served."""
-    asked = look.site["trainingApi"]
+    asked = cluster_state.site["trainingApi"]
     kinds = list(KINDS.values()) if asked == "auto" else [KINDS[asked]]
-    served = [kind.kind for kind in kinds if look.api.serves(kind.group_version, kind.plural)]
+    served = [kind.kind for kind in kinds if cluster_state.api.serves(kind.group_version, kind.plural)]
     if served:
         return Finding.ok(f"served: {', '.join(served)}")
     return Finding(
@@ -27,16 +27,16 @@ def training_api(look: Look) -> Finding:
     )
 
 
-def training_webhook(look: Look) -> Finding:
+def training_webhook(cluster_state: ClusterState) -> Finding:
     """The operator answers: the API server refuses every job while its webhook is away."""
-    return _webhook(look, {kind.plural for kind in KINDS.values()}, "training jobs")
+    return _webhook(cluster_state, {kind.plural for kind in KINDS.values()}, "training jobs")
 
 
-def serving_api(look: Look) -> Finding:
+def serving_api(cluster_state: ClusterState) -> Finding:
     """KServe is there when the tuned model is to be served."""
-    if not look.site["serving"]:
+    if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
-    if look.api.serves(KSERVE, "inferenceservices"):
+    if cluster_state.api.serves(KSERVE, "inferenceservices"):
         return Finding.ok(f"served: {KSERVE}")
     return Finding(
         "error",
@@ -46,23 +46,23 @@ def serving_api(look: Look) -> Finding:
     )
 
 
-def serving_webhook(look: Look) -> Finding:
+def serving_webhook(cluster_state: ClusterState) -> Finding:
     """KServe's webhook answers."""
-    if not look.site["serving"]:
+    if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
-    return _webhook(look, {"inferenceservices"}, "InferenceServices")
+    return _webhook(cluster_state, {"inferenceservices"}, "InferenceServices")
 
 
-def queue(look: Look) -> Finding:
+def queue(cluster_state: ClusterState) -> Finding:
     """The LocalQueue exists when one is named."""
-    name = look.site["queue"]
+    name = cluster_state.site["queue"]
     if not name:
         return Finding.skipped("site.queue is empty")
-    if not look.api.serves(KUEUE, "localqueues"):
+    if not cluster_state.api.serves(KUEUE, "localqueues"):
         return Finding("error", f"site.queue is {name}, but the cluster has no Kueue", "", "set site.queue to ''")
-    leads_to = look.options.cluster_queue
+    leads_to = cluster_state.options.cluster_queue
     if leads_to:
-        if look.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
+        if cluster_state.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
             return Finding.ok(f"LocalQueue {name} leads, or will lead, to ClusterQueue {leads_to}")
         return Finding(
             "error",
@@ -70,23 +70,23 @@ def queue(look: Look) -> Finding:
             "the job would stay suspended for ever",
             "kubectl get clusterqueues; name one of them",
         )
-    path = f"/apis/{KUEUE}/namespaces/{look.namespace}/localqueues"
-    if look.api.get(f"{path}/{name}"):
+    path = f"/apis/{KUEUE}/namespaces/{cluster_state.namespace}/localqueues"
+    if cluster_state.api.get(f"{path}/{name}"):
         return Finding.ok(f"LocalQueue {name}")
-    known = ", ".join(each["metadata"]["name"] for each in look.api.items(path)) or "none"
+    known = ", ".join(each["metadata"]["name"] for each in cluster_state.api.items(path)) or "none"
     return Finding(
         "error",
-        f"site.queue is {name}, but namespace {look.namespace} has no such LocalQueue (there: {known})",
+        f"site.queue is {name}, but namespace {cluster_state.namespace} has no such LocalQueue (there: {known})",
         "the job would stay suspended for ever",
         "name a queue that exists, or set workspace_cluster_queue so that the role workspace makes this one",
     )
 
 
-def _webhook(look: Look, resources: set[str], what: str) -> Finding:
+def _webhook(cluster_state: ClusterState, resources: set[str], what: str) -> Finding:
     """Each admission webhook for these resources has an endpoint that is ready."""
     seen = []
     for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
-        for configuration in look.api.items(f"{WEBHOOKS}/{kind}"):
+        for configuration in cluster_state.api.items(f"{WEBHOOKS}/{kind}"):
             for hook in configuration.get("webhooks", []):
                 service = hook["clientConfig"].get("service")
                 if not service or not _about(hook, resources):
@@ -95,7 +95,7 @@ def _webhook(look: Look, resources: set[str], what: str) -> Finding:
                 if place in seen:
                     continue
                 seen.append(place)
-                if not _has_endpoint(look, service):
+                if not _has_endpoint(cluster_state, service):
                     return Finding(
                         "error",
                         f"webhook {hook['name']}: its Service {place} has no pod that is ready",
@@ -109,8 +109,8 @@ def _about(hook: Json, resources: set[str]) -> bool:
     return any(resources & set(rule.get("resources", [])) for rule in hook.get("rules", []))
 
 
-def _has_endpoint(look: Look, service: Json) -> bool:
-    slices = look.api.items(
+def _has_endpoint(cluster_state: ClusterState, service: Json) -> bool:
+    slices = cluster_state.api.items(
         f"/apis/discovery.k8s.io/v1/namespaces/{service['namespace']}/endpointslices",
         f"kubernetes.io/service-name={service['name']}",
     )

@@ -5,48 +5,55 @@ from __future__ import annotations
 from ..jobs import KINDS, live, outcome
 from ..kube import ApiError
 from ..pods import condition
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 MODELS = {"base", "tuned"}
 
 
-def namespace(look: Look) -> Finding:
+def namespace(cluster_state: ClusterState) -> Finding:
     """The namespace is there and enforces the restricted Pod Security level."""
-    if look.there is None:
-        return Finding("error", f"namespace {look.namespace} does not exist", "", "run playbooks/workspace.yml")
-    level = look.there["metadata"].get("labels", {}).get("pod-security.kubernetes.io/enforce", "none")
+    if cluster_state.there is None:
+        return Finding(
+            "error", f"namespace {cluster_state.namespace} does not exist", "", "run playbooks/workspace.yml"
+        )
+    level = cluster_state.there["metadata"].get("labels", {}).get("pod-security.kubernetes.io/enforce", "none")
     if level == "restricted":
-        return Finding.ok(f"{look.namespace}, Pod Security {level}")
+        return Finding.ok(f"{cluster_state.namespace}, Pod Security {level}")
     return Finding(
         "warning",
-        f"namespace {look.namespace} enforces Pod Security level {level}",
+        f"namespace {cluster_state.namespace} enforces Pod Security level {level}",
         "pods with more rights than training needs could start in it",
-        f"kubectl label namespace {look.namespace} pod-security.kubernetes.io/enforce=restricted (playbooks/workspace.yml labels "
+        f"kubectl label namespace {cluster_state.namespace} pod-security.kubernetes.io/enforce=restricted (playbooks/workspace.yml labels "
         "only what it made)",
     )
 
 
-def claims_bound(look: Look) -> Finding:
+def claims_bound(cluster_state: ClusterState) -> Finding:
     """The claims are bound."""
-    for volume in look.volumes:
-        claim = look.claim(volume)
+    for volume in cluster_state.volumes:
+        claim = cluster_state.claim(volume)
         state = (claim or {}).get("status", {}).get("phase", "missing")
         if state != "Bound":
             return Finding(
                 "error",
-                f"claim {look.claim_name(volume)} is {state}",
+                f"claim {cluster_state.claim_name(volume)} is {state}",
                 "pods that mount it wait",
                 "run playbooks/train.yml"
                 if claim is None
-                else f"kubectl -n {look.namespace} describe pvc {look.claim_name(volume)}",
+                else f"kubectl -n {cluster_state.namespace} describe pvc {cluster_state.claim_name(volume)}",
             )
     return Finding.ok("both bound")
 
 
-def run_state(look: Look) -> Finding:
+def run_state(cluster_state: ClusterState) -> Finding:
     """The training job has succeeded."""
     for kind in KINDS.values():
-        job = live(kind, look.api.items(kind.path(look.namespace), f"app.kubernetes.io/instance={look.release}"))
+        job = live(
+            kind,
+            cluster_state.api.items(
+                kind.path(cluster_state.namespace), f"app.kubernetes.io/instance={cluster_state.release}"
+            ),
+        )
         if job:
             word, message = outcome(kind, job)
             what = f"{kind.kind} {job['metadata']['name']}: {word} {message}".strip()
@@ -58,31 +65,33 @@ def run_state(look: Look) -> Finding:
                 else "wait, or follow it: playbooks/train.yml"
             )
             return Finding("error" if word == "bad" else "warning", what, "there is no finished run", fix)
-    return Finding("error", f"release {look.release} has no training job", "", "run playbooks/train.yml")
+    return Finding("error", f"release {cluster_state.release} has no training job", "", "run playbooks/train.yml")
 
 
-def served(look: Look) -> Finding:
+def served(cluster_state: ClusterState) -> Finding:
     """The InferenceService is ready and lists both models."""
-    if not look.site["serving"]:
+    if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
-    base = f"/apis/serving.kserve.io/v1beta1/namespaces/{look.namespace}/inferenceservices"
-    service = look.api.get(f"{base}/{look.release}")
+    base = f"/apis/serving.kserve.io/v1beta1/namespaces/{cluster_state.namespace}/inferenceservices"
+    service = cluster_state.api.get(f"{base}/{cluster_state.release}")
     if service is None:
         return Finding(
             "warning",
-            f"there is no InferenceService {look.release}",
+            f"there is no InferenceService {cluster_state.release}",
             "the gate did not promote the run, or it is not finished",
             "playbooks/report.yml prints the gate's verdict; playbooks/serve.yml waits for the server",
         )
     ready = condition(service, "Ready")
-    fix = f"kubectl -n {look.namespace} describe inferenceservice {look.release}"
+    fix = f"kubectl -n {cluster_state.namespace} describe inferenceservice {cluster_state.release}"
     if ready.get("status") != "True":
-        return Finding("error", f"InferenceService {look.release} is not ready: {ready.get('message', '')}", "", fix)
-    path = f"/api/v1/namespaces/{look.namespace}/services/{look.release}-predictor:80/proxy/v1/models"
+        return Finding(
+            "error", f"InferenceService {cluster_state.release} is not ready: {ready.get('message', '')}", "", fix
+        )
+    path = f"/api/v1/namespaces/{cluster_state.namespace}/services/{cluster_state.release}-predictor:80/proxy/v1/models"
     try:
-        found = {each["id"] for each in look.api.send("GET", path).get("data", [])}
+        found = {each["id"] for each in cluster_state.api.send("GET", path).get("data", [])}
     except ApiError as error:
-        return Finding("error", f"the server of {look.release} does not answer: {error}", "", fix)
+        return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
     if found >= MODELS:
         return Finding.ok(f"answers as {', '.join(sorted(found))}")
     return Finding("error", f"the server lists {', '.join(sorted(found))}, not {', '.join(sorted(MODELS))}", "", fix)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 
-def reference(look: Look) -> Finding:
+def reference(cluster_state: ClusterState) -> Finding:
     """The image is one that nodes can pull, or that is brought to them."""
-    ref, policy = str(look.site["images"]["trainer"]), look.site["images"]["pullPolicy"]
-    if look.options.image_build or policy == "Never" or not ref.startswith("localhost/"):
-        return Finding.ok("built here" if look.options.image_build else ref)
+    ref, policy = str(cluster_state.site["images"]["trainer"]), cluster_state.site["images"]["pullPolicy"]
+    if cluster_state.options.image_build or policy == "Never" or not ref.startswith("localhost/"):
+        return Finding.ok("built here" if cluster_state.options.image_build else ref)
     return Finding(
         "error",
         f"site.images.trainer is {ref}, which no node can pull",
@@ -19,10 +19,10 @@ def reference(look: Look) -> Finding:
     )
 
 
-def image_known(look: Look) -> Finding:
+def image_known(cluster_state: ClusterState) -> Finding:
     """Some node has the trainer image already."""
-    ref = str(look.site["images"]["trainer"])
-    for node in look.nodes:
+    ref = str(cluster_state.site["images"]["trainer"])
+    for node in cluster_state.nodes:
         if any(ref in (each.get("names") or []) for each in node["status"].get("images", [])):
             return Finding.ok(ref)
     return Finding(

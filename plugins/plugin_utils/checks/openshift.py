@@ -6,7 +6,7 @@ import json
 
 from ..kube import Json
 from ..pods import condition
-from .look import Finding, Look, quantity, tolerates
+from .cluster_state import ClusterState, Finding, quantity, tolerates
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 # NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA
@@ -26,15 +26,17 @@ OLDER_TRAINER = {"3.3", "3.4", "3.5"}
 KUEUE_FOR_OLDER = (1, 3)
 
 
-def nfd(look: Look) -> Finding:
+def nfd(cluster_state: ClusterState) -> Finding:
     """Node Feature Discovery has found the GPUs' nodes, and is as new as the cluster."""
-    if not _wants_gpus(look):
+    if not _wants_gpus(cluster_state):
         return Finding.skipped("the phase asks for no GPU")
     seen = any(
-        (node["metadata"].get("labels") or {}).get(key) == "true" for node in look.nodes for key in NVIDIA_LABELS
+        (node["metadata"].get("labels") or {}).get(key) == "true"
+        for node in cluster_state.nodes
+        for key in NVIDIA_LABELS
     )
     if not seen:
-        if any(_gpus(look, node) for node in look.nodes):
+        if any(_gpus(cluster_state, node) for node in cluster_state.nodes):
             return Finding.skipped("nodes offer GPUs without its labels")
         return Finding(
             "error",
@@ -42,7 +44,7 @@ def nfd(look: Look) -> Finding:
             "Node Feature Discovery is missing, or no node has an NVIDIA GPU: the GPU operator then does nothing",
             'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\', and add a machine with a GPU',
         )
-    cluster, operator = _openshift(look), _installed(look, "openshift-nfd", "nfd.")
+    cluster, operator = _openshift(cluster_state), _installed(cluster_state, "openshift-nfd", "nfd.")
     if cluster and operator and _pair(operator) < cluster:
         return Finding(
             "warning",
@@ -53,13 +55,13 @@ def nfd(look: Look) -> Finding:
     return Finding.ok("nodes with GPUs are labelled")
 
 
-def gpu_operator(look: Look) -> Finding:
+def gpu_operator(cluster_state: ClusterState) -> Finding:
     """The ClusterPolicy is ready: driver, container toolkit and device plugin work."""
-    if not _wants_gpus(look):
+    if not _wants_gpus(cluster_state):
         return Finding.skipped("the phase asks for no GPU")
-    if not look.api.serves("nvidia.com/v1", "clusterpolicies"):
+    if not cluster_state.api.serves("nvidia.com/v1", "clusterpolicies"):
         return Finding.skipped("the cluster has no ClusterPolicy: GPUs are offered another way")
-    found = look.api.items("/apis/nvidia.com/v1/clusterpolicies")
+    found = cluster_state.api.items("/apis/nvidia.com/v1/clusterpolicies")
     if not found:
         return Finding(
             "error",
@@ -79,13 +81,13 @@ def gpu_operator(look: Look) -> Finding:
     )
 
 
-def gpu_taints(look: Look) -> Finding:
+def gpu_taints(cluster_state: ClusterState) -> Finding:
     """The taints of GPU nodes are tolerated: by the chart, which tolerates the resource's own, or by the site."""
-    nodes = [node for node in look.nodes if _gpus(look, node)]
-    if not _wants_gpus(look) or not nodes:
+    nodes = [node for node in cluster_state.nodes if _gpus(cluster_state, node)]
+    if not _wants_gpus(cluster_state) or not nodes:
         return Finding.skipped("no GPU is asked for or offered")
-    own = {"key": look.site["gpuResource"], "operator": "Exists", "effect": "NoSchedule"}
-    known = [*look.site["tolerations"], own]
+    own = {"key": cluster_state.site["gpuResource"], "operator": "Exists", "effect": "NoSchedule"}
+    known = [*cluster_state.site["tolerations"], own]
     blocked = {}
     for node in nodes:
         for taint in node.get("spec", {}).get("taints", []):
@@ -102,12 +104,14 @@ def gpu_taints(look: Look) -> Finding:
     )
 
 
-def openshift_ai(look: Look) -> Finding:
+def openshift_ai(cluster_state: ClusterState) -> Finding:
     """The DataScienceCluster is ready; otherwise which component is not, and what it lacks."""
-    version = next((each for each in ("v2", "v1") if look.api.serves(f"{DSC}/{each}", "datascienceclusters")), "")
+    version = next(
+        (each for each in ("v2", "v1") if cluster_state.api.serves(f"{DSC}/{each}", "datascienceclusters")), ""
+    )
     if not version:
         return Finding.skipped("the cluster has no OpenShift AI")
-    found = look.api.items(f"/apis/{DSC}/{version}/datascienceclusters")
+    found = cluster_state.api.items(f"/apis/{DSC}/{version}/datascienceclusters")
     if not found:
         return Finding(
             "error",
@@ -123,7 +127,7 @@ def openshift_ai(look: Look) -> Finding:
         for each in status.get("conditions") or []
         if each.get("status") == "False" and each.get("reason") != "Removed" and each["type"] != "Ready"
     ]
-    lacks = _lacks(look, found[0]["spec"].get("components") or {})
+    lacks = _lacks(cluster_state, found[0]["spec"].get("components") or {})
     fix = f"playbooks/platform.yml -e '{{\"platform_operators\": {json.dumps(lacks)}}}'" if lacks else ""
     return Finding(
         "error",
@@ -134,11 +138,11 @@ def openshift_ai(look: Look) -> Finding:
     )
 
 
-def registry(look: Look) -> Finding:
+def registry(cluster_state: ClusterState) -> Finding:
     """The cluster's own registry takes and gives images, when the trainer image is to be in it."""
-    if look.options.image_source == "none" and REGISTRY not in str(look.site["images"]["trainer"]):
+    if cluster_state.options.image_source == "none" and REGISTRY not in str(cluster_state.site["images"]["trainer"]):
         return Finding.skipped("the trainer image is not in the cluster's registry")
-    config = look.api.get("/apis/imageregistry.operator.openshift.io/v1/configs/cluster")
+    config = cluster_state.api.get("/apis/imageregistry.operator.openshift.io/v1/configs/cluster")
     if config is None:
         return Finding.skipped("the cluster has no operator for it")
     state = config["spec"].get("managementState", "Managed")
@@ -153,9 +157,9 @@ def registry(look: Look) -> Finding:
     )
 
 
-def versions(look: Look) -> Finding:
+def versions(cluster_state: ClusterState) -> Finding:
     """OpenShift, OpenShift AI and Kueue are a combination that is known to work."""
-    cluster, product = _openshift(look), _installed(look, "redhat-ods-operator", "rhods-operator.")
+    cluster, product = _openshift(cluster_state), _installed(cluster_state, "redhat-ods-operator", "rhods-operator.")
     if not cluster or not product:
         return Finding.skipped("no OpenShift, or no OpenShift AI")
     release = ".".join(product.split(".")[:2])
@@ -168,11 +172,11 @@ def versions(look: Look) -> Finding:
         span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}" if high else f"{low[0]}.{low[1]} and later"
         text = f"OpenShift AI {product} on OpenShift {cluster[0]}.{cluster[1]}; supported: {span}"
         return Finding("warning", text, "Red Hat does not support this combination", fix)
-    kueue = _installed(look, "openshift-kueue-operator", "kueue-operator.")
-    if kueue and look.site["queue"] and release in OLDER_TRAINER and _pair(kueue) > KUEUE_FOR_OLDER:
-        if look.site["trainingApi"] != "pytorchjob":
+    kueue = _installed(cluster_state, "openshift-kueue-operator", "kueue-operator.")
+    if kueue and cluster_state.site["queue"] and release in OLDER_TRAINER and _pair(kueue) > KUEUE_FOR_OLDER:
+        if cluster_state.site["trainingApi"] != "pytorchjob":
             return Finding(
-                "error" if look.site["trainingApi"] == "trainjob" else "warning",
+                "error" if cluster_state.site["trainingApi"] == "trainjob" else "warning",
                 f"Kueue {kueue} with the Trainer of OpenShift AI {release}",
                 "a TrainJob is never admitted: `runtime patch not found` (kueue issue 14722)",
                 "set site.trainingApi to pytorchjob, or platform_channels.kueue to stable-v1.3",
@@ -182,38 +186,41 @@ def versions(look: Look) -> Finding:
     )
 
 
-def _lacks(look: Look, components: Json) -> list[str]:
+def _lacks(cluster_state: ClusterState, components: Json) -> list[str]:
     """Operators that a component needs and that do not serve their API."""
     state = {name: (each or {}).get("managementState") for name, each in components.items()}
     lacks = []
-    if state.get("trainer") == "Managed" and not look.api.serves("jobset.x-k8s.io/v1alpha2", "jobsets"):
+    if state.get("trainer") == "Managed" and not cluster_state.api.serves("jobset.x-k8s.io/v1alpha2", "jobsets"):
         lacks.append("jobset")
     if state.get("kueue") == "Unmanaged":
-        if not look.api.serves("cert-manager.io/v1", "certificates"):
+        if not cluster_state.api.serves("cert-manager.io/v1", "certificates"):
             lacks.append("cert_manager")
-        if not look.api.serves("kueue.openshift.io/v1", "kueues"):
+        if not cluster_state.api.serves("kueue.openshift.io/v1", "kueues"):
             lacks.append("kueue")
     return lacks
 
 
-def _wants_gpus(look: Look) -> bool:
-    return bool(look.phase["resources"]["gpus_per_node"] or (look.site["serving"] and look.phase["serve"]["gpus"]))
+def _wants_gpus(cluster_state: ClusterState) -> bool:
+    return bool(
+        cluster_state.phase["resources"]["gpus_per_node"]
+        or (cluster_state.site["serving"] and cluster_state.phase["serve"]["gpus"])
+    )
 
 
-def _gpus(look: Look, node: Json) -> int:
-    return int(quantity(node["status"].get("allocatable", {}).get(look.site["gpuResource"])))
+def _gpus(cluster_state: ClusterState, node: Json) -> int:
+    return int(quantity(node["status"].get("allocatable", {}).get(cluster_state.site["gpuResource"])))
 
 
-def _openshift(look: Look) -> tuple[int, int] | None:
+def _openshift(cluster_state: ClusterState) -> tuple[int, int] | None:
     """Major and minor version of OpenShift, None elsewhere."""
-    found = look.api.get("/apis/config.openshift.io/v1/clusterversions/version")
+    found = cluster_state.api.get("/apis/config.openshift.io/v1/clusterversions/version")
     text = ((found or {}).get("status") or {}).get("desired", {}).get("version", "")
     return _pair(text) if text else None
 
 
-def _installed(look: Look, namespace: str, prefix: str) -> str:
+def _installed(cluster_state: ClusterState, namespace: str, prefix: str) -> str:
     """Version of an operator that OLM has installed; empty when it has not."""
-    for each in look.api.items(CSVS.format(namespace)):
+    for each in cluster_state.api.items(CSVS.format(namespace)):
         name = each["metadata"]["name"]
         if name.startswith(prefix) and (each.get("status") or {}).get("phase") == "Succeeded":
             return str(name.removeprefix(prefix).removeprefix("v"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from .look import Finding, Look, quantity
+from .cluster_state import ClusterState, Finding, quantity
 
 GIB = Decimal(2**30)
 
 
-def nodes_ready(look: Look) -> Finding:
+def nodes_ready(cluster_state: ClusterState) -> Finding:
     """There is a node that takes pods, and none has too little disk or memory left."""
-    for node in look.nodes:
+    for node in cluster_state.nodes:
         for kind, what in (("DiskPressure", "disk"), ("MemoryPressure", "memory")):
             for each in node["status"].get("conditions", []):
                 if each["type"] == kind and each["status"] == "True":
@@ -21,24 +21,28 @@ def nodes_ready(look: Look) -> Finding:
                         "it evicts pods",
                         f"free {what} on it, or take it away: kubectl cordon {node['metadata']['name']}",
                     )
-    if look.usable_nodes:
-        return Finding.ok(f"{len(look.usable_nodes)} of {len(look.nodes)} take pods of this site")
+    if cluster_state.usable_nodes:
+        return Finding.ok(f"{len(cluster_state.usable_nodes)} of {len(cluster_state.nodes)} take pods of this site")
     return Finding(
         "error",
-        f"none of the {len(look.nodes)} nodes takes pods of this site",
+        f"none of the {len(cluster_state.nodes)} nodes takes pods of this site",
         "they are not ready, cordoned, tainted, or lack a label of site.nodeSelector",
         "kubectl describe nodes; adjust site.tolerations and site.nodeSelector",
     )
 
 
-def gpus(look: Look) -> Finding:
+def gpus(cluster_state: ClusterState) -> Finding:
     """As many GPUs as training and serving ask for can be allocated."""
-    resources, serve, name = look.phase["resources"], look.phase["serve"], look.site["gpuResource"]
+    resources, serve, name = (
+        cluster_state.phase["resources"],
+        cluster_state.phase["serve"],
+        cluster_state.site["gpuResource"],
+    )
     per_pod = resources["gpus_per_node"]
-    serving = serve["gpus"] if look.site["serving"] else 0
+    serving = serve["gpus"] if cluster_state.site["serving"] else 0
     if not per_pod and not serving:
         return Finding.skipped("the phase asks for none")
-    have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in look.usable_nodes]
+    have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in cluster_state.usable_nodes]
     if not sum(have):
         return Finding(
             "error",
@@ -46,7 +50,7 @@ def gpus(look: Look) -> Finding:
             f"takes pods of this site offers {name}",
             "the pods would stay Pending",
             "use a cluster with GPUs (operator installed, site.tolerations right), or train on the CPU with "
-            f"gpus_per_node 0 and serve.runtime trainlab, as values/local/{look.phase['name']}.yaml does",
+            f"gpus_per_node 0 and serve.runtime trainlab, as values/local/{cluster_state.phase['name']}.yaml does",
         )
     pods = sum(int(count // per_pod) for count in have) if per_pod else 0
     if per_pod and pods < resources["nodes"]:
@@ -61,25 +65,25 @@ def gpus(look: Look) -> Finding:
     return Finding.ok(f"{sum(have)} {name}")
 
 
-def training_fits(look: Look) -> Finding:
+def training_fits(cluster_state: ClusterState) -> Finding:
     """All pods of the job find CPU and memory at the same time."""
-    wanted = look.phase["resources"]
-    return _fits(look, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources")
+    wanted = cluster_state.phase["resources"]
+    return _fits(cluster_state, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources")
 
 
-def serving_fits(look: Look) -> Finding:
+def serving_fits(cluster_state: ClusterState) -> Finding:
     """The server finds CPU and memory once training has ended."""
-    if not look.site["serving"]:
+    if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
-    wanted = look.phase["serve"]
-    return _fits(look, 1, wanted["cpu"], wanted["memory"], "phase.serve")
+    wanted = cluster_state.phase["serve"]
+    return _fits(cluster_state, 1, wanted["cpu"], wanted["memory"], "phase.serve")
 
 
-def _fits(look: Look, pods: int, cpu: str, memory: str, block: str) -> Finding:
+def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: str) -> Finding:
     """Count how many such pods the free room of the nodes holds; pods of this release are not in the way."""
     places, rooms = 0, []
-    for node in look.usable_nodes:
-        cores, size = look.free(node, "cpu"), look.free(node, "memory")
+    for node in cluster_state.usable_nodes:
+        cores, size = cluster_state.free(node, "cpu"), cluster_state.free(node, "memory")
         places += max(0, int(min(cores // quantity(cpu), size // quantity(memory))))
         rooms.append(f"{node['metadata']['name']} {cores.normalize():f} cores {size / GIB:.1f} GiB")
     if places >= pods:

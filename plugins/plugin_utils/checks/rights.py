@@ -6,7 +6,7 @@ import base64
 
 from .. import jobs, projects
 from ..kube import ApiError, Json
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 FORBIDDEN = 403
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -31,69 +31,71 @@ TRAINING = {
 EDITORS = {"pytorchjob": "kubeflow-training-edit", "trainjob": "training-edit"}
 
 
-def namespace_rights(look: Look) -> Finding:
+def namespace_rights(cluster_state: ClusterState) -> Finding:
     """The user may make, in the namespace, all that a release consists of."""
-    there = _there(look)
-    if there is not True and look.api.serves(projects.API, "projectrequests"):
-        if not _may(look, "", "namespaces", "create", "") and not _may(
-            look, "", "configmaps", "create", look.namespace
+    there = _there(cluster_state)
+    if there is not True and cluster_state.api.serves(projects.API, "projectrequests"):
+        if not _may(cluster_state, "", "namespaces", "create", "") and not _may(
+            cluster_state, "", "configmaps", "create", cluster_state.namespace
         ):
             return Finding.skipped(
-                f"there is no namespace {look.namespace}: playbooks/workspace.yml asks for a Project"
+                f"there is no namespace {cluster_state.namespace}: playbooks/workspace.yml asks for a Project"
             )
-    if there is False and not _may(look, "", "namespaces", "create", ""):
+    if there is False and not _may(cluster_state, "", "namespaces", "create", ""):
         return Finding(
             "error",
-            f"namespace {look.namespace} does not exist and this user may not create namespaces",
+            f"namespace {cluster_state.namespace} does not exist and this user may not create namespaces",
             "",
-            f"ask an administrator for it (`kubectl create namespace {look.namespace}`) or set trainlab_namespace",
+            f"ask an administrator for it (`kubectl create namespace {cluster_state.namespace}`) or set trainlab_namespace",
         )
-    training = [TRAINING[api]] if (api := _training_api(look)) else []
-    serving = SERVING if look.site["serving"] else ()
+    training = [TRAINING[api]] if (api := _training_api(cluster_state)) else []
+    serving = SERVING if cluster_state.site["serving"] else ()
     missing = [
         f"{verb} {resource}{'.' + group if group else ''}"
         for group, resource, verbs in (*NEEDED, *training, *serving)
         for verb in verbs
-        if not _may(look, group, resource, verb, look.namespace)
+        if not _may(cluster_state, group, resource, verb, cluster_state.namespace)
     ]
     if not missing:
-        return Finding.ok(f"may install into {look.namespace}")
+        return Finding.ok(f"may install into {cluster_state.namespace}")
     return Finding(
         "error",
-        f"in namespace {look.namespace} this user may not: {', '.join(missing)}",
+        f"in namespace {cluster_state.namespace} this user may not: {', '.join(missing)}",
         "the release would stop half way",
         f"an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which gives them, or `kubectl -n "
-        f"{look.namespace} create rolebinding trainlab --clusterrole=admin --user=YOU`"
+        f"{cluster_state.namespace} create rolebinding trainlab --clusterrole=admin --user=YOU`"
         + (f" and the same with --clusterrole={EDITORS[api]}, which admin no longer holds" if api else ""),
     )
 
 
-def _training_api(look: Look) -> str:
+def _training_api(cluster_state: ClusterState) -> str:
     """Which training API the release will use, as the chart chooses; empty when none is served."""
-    asked = str(look.site["trainingApi"])
+    asked = str(cluster_state.site["trainingApi"])
     if asked != "auto":
         return asked
-    return next((name for name, kind in jobs.KINDS.items() if look.api.serves(kind.group_version, kind.plural)), "")
+    return next(
+        (name for name, kind in jobs.KINDS.items() if cluster_state.api.serves(kind.group_version, kind.plural)), ""
+    )
 
 
-def secrets(look: Look) -> Finding:
+def secrets(cluster_state: ClusterState) -> Finding:
     """Secrets that the site names exist; their values are not looked at."""
     wanted = (
-        ("site.hfTokenSecret", look.site["hfTokenSecret"], "token"),
-        ("site.images.pullSecret", look.site["images"]["pullSecret"], ".dockerconfigjson"),
+        ("site.hfTokenSecret", cluster_state.site["hfTokenSecret"], "token"),
+        ("site.images.pullSecret", cluster_state.site["images"]["pullSecret"], ".dockerconfigjson"),
     )
     seen = []
     for key, name, entry in wanted:
         if not name:
             continue
-        secret = look.api.get(f"/api/v1/namespaces/{look.namespace}/secrets/{name}")
+        secret = cluster_state.api.get(f"/api/v1/namespaces/{cluster_state.namespace}/secrets/{name}")
         if secret is None or entry not in secret.get("data", {}):
             what = "has no such Secret" if secret is None else f"has that Secret without key {entry}"
             return Finding(
                 "error",
-                f"{key} is {name}, but namespace {look.namespace} {what}",
+                f"{key} is {name}, but namespace {cluster_state.namespace} {what}",
                 "the pods could not start",
-                _create(look.namespace, name, entry),
+                _create(cluster_state.namespace, name, entry),
             )
         if not base64.b64decode(secret["data"][entry]).strip():
             return Finding("error", f"{key}: key {entry} of Secret {name} is empty", "", "fill it")
@@ -107,20 +109,20 @@ def _create(namespace: str, name: str, entry: str) -> str:
     return f"kubectl -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
 
 
-def _there(look: Look) -> bool | None:
+def _there(cluster_state: ClusterState) -> bool | None:
     """Tell whether the namespace exists; None when that may not be asked: OpenShift says so also of one that does not exist."""
     try:
-        return look.there is not None
+        return cluster_state.there is not None
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         return None
 
 
-def _may(look: Look, group: str, resource: str, verb: str, namespace: str) -> bool:
+def _may(cluster_state: ClusterState, group: str, resource: str, verb: str, namespace: str) -> bool:
     name, _slash, part = resource.partition("/")
     wanted: Json = {"group": group, "resource": name, "subresource": part, "verb": verb, "namespace": namespace}
-    answer = look.api.send(
+    answer = cluster_state.api.send(
         "POST",
         REVIEW,
         {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kube import Json
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 DEFAULT_MARK = "storageclass.kubernetes.io/is-default-class"
 # block storage: one node at a time. Source: the drivers' own documentation of their access modes.
@@ -20,15 +20,15 @@ BLOCK_ONLY = {
 }
 
 
-def classes(look: Look) -> Finding:
+def classes(cluster_state: ClusterState) -> Finding:
     """The StorageClass of each claim exists and can be mounted by all pods."""
     known: dict[str, Json] = {
-        each["metadata"]["name"]: each for each in look.api.items("/apis/storage.k8s.io/v1/storageclasses")
+        each["metadata"]["name"]: each for each in cluster_state.api.items("/apis/storage.k8s.io/v1/storageclasses")
     }
     used = []
-    for volume in look.volumes:
-        wanted = look.site["storage"][volume]
-        if wanted.get("existing") or look.claim(volume):
+    for volume in cluster_state.volumes:
+        wanted = cluster_state.site["storage"][volume]
+        if wanted.get("existing") or cluster_state.claim(volume):
             continue
         key = f"site.storage.{volume}"
         name = wanted["storageClass"] or _default(known)
@@ -41,7 +41,7 @@ def classes(look: Look) -> Finding:
                 f"set {key}.storageClass to one of: {', '.join(sorted(known)) or 'none exist, install one'}",
             )
         if wanted["accessMode"] == "ReadWriteMany" and _block_only(known[name]):
-            nodes = look.phase["resources"]["nodes"]
+            nodes = cluster_state.phase["resources"]["nodes"]
             return Finding(
                 "error",
                 f"{key}: StorageClass {name} ({known[name]['provisioner']}) offers no ReadWriteMany",
@@ -53,23 +53,23 @@ def classes(look: Look) -> Finding:
     return Finding.ok("; ".join(used) or "the claims are there")
 
 
-def existing_claims(look: Look) -> Finding:
+def existing_claims(cluster_state: ClusterState) -> Finding:
     """Claims made beforehand are there and have the access mode that the site asks for."""
     found = []
-    for volume in look.volumes:
-        wanted, claim = look.site["storage"][volume], look.claim(volume)
-        name = look.claim_name(volume)
+    for volume in cluster_state.volumes:
+        wanted, claim = cluster_state.site["storage"][volume], cluster_state.claim(volume)
+        name = cluster_state.claim_name(volume)
         if claim is None:
             if wanted.get("existing"):
                 return Finding(
                     "error",
-                    f"site.storage.{volume}.existing: namespace {look.namespace} has no claim {name}",
+                    f"site.storage.{volume}.existing: namespace {cluster_state.namespace} has no claim {name}",
                     "the pods would wait for it",
                     "create it, or set existing to '' so that the release makes one",
                 )
             continue
         modes = claim["spec"].get("accessModes", [])
-        if wanted["accessMode"] not in modes and look.phase["resources"]["nodes"] > 1:
+        if wanted["accessMode"] not in modes and cluster_state.phase["resources"]["nodes"] > 1:
             return Finding(
                 "error",
                 f"claim {name} has access mode {', '.join(modes)}, site.storage.{volume}.accessMode asks for "

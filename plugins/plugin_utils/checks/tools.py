@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from .look import Finding, Look
+from .cluster_state import ClusterState, Finding
 
 HELM_SECONDS = 30
 
 
-def helm(look: Look) -> Finding:
+def helm(cluster_state: ClusterState) -> Finding:
     """Helm 3 is there: kubernetes.core 6.2 calls `helm list --all`, which Helm 4 does not know."""
-    found = shutil.which(look.options.helm)
+    found = shutil.which(cluster_state.options.helm)
     if not found:
         return Finding(
             "error",
-            f"trainlab_helm is {look.options.helm}: no such program",
+            f"trainlab_helm is {cluster_state.options.helm}: no such program",
             "the release is installed with it",
             "install Helm 3 (embedded cluster: `make binaries`) and set trainlab_helm",
         )

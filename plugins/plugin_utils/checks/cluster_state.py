@@ -61,7 +61,7 @@ class Options:
 
 
 @dataclass
-class Look:
+class ClusterState:
     """The cluster, and what is wanted of it: `phase` and `site` with all defaults filled in."""
 
     api: Api

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# outer.sh START CLUSTER NODES. Started by cluster.py, which gives it LAB_GROUP, the cluster's cgroup.
+# cluster.sh START CLUSTER NODES. Started by cluster.py, which gives it LAB_GROUP, the cluster's cgroup.
 # `launch`: becomes pid 1 of the outer namespaces. `outer`: is it; its network namespace is the switch between the
 # nodes, and when it dies the kernel ends every node, link and mount with it. `node`: becomes a node's pid 1.
 set -euo pipefail
@@ -17,7 +17,7 @@ case $start in
   launch)
     join outer
     exec setsid unshare --fork --pid --mount --net --uts --ipc --propagation private \
-      bash "$lab/outer.sh" outer "$cluster" "$what"
+      bash "$lab/cluster.sh" outer "$cluster" "$what"
     ;;
   outer)
     mount -t proc proc /proc
@@ -28,7 +28,7 @@ case $start in
     : > "$cluster/run/switch"
     own=$(readlink /proc/self/ns/net)
     for number in $(seq "$what"); do
-      bash "$lab/outer.sh" node "$cluster" "n$number" < /dev/null > "$cluster/log/n$number.log" 2>&1 &
+      bash "$lab/cluster.sh" node "$cluster" "n$number" < /dev/null > "$cluster/log/n$number.log" 2>&1 &
       pid=$!
       # the process stays the same through all its execs: wait until it has left this network namespace
       until theirs=$(readlink "/proc/$pid/ns/net") && [[ $theirs != "$own" ]]; do
@@ -43,7 +43,7 @@ case $start in
   node)
     join "$what"
     # the cgroup namespace takes the group that this process is in as its root: join first, unshare second
-    exec unshare --cgroup bash "$lab/outer.sh" node-init "$cluster" "$what"
+    exec unshare --cgroup bash "$lab/cluster.sh" node-init "$cluster" "$what"
     ;;
   node-init)
     # cgroup 2: a group that hands out controllers holds no process, see cgroups.py

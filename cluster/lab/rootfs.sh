@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# inside.sh ROOT CWD MOUNT... -- COMMAND...
+# rootfs.sh ROOT CWD MOUNT... -- COMMAND...
 # Pid 1 of a throw-away mount and PID namespace: runs COMMAND with the Debian folder ROOT as its root. Every
 # MOUNT is visible at its own path. The kernel undoes all of it when COMMAND ends. Started by rootfs.py only.
 set -euo pipefail
