@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainlab import compute, files
+from trainlab import files
 from trainlab.config.section_vision import DIGITS
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
@@ -86,7 +86,7 @@ class VisionRecipe(Recipe):
             return self._score(run_dir, name, network, data)
 
     def _score(self, run_dir: Path, name: str, network: Any, data: Any) -> Scores:
-        from trainlab import dist
+        from trainlab import compute, dist
         from trainlab.vision import score
 
         network.to(compute.device())

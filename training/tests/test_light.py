@@ -1,0 +1,26 @@
+"""What the small pods of a release do (verify-run, promote) is done without torch, which alone is more than their memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+VALUES = sorted((Path(__file__).resolve().parents[2] / "values").glob("*.yaml"))
+SMALL = """
+import sys
+from pathlib import Path
+from trainlab import cli, promote, recipes, verify_run
+from trainlab.loading import load_values
+for file in sys.argv[1:]:
+    recipe = recipes.of(load_values([Path(file)]).phase)
+    try:
+        recipe.probe(Path("no-such-run"), "http://127.0.0.1:9", 0.1)
+    except Exception as error:  # there is neither run nor server
+        print(type(error).__name__)
+    assert "torch" not in sys.modules, file
+"""
+
+
+def test_asking_a_served_model_of_any_recipe_imports_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", SMALL, *map(str, VALUES)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == len(VALUES)
