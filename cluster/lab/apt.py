@@ -19,7 +19,8 @@ PACKAGES = ("ca-certificates", "debian-archive-keyring", "iproute2", "mmdebstrap
 """Of what preflight.TOOLS asks for, what a minimal Debian or Ubuntu lacks, and what that stands on."""
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 WAIT_SECONDS = 600.0
-LINES_OF_ERROR, LONGEST = 2, 300
+LONGEST = 200
+"""Letters of an error of apt's in our sentence."""
 UNREACHED = "cannot reach Debian's package archive"
 REMEDY = "check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
 _FLOCK = struct.Struct("hhlli4x")  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
@@ -94,6 +95,6 @@ def _apt(failed: str, *arguments: str) -> None:
 
 
 def reason(said: str) -> str:
-    """Return the first errors of what apt, or mmdebstrap with apt's words, said."""
+    """Return the first error of what apt, or mmdebstrap with apt's words, said: those after it say the same."""
     lines = said.strip().splitlines()
-    return " / ".join([line for line in lines if line.startswith("E:")][:LINES_OF_ERROR] or lines[-1:])[:LONGEST]
+    return next((line for line in lines if line.startswith("E:")), lines[-1] if lines else "")[:LONGEST]

@@ -46,7 +46,7 @@ def test_who_uses_apt_for_too_long_is_named(
 
 
 def test_an_archive_out_of_reach_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """apt-get's own first errors are the reason; its warnings are not."""
+    """apt-get's own first error is the reason; its warnings are not."""
     program = tmp_path / "apt-get"
     errors = "W: a warning\\nE: Failed to fetch x  Could not resolve\\nE: Some index files failed\\nE: a third\\n"
     program.write_text(f"#!/bin/sh\nprintf '{errors}' >&2\nexit 100\n")
@@ -56,6 +56,6 @@ def test_an_archive_out_of_reach_is_one_sentence(tmp_path: Path, monkeypatch: py
     with pytest.raises(LabError) as failed:
         apt._install(["iproute2"])
     assert str(failed.value) == (
-        "cannot reach Debian's package archive: apt-get update: E: Failed to fetch x  Could not resolve / E: Some index files "
-        "failed; check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
+        "cannot reach Debian's package archive: apt-get update: E: Failed to fetch x  Could not resolve; "
+        "check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
     )
