@@ -28,7 +28,7 @@ if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; 
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from trainlab.config import Phase
+from trainlab.config import SftPhase
 from trainlab.data import TrainRow
 from trainlab.manifest import cpu_model
 from trainlab.progress import Progress
@@ -110,7 +110,7 @@ def rows(count: int) -> list[TrainRow]:
 def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list[float]]:
     """Train one side from the start; return its CPU seconds and the loss of each step."""
     blocks = SIDES[name]
-    phase = Phase.model_validate(
+    phase = SftPhase.model_validate(
         {
             "name": "bench",
             "recipe": "sft",

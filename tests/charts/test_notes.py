@@ -60,6 +60,9 @@ def test_a_mistake_on_standard_input_is_named() -> None:
     done = trainlab("check", "-", given="phase: {naem: x}")
     assert done.returncode == 2 and done.stderr.startswith("error: standard input: phase.naem: unknown key")
     done = trainlab("plan", "-")
-    assert (done.returncode, done.stderr) == (2, "error: standard input: is empty; it needs a block `phase:`\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: standard input: phase: missing; add it; What is trained, e.g. values/survival.yaml.\n",
+    )
     done = trainlab("run", "-", "--models", "x", given="phase: {}")
     assert done.returncode == 2 and "only check and plan read standard input" in done.stderr

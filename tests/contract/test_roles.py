@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import yaml
-from trainlab.config import Train, Unfreeze
+from trainlab.config.section_train import AnswerTrain, Unfreeze
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if (path / "tasks").is_dir())
 # Words that also mean something else (`layers` of an image, `checkpoints` on a volume) are left out.
-HYPER_PARAMETERS = [name for block in (Train, Unfreeze) for name in block.model_fields if "_" in name] + ["epochs"]
+HYPER_PARAMETERS = [name for block in (AnswerTrain, Unfreeze) for name in block.model_fields if "_" in name] + [
+    "epochs"
+]
 EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
 

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import torch
+from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.vision.images import Images, Part, split
 
@@ -28,7 +29,7 @@ def make_phase(**blocks: Any) -> Phase:
     merged = copy.deepcopy(PHASE)
     for name, value in blocks.items():
         merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
-    return Phase.model_validate(merged)
+    return phase_from(merged)
 
 
 def _part(count: int, seed: int) -> Part:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tiny import write_data
 from trainlab import data
-from trainlab.config import Data
+from trainlab.config.section_data import AnswerData
 from trainlab.errors import UserError
 
-BUILTIN = Data(source="builtin:survival")
+BUILTIN = AnswerData(source="builtin:survival")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_phrasings_become_rows_of_the_same_question(folder: Path) -> None:
 
 
 def test_a_draw_is_even_repeatable_and_takes_many_questions(folder: Path) -> None:
-    draw = Data(source="builtin:survival", train_rows=6, heldout_rows=2)
+    draw = AnswerData(source="builtin:survival", train_rows=6, heldout_rows=2)
     rows = data.load_train(draw, folder)
     assert rows == data.load_train(draw, folder)
     assert Counter(row["topic"] for row in rows) == {"fire": 3, "water": 3}
@@ -75,10 +75,10 @@ def test_empty_file_no_file_wrong_facts(folder: Path) -> None:
 
 def test_where_data_comes_from(tmp_path: Path, folder: Path) -> None:
     assert data.folder(BUILTIN, tmp_path, None, {}).name == "survival"
-    assert data.folder(Data(source="pvc:set"), tmp_path, None, {}) == folder
+    assert data.folder(AnswerData(source="pvc:set"), tmp_path, None, {}) == folder
     assert data.folder(BUILTIN, tmp_path, None, {"DATA_DIR": str(folder)}) == folder
     with pytest.raises(UserError, match=r"phase.data.source is builtin:none: no folder"):
-        data.folder(Data(source="builtin:none"), tmp_path, None, {})
+        data.folder(AnswerData(source="builtin:none"), tmp_path, None, {})
 
 
 def test_verses_are_rows_with_instruction_verse_and_form(folder: Path) -> None:

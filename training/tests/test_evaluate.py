@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import phase_from
 from trainlab import chat, evaluate
 from trainlab.config import Phase
 
@@ -22,11 +23,11 @@ ROWS: list[Any] = [
 
 @pytest.fixture(scope="module")
 def loaded(tiny_model: Path, phase_dict: dict[str, Any]) -> tuple[Any, Any]:
-    return chat.load_base(tiny_model, Phase.model_validate(phase_dict))
+    return chat.load_base(tiny_model, phase_from(phase_dict))
 
 
 def phase(phase_dict: dict[str, Any], **changes: Any) -> Phase:
-    return Phase.model_validate({**phase_dict, "evaluate": {**phase_dict["evaluate"], **changes}})
+    return phase_from({**phase_dict, "evaluate": {**phase_dict["evaluate"], **changes}})
 
 
 def test_batch_size_changes_nothing(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.gate import decide
 
 
 def phase(**gate: Any) -> Phase:
-    return Phase.model_validate(
+    return phase_from(
         {
             "name": "p",
             "recipe": "sft",

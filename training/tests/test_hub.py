@@ -24,7 +24,7 @@ from trainlab.errors import UserError
 from trainlab.hub import parts, rows
 from trainlab.loading import load_values
 from trainlab.plan.source import job_of
-from trainlab.recipes.language import Language
+from trainlab.recipes.language import Answers
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 LYRICS = Path(__file__).resolve().parents[2] / "values" / "lyrics.yaml"
@@ -90,7 +90,7 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     loaded = [*data.load_train(phase.data, folder), *data.load_heldout(phase.data, folder)]
     assert all(chat.encode(tokenizer, phase, row) for row in loaded) and len(loaded) == 200  # none is too long there
     assert sorted(one.name for one in folder.iterdir()) == ["heldout", "source.json", "train"]
-    record = Language(phase).origin(tiny_model, folder)["data"]
+    record = Answers(phase).origin(tiny_model, folder)["data"]
     assert record["rows"] == counts and record["licence"].startswith("not stated on its card; the right to train")
 
 
@@ -209,9 +209,9 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
         ),
         (
             {"data": {"hub": {**NAMES, "columns": {"verse": "a", "question": "b"}}}},
-            r"data.hub.columns: verse, question do not go together",
+            r"data.hub.columns: question and verse do not go together",
         ),
-        ({"data": {"source": "builtin:verses"}}, r"data.hub: data.source builtin:verses with recipe sft does not read"),
+        ({"data": {"source": "builtin:verses"}}, r"data.hub: data.source builtin:verses does not read"),
         ({"data": {"source": "hf:own/set"}}, r"data.source"),  # no revision
     ],
 )
@@ -226,7 +226,7 @@ def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:
     with pytest.raises(
         UserError, match=r"phase.data.source is hf:.*: no folder .*; run `trainlab fetch` with the same"
     ):
-        Language(place.phase()).folders(place.models, None)
+        Answers(place.phase()).folders(place.models, None)
 
 
 def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from tiny import make_phase, write_data
+from tiny import make_phase, phase_from, write_data
 from trainlab import chat, data, dist, launch, recipes
 from trainlab.config import Phase
 from trainlab.progress import Progress
@@ -78,7 +78,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     assert manifest["ended"] and manifest["environment_overrides"]["EPOCHS"] == "2" and manifest["world_size"] == 2
     assert len(json.loads((run_dir / "eval_after.json").read_text())["items"]) == 4
 
-    one = Phase.model_validate({**place.phase.model_dump(), "train": {**TRAIN, "gradient_accumulation": 2}})
+    one = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "gradient_accumulation": 2}})
     model, tokenizer = chat.load_base(place.root / "models" / "tiny", one)
     rows = data.load_train(one.data, place.root / "data")
     recipes.train(recipes.Job(one, place.root / "one", model, tokenizer, rows, Progress(False)))
@@ -106,7 +106,7 @@ def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) ->
 
 @pytest.mark.whole
 def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(place: Workplace) -> None:
-    phase = Phase.model_validate({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
+    phase = phase_from({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
     broken = Workplace(place.root, phase)
     pod = broken.start("--run", "layers", "--processes", "1")
     output = pod.communicate(timeout=120)[0]
@@ -142,7 +142,7 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
         "epochs": 60,
         "checkpoints": 3,
     }  # seconds between two checkpoints, so that the disk is full by then
-    phase = Phase.model_validate({**place.phase.model_dump(), "train": train, "resources": {"nodes": 1}})
+    phase = phase_from({**place.phase.model_dump(), "train": train, "resources": {"nodes": 1}})
     work = Workplace(place.root, phase)
     disk = place.root / "full"
     disk.mkdir()

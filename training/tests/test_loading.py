@@ -60,7 +60,7 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
         ),
         (
             "phase: {gate: {metric: luck}}",
-            "phase.gate.metric is 'luck': must be one of 'answer_loss', 'fact_recall', ",
+            "phase.gate.metric is 'luck': must be one of answer_loss, fact_recall or form_adherence",
         ),
         ("phase: {recipe: null}", "over.yaml: phase.recipe: missing"),
         (
@@ -89,7 +89,9 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
 def test_broken_files_name_file_and_line(tmp_path: Path) -> None:
     assert "over.yaml:3: not valid YAML" in refused(tmp_path, "phase:\n  a: [1\n  b: 2\n")
     assert "over.yaml:2: not valid YAML: key 'a' is given twice" in refused(tmp_path, "a: 1\na: 2\n")
-    assert refused(tmp_path, "") == "over.yaml: is empty; it needs a block `phase:`"
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(UserError, match=r"empty.yaml: phase: missing"):
+        load_values([tmp_path / "empty.yaml"])
     assert "holds a list" in refused(tmp_path, "- 1")
     with pytest.raises(UserError, match=r"nope.yaml: no such file"):
         load_values([tmp_path / "nope.yaml"])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import phase_from
 from trainlab import files, gate, report
-from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.report import charts
 
@@ -35,7 +35,7 @@ def items(loss: float, said: str) -> list[dict[str, Any]]:
 
 def make_run(folder: Path, phase_dict: dict[str, Any], after: str = "Boil it.", gain: float = 0.6) -> Path:
     """Write the files of a finished run."""
-    phase = Phase.model_validate({**phase_dict, "title": f"Title {EVIL}"})
+    phase = phase_from({**phase_dict, "title": f"Title {EVIL}"})
     before = {"answer_tokens": 20.0, "items": items(2.0, "Boil it.")}
     later = {"answer_tokens": 11.0, "items": items(2.0 - gain, after)}
     history = [{"step": i, "loss": 3 - i / 30} for i in range(1, 41)]
@@ -157,7 +157,7 @@ def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str,
             }
         files.write_json(run_dir / f"eval_{name}.json", scores)
         sides.append(scores)
-    files.write_json(run_dir / "gate.json", gate.decide(*sides, Phase.model_validate(phase_dict)))
+    files.write_json(run_dir / "gate.json", gate.decide(*sides, phase_from(phase_dict)))
     text = report.write(run_dir).read_text(encoding="utf-8")
     Check(text)
     for piece in (

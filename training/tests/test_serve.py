@@ -17,6 +17,7 @@ import openai
 import pytest
 import torch
 import uvicorn
+from tiny import phase_from
 from trainlab import chat
 from trainlab.config import Phase
 from trainlab.serve import engine as engines
@@ -30,7 +31,7 @@ QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
 
 @pytest.fixture(scope="session")
 def phase(phase_dict: dict[str, Any]) -> Phase:
-    return Phase.model_validate(phase_dict)
+    return phase_from(phase_dict)
 
 
 @pytest.fixture(scope="session")

@@ -262,7 +262,7 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
         recipe, run_dir = recipes.of(phase), out / name
         recipe.fetch(models, None)
         model_dir, data_dir = recipe.folders(models, None)
-        if phase.stage.parent:
+        if phase.parent:
             model_dir = parents.adopt(phase, out, run_dir)
         launch.preflight(phase, run_dir, model_dir, data_dir)
         worker.work(phase, run_dir, model_dir, data_dir)  # as each rank does

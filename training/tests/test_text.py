@@ -233,20 +233,7 @@ def test_fewer_blocks_are_spread_over_all_and_too_little_text_is_refused(tokeniz
         pack.pack_corpus(tokenizer, short, 128, None, None)
 
 
-@pytest.mark.parametrize(
-    ("blocks", "expected"),
-    [
-        ({"data": {"source": "builtin:survival"}}, "data.source: builtin:survival with recipe cpt"),
-        ({"gate": {"metric": "answer_loss"}}, "gate.metric: answer_loss with recipe cpt; set perplexity"),
-        ({"lora": {"rank": 4}}, "lora.rank: 4 with recipe cpt"),
-        ({"train": {"cache_frozen_activations": True}}, "train.cache_frozen_activations: true with recipe cpt"),
-        ({"serve": {"runtime": "vllm", "gpus": 1}}, "serve.runtime: vllm with recipe cpt"),
-        ({"text": {"document_start": "("}}, r"text.document_start: '\(' is no regular expression"),
-        ({"recipe": "sft", "gate": {"metric": "answer_loss"}}, "data.source: pydoc:topics holds running text"),
-    ],
-)
-def test_what_does_not_fit_recipe_cpt_is_refused(
-    text_phase: dict[str, Any], blocks: dict[str, Any], expected: str
-) -> None:
-    with pytest.raises(ValidationError, match=expected):
-        make_phase(text_phase, **blocks)
+def test_what_is_no_regular_expression_is_refused(text_phase: dict[str, Any]) -> None:
+    """Everything else that does not fit is asked of Helm as well (tests/charts/test_refused.py)."""
+    with pytest.raises(ValidationError, match=r"text.document_start: '\(' is no regular expression"):
+        make_phase(text_phase, text={"document_start": "("})

@@ -11,9 +11,8 @@ import torch
 from pictures import make_images, make_phase
 from torchvision.datasets import CIFAR10
 from trainlab import cli
-from trainlab.config import Values
 from trainlab.errors import UserError
-from trainlab.loading import ConfigErrors, load_values
+from trainlab.loading import load_values
 from trainlab.plan import vision as plan
 from trainlab.recipes import resnet
 from trainlab.vision import gate, network, optim, sources
@@ -100,42 +99,6 @@ def test_the_gate_flips_at_the_threshold_and_needs_a_gain() -> None:
     same = gate.decide(scores(97), scores(97), make_phase())
     assert not same["promoted"] and same["verdict"] == "no difference"
     assert gate.decide(scores(97), scores(50), make_phase())["verdict"] == "worse"
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("recipe: sft", "phase.vision: recipe sft does not read this block; remove it"),
-        ("unfreeze: {layers: 3}", "phase.unfreeze: recipe resnet does not read it; remove it"),
-        ("model: {source: 'pvc:x'}", "phase.model.source: pvc:x with recipe resnet, which builds its network"),
-        (
-            "data: {source: 'builtin:survival'}",
-            "phase.data.source: builtin:survival with recipe resnet; set builtin:digits",
-        ),
-        ("gate: {metric: fact_recall}", "phase.gate.metric: fact_recall with recipe resnet; set accuracy"),
-        ("vision: {flip: true}", "phase.vision.flip: true with data.source builtin:digits; a mirrored digit"),
-        ("serve: {runtime: vllm, gpus: 1}", "phase.serve.runtime: vllm serves language models"),
-        ("train: {cache_frozen_activations: true}", "phase.train.cache_frozen_activations: true with recipe resnet"),
-        ("vision: {flipp: true}", "phase.vision.flipp: unknown key"),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence(change: str, sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "wrong.yaml"
-    path.write_text(f"phase: {{{change}}}", encoding="utf-8")
-    with pytest.raises(ConfigErrors) as raised:
-        load_values([FULL, LOCAL, path])
-    assert sentence in str(raised.value)
-
-
-def test_a_language_phase_takes_nothing_of_images(phase_dict: dict[str, Any]) -> None:
-    for change, word in (
-        ({"vision": {"flip": True}}, "vision: recipe sft"),
-        ({"gate": {"metric": "accuracy"}}, "gate.metric"),
-        ({"data": {"source": "builtin:digits"}}, "holds images"),
-        ({"model": {"source": "builtin:resnet18"}}, "tunes a language model"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            Values.model_validate({"phase": {**phase_dict, **change}})
 
 
 def test_check_and_plan_take_both_scales(capsys: pytest.CaptureFixture[str]) -> None:

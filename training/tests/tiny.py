@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Phase
+from trainlab.config import Values
+from trainlab.schema import allowed_keys
 
 
 def write_data(folder: Path) -> Path:
@@ -26,12 +27,26 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def make_phase(base: dict[str, Any], **blocks: Any) -> Phase:
-    """Return `base` with blocks merged in, e.g. train={"epochs": 1}."""
+def phase_from(content: dict[str, Any]) -> Any:
+    """Return the phase of a mapping that may have keys which its recipe does not read: these are left out."""
+    keys = allowed_keys()["phase"][content.get("recipe", "sft")]
+    return Values.model_validate({"phase": _known({"recipe": "sft", **content}, keys)}).phase
+
+
+def _known(content: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for key, value in content.items():
+        if key in keys:
+            found[key] = _known(value, keys[key]) if isinstance(value, dict) and keys[key] is not True else value
+    return found
+
+
+def make_phase(base: dict[str, Any], **blocks: Any) -> Any:
+    """Return the phase of `base` with blocks merged in, e.g. train={"epochs": 1}."""
     merged = copy.deepcopy(base)
     for name, value in blocks.items():
         merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
-    return Phase.model_validate(merged)
+    return phase_from(merged)
 
 
 def write_text(path: Path, documents: int = 60) -> Path:

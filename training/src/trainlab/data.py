@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
 
-from trainlab.config import Data
+from trainlab.config.section_data import Data
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
 from trainlab.forms import FORMS

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
 from trainlab import chat, data, dist, facts, forms
-from trainlab.config import Phase
+from trainlab.config import ChatPhase, LanguagePhase
 
 Say = Callable[[str], None]
 SILENCE = 20.0  # seconds of generation without a line
@@ -21,7 +21,7 @@ SILENCE = 20.0  # seconds of generation without a line
 def score(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: Phase,
+    phase: LanguagePhase,
     rows: Sequence[data.HeldoutRow],
     *,
     generate: bool = True,
@@ -41,7 +41,7 @@ def score(
 def score_sharded(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: Phase,
+    phase: LanguagePhase,
     rows: Sequence[data.HeldoutRow],
     *,
     generate: bool = True,
@@ -56,7 +56,7 @@ def score_sharded(
 def answers(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: Phase,
+    phase: LanguagePhase,
     questions: Sequence[str],
     *,
     say: Say | None = None,
@@ -69,7 +69,7 @@ def answers(
 def losses(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: Phase,
+    phase: LanguagePhase,
     rows: Sequence[Any],
     say: Say | None = None,
 ) -> list[tuple[float, int]]:
@@ -104,7 +104,7 @@ def losses(
 def _items(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: Phase,
+    phase: LanguagePhase,
     rows: Sequence[data.HeldoutRow],
     generate: bool,
     share: tuple[int, int],
@@ -114,7 +114,8 @@ def _items(
     began = time.monotonic()
     rank, ranks = share
     own = rows[rank::ranks]
-    chosen = data.even(list(rows), phase.evaluate.generate_rows)[rank::ranks] if generate else []
+    most = phase.evaluate.generate_rows if isinstance(phase, ChatPhase) else None
+    chosen = data.even(list(rows), most)[rank::ranks] if generate else []
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
     return {
@@ -150,7 +151,7 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[data.HeldoutRow]) -
 
 
 def _generate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: Phase, questions: Sequence[str], say: Say
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questions: Sequence[str], say: Say
 ) -> list[tuple[str, int]]:
     """Return (text, tokens with the EOS) of the greedy answer to each question."""
     prompts = [chat.prompt_ids(tokenizer, phase, question) for question in questions]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainlab.compare import SAME, compare
-from trainlab.config import Phase
+from trainlab.config import Phase, SftPhase
 from trainlab.errors import UserError
 
 Scores = Mapping[str, Any]
@@ -21,7 +21,7 @@ UNITS = {
 }
 
 
-def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
+def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `evaluate.score` over the same rows.
 
     Promoted only if the lower end of the gain's interval is above `gate.min_gain` and neither fact recall nor form
@@ -94,7 +94,7 @@ def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> 
     )
 
 
-def _gain_condition(gain: Mapping[str, Any] | None, phase: Phase) -> tuple[bool, str]:
+def _gain_condition(gain: Mapping[str, Any] | None, phase: SftPhase) -> tuple[bool, str]:
     metric, needed = phase.gate.metric, phase.gate.min_gain
     name = metric.replace("_", " ")
     if gain is None:

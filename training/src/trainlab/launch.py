@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainlab import recipes, results
 from trainlab.benchmarks import tasks
-from trainlab.config import Phase, Values
+from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.errors import UserError
 from trainlab.loading import run_name
 from trainlab.staged import parents
@@ -36,16 +36,16 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         raise UserError("--out is missing: name the folder of run directories, or set OUTPUT_DIR")
     run_dir = out / (args.run or run_name(phase, os.environ))
     model_dir, data_dir = recipes.of(phase).folders(args.models, args.data)
-    if phase.stage.parent:
+    if phase.parent:
         model_dir = run_dir / parents.FOLDER
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.worker import rank_main
 
         rank_main(phase, run_dir, model_dir, data_dir, args.models)
-    if phase.stage.parent:
+    if isinstance(phase, LanguagePhase) and phase.parent:
         parents.adopt(phase, out, run_dir)
     preflight(phase, run_dir, model_dir, data_dir)
-    if phase.evaluate.tasks:
+    if isinstance(phase, LanguagePhase) and phase.tasks:
         tasks.load(phase, args.models)
     # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
     if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:

@@ -6,7 +6,7 @@ Called by the CLI (`check`, `run`, `fetch`, `serve`) and by nothing that needs t
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,9 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
     for name, key, value in _overrides(env or {}):
         _merge(merged, _nested(key, value), f"environment variable {name}", (), origin)
 
+    merged.pop("global", None)  # Helm's own, which it adds to every chart's values
     default = named(paths[0])
-    problems = _unknown(merged, allowed_keys(), (), origin, default)
+    problems = _unknown(merged, origin, default)
     if problems:
         raise ConfigErrors(problems)
     try:
@@ -115,22 +116,56 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any], name: str, at: Path_, 
             base[key] = value
 
 
-def _unknown(
-    given: Mapping[str, Any], allowed: Mapping[str, Any], at: Path_, origin: Mapping[Path_, str], default: str
+def _unknown(given: Mapping[str, Any], origin: Mapping[Path_, str], default: str) -> list[str]:
+    """Return the sentence for each key that the phase's recipe does not read, or nobody; the chart says the same."""
+    keys, phase = allowed_keys(), given.get("phase")
+    recipe = phase.get("recipe") if isinstance(phase, Mapping) else None
+    if not isinstance(recipe, str) or recipe not in keys["phase"]:  # which pydantic says
+        return _strange(given, keys | {"phase": _of_all(keys["phase"].values())}, (), origin, default)
+    return _strange(given, keys | {"phase": keys["phase"][recipe]}, (), origin, default, recipe)
+
+
+def _of_all(trees: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for tree in trees:
+        for key, below in tree.items():
+            found[key] = _of_all((found.get(key, {}), below)) if isinstance(below, Mapping) else below
+    return found
+
+
+def _strange(
+    given: Mapping[str, Any],
+    allowed: Mapping[str, Any],
+    at: Path_,
+    origin: Mapping[Path_, str],
+    default: str,
+    recipe: str = "",
 ) -> list[str]:
-    """Return the sentence for each key that the model does not know; the chart prints the same one from keys.json."""
     problems: list[str] = []
     for key, value in given.items():
         here = (*at, str(key))
         below = allowed.get(key)
         if below is None:
-            text = f"{'.'.join(here)}: unknown key; known keys: {', '.join(sorted(allowed))}"
-            close = difflib.get_close_matches(str(key), list(allowed), n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            problems.append(f"{origin.get(here, default)}: {text}{hint}")
+            problems.append(f"{origin.get(here, default)}: {'.'.join(here)}: {_why(here, allowed, recipe)}")
         elif isinstance(below, Mapping) and isinstance(value, Mapping):
-            problems += _unknown(value, below, here, origin, default)
+            problems += _strange(value, below, here, origin, default, recipe)
     return problems
+
+
+def _why(here: Path_, allowed: Mapping[str, Any], recipe: str) -> str:
+    """Return why a key is refused: other recipes read it, or none does."""
+    phases = allowed_keys()["phase"].items() if here[0] == "phase" else ()
+    if others := sorted(name for name, keys in phases if _has(keys, here[1:])):
+        return f"recipe {recipe} does not read it, only {', '.join(others)}; remove it"
+    close = difflib.get_close_matches(here[-1], list(allowed), n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"unknown key; known keys: {', '.join(sorted(allowed))}{hint}"
+
+
+def _has(keys: Any, path: Path_) -> bool:
+    for part in path:
+        keys = keys.get(part) if isinstance(keys, Mapping) else None
+    return keys is not None
 
 
 def _problems(error: ValidationError, origin: Mapping[Path_, str], default: str) -> list[str]:

@@ -1,13 +1,13 @@
-"""One sentence for one validation error of pydantic: key, value, what it must be, what to do; used by loading."""
+"""One sentence for one validation error of pydantic: key, value, what it must be, what to do; used by loading and schema."""
 
 import types
-from collections.abc import Mapping
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from trainlab.config import Values
+from trainlab.config import PHASES, Values
 
 BOUNDS = {
     "greater_than_equal": ("ge", "must be {} or more"),
@@ -29,26 +29,27 @@ TYPES = {
 
 def sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """Return (key path, sentence) for one entry of `ValidationError.errors()`."""
-    key = tuple(str(part) for part in item["loc"] if not _is_union_tag(part))
-    name, kind, context = ".".join(key), item["type"], item.get("ctx") or {}
-    field, is_block = _field(key)
-    value = _shown(item.get("input"))
+    at, recipe = _without_recipe(item["loc"])
+    key = tuple(str(part) for part in at if not _is_union_tag(part))
+    kind, context, value = item["type"], item.get("ctx") or {}, _shown(item.get("input"))
+    if kind == "union_tag_not_found":
+        return (*key, "recipe"), f"{'.'.join(key)}.recipe: missing; add it, one of {', '.join(PHASES)}"
+    if kind == "union_tag_invalid":
+        return (*key, "recipe"), f"{'.'.join(key)}.recipe is {_shown(context['tag'])}: {choice(tuple(PHASES))}"
+    name, field = ".".join(key), _field(key, recipe)
     if kind == "missing":
         help_text = f"; {field.description}" if field and field.description else ""
         return key, f"{name}: missing; add it{help_text}"
-    if kind == "value_error":
-        text = str(context.get("error", item["msg"]))
-        if is_block:  # a rule over several keys: its text starts with the key, below this block
-            joined = f"{name}.{text}" if name else text
-            return tuple(joined.split(":", maxsplit=1)[0].split(".")), joined
-        return key, f"{name}: {text}"
+    if kind == "value_error":  # a rule over several keys: its text starts with the key
+        text = str(context["error"])
+        return tuple(text.split(":", maxsplit=1)[0].split(".")), text
     if kind in BOUNDS:
         bound = context[BOUNDS[kind][0]]
         return key, f"{name} is {value}: {BOUNDS[kind][1].format(bound)}; {_remedy(field)}"
     if kind == "literal_error":
-        return key, f"{name} is {value}: must be one of {context['expected']}; set it to one of these"
+        return key, f"{name} is {value}: {choice(options(field))}"
     if kind == "string_pattern_mismatch":
-        return key, f"{name} is {value}: has the wrong form; {_form(field, context['pattern'])}"
+        return key, f"{name} is {value}: {wrong_form(field, context['pattern'])}"
     family = kind.split("_")[0]
     if family in TYPES and (kind.endswith(("_type", "_parsing", "_from_float"))):
         return key, f"{name} is {value}: must be {TYPES[family]}; {_remedy(field)}"
@@ -65,10 +66,24 @@ def _remedy(field: FieldInfo | None) -> str:
     return f"{hint} ({field.description})" if field.description else hint
 
 
-def _form(field: FieldInfo | None, pattern: str) -> str:
+def choice(options: Sequence[str]) -> str:
+    """Return what to set where only these values are taken."""
+    *most, last = options
+    return f"must be one of {', '.join(most)} or {last}; set one of these" if most else f"must be {last}; set it so"
+
+
+def options(field: FieldInfo | None) -> tuple[str, ...]:
+    """Return the values that a field with a list of them takes; empty for any other field."""
+    if field is None:
+        return ()
+    parts = (field.annotation, *get_args(field.annotation))
+    return next((tuple(map(str, get_args(part))) for part in parts if get_origin(part) is Literal), ())
+
+
+def wrong_form(field: FieldInfo | None, pattern: str) -> str:
     """Return which text is right: in words if they name the forms, else as the pattern."""
     words = field.description if field and field.description else ""
-    return f"write it as {words}" if ":" in words else f"it must match {pattern} ({words})"
+    return f"has the wrong form; {f'write it as {words}' if ':' in words else f'it must match {pattern} ({words})'}"
 
 
 def _shown(value: Any) -> str:
@@ -76,31 +91,38 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def _without_recipe(at: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
+    """Return pydantic's path without the recipe that it names below `phase`, and that recipe."""
+    if len(at) > 1 and at[0] == "phase" and at[1] in PHASES:
+        return (at[0], *at[2:]), at[1]
+    return tuple(at), None
+
+
 def _is_union_tag(part: Any) -> bool:
     """True for the parts that pydantic adds to a path inside `X | None`."""
     return isinstance(part, str) and (part in ("int", "str", "float") or "[" in part)
 
 
-def _field(key: tuple[str, ...]) -> tuple[FieldInfo | None, bool]:
-    """Return the field that a path (with aliases) names, and whether the path names a block of keys."""
+def _field(key: tuple[str, ...], recipe: str | None) -> FieldInfo | None:
+    """Return the field that a path (with aliases) names, or the last one above a path into a free mapping."""
     model: type[BaseModel] | None = Values
     field: FieldInfo | None = None
-    for part in key:
+    for place, part in enumerate(key):
         if model is None:
-            return field, False
+            return field
         fields = {info.alias or name: info for name, info in model.model_fields.items()}
         if part not in fields:
-            return None, False
+            return None
         field = fields[part]
-        model = block_of(field)
-    return field, model is not None
+        model = PHASES[recipe or next(iter(PHASES))] if (place, part) == (0, "phase") else block_of(field)
+    return field
 
 
 def block_of(field: FieldInfo) -> type[BaseModel] | None:
     """Return the model class of a field that holds a block of keys, None for a plain value."""
     annotation = field.annotation
-    options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    for option in options:
+    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    for option in parts:
         if isinstance(option, type) and issubclass(option, BaseModel):
             return option
     return None

@@ -1,5 +1,6 @@
 """Reading one values file (YAML, or the JSON of a ConfigMap) with errors that name file and line; used by loading."""
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -13,13 +14,19 @@ STDIN = Path("-")
 """As a file: standard input, so that `helm get values ... -o yaml | trainlab plan -` needs no file."""
 
 
+MOST_VALUES = 100_000
+"""Values of one file, aliases counted wherever they stand."""
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML as Helm reads it: 3e-4 is a number, a date stays text, a key given twice is a mistake."""
+    """YAML as Helm reads it (sigs.k8s.io/yaml): 3e-4 is a number, 1:30 and a date stay text. A key given twice is a mistake."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse duplicate keys, which PyYAML would let win silently."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key that is no text; write one", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key.value!r} is given twice; keep one", key.start_mark
@@ -27,15 +34,24 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> Any:
+        """Take a number that no float64 holds for text, as Go does."""
+        number = super().construct_yaml_float(node)
+        return node.value if math.isinf(number) and "inf" not in node.value.lower() else number
 
-# PyYAML follows YAML 1.1, where 3e-4 (no dot) is text; Helm's parser reads a number.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+# PyYAML's own rules for these are YAML 1.1's, where 3e-4 (no dot) is text, 1:30 is 90 and a date is no text.
+_NUMBERS = {
+    "int": r"[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)",
+    "float": r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, rule) for tag, rule in rules if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, rule) for tag, rule in rules if tag.rpartition(":")[2] not in ("timestamp", "value", "int", "float")]
     for first, rules in _Loader.yaml_implicit_resolvers.items()
 }
+for _kind, _form in _NUMBERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^({_form})$"), list("-+.0123456789"))
 
 
 def named(path: Path) -> str:
@@ -64,8 +80,26 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise UserError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise UserError(f"{name}: not valid YAML: {error}") from None
-    if value is None:
-        raise UserError(f"{name}: is empty; it needs a block `phase:`")
+    except (ValueError, TypeError, RecursionError) as error:  # of PyYAML's constructors, and of what nests too deep
+        raise UserError(f"{name}: not valid YAML: {error}") from None
+    if value is None:  # to Helm too, an empty file changes nothing
+        return {}
     if not isinstance(value, dict):
         raise UserError(f"{name}: holds a {type(value).__name__}; it must be a mapping with the block `phase:`")
+    found: dict[str, Any] = _plain(value, name, [], [])
+    return found
+
+
+def _plain(value: Any, name: str, above: list[int], count: list[None]) -> Any:
+    """Return a value as JSON would carry it to Helm: 4.0 is 4, keys are text. Raises UserError for an alias that contains itself."""
+    count.append(None)
+    if id(value) in above or len(count) > MOST_VALUES:
+        why = "an alias contains itself" if id(value) in above else f"its aliases make more than {MOST_VALUES} values"
+        raise UserError(f"{name}: {why}; write the values out")
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {str(key): _plain(one, name, [*above, id(value)], count) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one, name, [*above, id(value)], count) for one in value]
     return value

@@ -17,11 +17,11 @@ import torch
 from trainlab import dist
 from trainlab.benchmarks.store import KEY
 from trainlab.benchmarks.tasks import Benchmarks, load
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase
 from trainlab.errors import UserError
 
 
-def score(model: Any, tokenizer: Any, phase: Phase, models: Path) -> dict[str, Any]:
+def score(model: Any, tokenizer: Any, phase: LanguagePhase, models: Path) -> dict[str, Any]:
     """Return {harness, seconds, data, results}; every rank must call it with its whole model and gets the result.
 
     results: task -> {items, of, few_shot, version, cut, metrics}, where `items` of `of` were asked, and of `cut` requests the
@@ -44,7 +44,7 @@ def score(model: Any, tokenizer: Any, phase: Phase, models: Path) -> dict[str, A
     }
 
 
-def _run(model: Any, tokenizer: Any, phase: Phase, benchmarks: Benchmarks, ranks: int) -> dict[str, Any] | None:
+def _run(model: Any, tokenizer: Any, phase: LanguagePhase, benchmarks: Benchmarks, ranks: int) -> dict[str, Any] | None:
     """Return the results on rank 0, None on the others."""
     from lm_eval.evaluator import evaluate
 
@@ -63,7 +63,7 @@ def _run(model: Any, tokenizer: Any, phase: Phase, benchmarks: Benchmarks, ranks
     return None if found is None else {name: _result(name, found, cut.get(name, 0)) for name in benchmarks.told}
 
 
-def _wrap(model: Any, tokenizer: Any, phase: Phase, ranks: int) -> Any:
+def _wrap(model: Any, tokenizer: Any, phase: LanguagePhase, ranks: int) -> Any:
     """Return the harness's view of a model that is loaded already, with our collectives in place of Accelerate's."""
     from lm_eval.models.huggingface import HFLM
 

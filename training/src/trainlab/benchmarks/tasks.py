@@ -12,7 +12,7 @@ from typing import Any
 
 from trainlab.benchmarks import store
 from trainlab.benchmarks.store import KEY
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase
 from trainlab.errors import UserError
 
 NEAR = 5  # names offered for an unknown one
@@ -28,7 +28,7 @@ class Benchmarks:
     data: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
-def load(phase: Phase, models: Path, fill: bool = False) -> Benchmarks:
+def load(phase: LanguagePhase, models: Path, fill: bool = False) -> Benchmarks:
     """Return the phase's tasks with their data; `fill` asks the hub for data that are not in `models` yet.
 
     Raises UserError naming the key for an unknown name (with near ones), a broken file, missing data, generated code.
@@ -66,7 +66,7 @@ def _index(known: bool) -> Any:
     return TaskManager(include_defaults=known)
 
 
-def _manager(known: bool, phase: Phase) -> Any:
+def _manager(known: bool, phase: LanguagePhase) -> Any:
     """Return the harness's table of tasks; `known` reads its own 14,000 files, which takes seconds."""
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     try:
@@ -126,7 +126,7 @@ def _refuse(name: str, found: Any, benchmarks: Benchmarks) -> None:
             raise UserError(f"{KEY}: {name} shows images or sounds, the model reads text; take it out")
 
 
-def _settle(task: Any, phase: Phase) -> None:
+def _settle(task: Any, phase: LanguagePhase) -> None:
     """Set the examples in the prompt: the phase's number, or the task's own; a task that wants none gets none."""
     own, wished = task.get_config("num_fewshot"), phase.evaluate.few_shot
     count = (own or 0) if wished is None or own == 0 else wished

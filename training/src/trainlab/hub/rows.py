@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config import Phase
-from trainlab.config.section_hub import KIND, Hub
+from trainlab.config import SftPhase
+from trainlab.config.section_data import Hub
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
 from trainlab.hub import download, parts
@@ -29,13 +29,13 @@ LEFT_OUT = {
 }
 
 
-def place(phase: Phase, models: Path) -> Path | None:
+def place(phase: SftPhase, models: Path) -> Path | None:
     """Return the folder of the phase's rows among the data sets, None where they are no hub's.
 
     Its name has a digest of all that decides which rows are in it; the model is among them, which measures their length.
     """
     hub = phase.data.hub
-    if hub is None or not phase.data.source.startswith(KIND):
+    if hub is None:
         return None
     decides = {
         **hub.model_dump(mode="json", exclude={"accept_licence"}),
@@ -46,7 +46,7 @@ def place(phase: Phase, models: Path) -> Path | None:
     return download.place(datasets_dir(models), phase.data.source, digest)
 
 
-def fetch(phase: Phase, models: Path, model_dir: Path) -> Path | None:
+def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
     """Make sure that the rows lie in `models`; return their folder, None where they are no hub's.
 
     Raises UserError with the remedy.
@@ -57,7 +57,7 @@ def fetch(phase: Phase, models: Path, model_dir: Path) -> Path | None:
     return download.once(target, lambda folder: _fill(phase, hub, model_dir, folder))
 
 
-def origin(phase: Phase, folder: Path) -> dict[str, Any]:
+def origin(phase: SftPhase, folder: Path) -> dict[str, Any]:
     """Return {licence, rows} for the manifest, {} for rows that are no hub's."""
     record = folder / download.RECORD
     if phase.data.hub is None or not record.is_file():
@@ -75,7 +75,7 @@ def account(rows: Mapping[str, int]) -> str:
     return "; ".join([kept, *([f"left out: {', '.join(left)}"] if left else []), *forms])
 
 
-def _fill(phase: Phase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, Any]:
+def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, Any]:
     """Write train/ and heldout/ into `folder`; return the record of the set."""
     source = phase.data.source
     licence = download.licence(source, CONFIG_KEY, folder)
@@ -103,7 +103,7 @@ def _fill(phase: Phase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, An
                 said = time.monotonic()
                 _say(f"{counts['read']:,} rows read")
 
-    name, work = source.removeprefix(KIND).partition("@")[0].replace("/", "-"), folder / ".work"
+    name, work = source.removeprefix("hf:").partition("@")[0].replace("/", "-"), folder / ".work"
     key = "verse" if "verse" in names else "question"
     counts.update(parts.deal(taken(), key, work, folder, name, hub.heldout_fraction))
     _say(f"{source}: {account(counts)}")

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainlab.config import Phase
-from trainlab.config.section_hub import QUESTIONS, VERSES, Columns
+from trainlab.config import SftPhase
+from trainlab.config.section_data import QUESTIONS, VERSES, Columns
 from trainlab.errors import UserError
 from trainlab.forms import FORMS
 from trainlab.hub.download import KEY
@@ -47,7 +47,7 @@ def columns(given: Columns, there: Mapping[str, Any], source: str) -> Row:
 
 
 def usable(
-    raw: Mapping[str, Any], names: Row, phase: Phase, tokenizer: "PreTrainedTokenizerBase", counts: Counter[str]
+    raw: Mapping[str, Any], names: Row, phase: SftPhase, tokenizer: "PreTrainedTokenizerBase", counts: Counter[str]
 ) -> Row | None:
     """Return the regular texts of a row by key, None for one that cannot be used, whose reason `counts` then has."""
     texts = {key: raw.get(column) for key, column in names.items() if key != "form"}
@@ -70,7 +70,7 @@ def usable(
     return row
 
 
-def _fits(asked: str, answer: str, phase: Phase, tokenizer: "PreTrainedTokenizerBase") -> bool:
+def _fits(asked: str, answer: str, phase: SftPhase, tokenizer: "PreTrainedTokenizerBase") -> bool:
     """True for what chat.encode takes."""
     from trainlab import chat
 

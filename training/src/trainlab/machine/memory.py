@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Phase, Values
+from trainlab.config import Phase, ResnetPhase, Values
 
 GIB = 2**30
 UNLIMITED = 2**60  # cgroup v1 writes a number of this size where there is no limit
@@ -108,15 +108,16 @@ def planned(phase: Phase) -> dict[str, Any]:
     from trainlab.plan import cards, estimate, source, vision
 
     job = source.job_of(Values(phase=phase), [])
-    classifier = phase.recipe == "resnet"
-    if job.arch is None and not classifier:
+    if job.arch is None and not isinstance(phase, ResnetPhase):
         return {"planned_gib": None, "planned_for": None}
     try:
         gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
         job, card, _ = source.card_of(Values(phase=phase), job, gpu)
     except UserError:  # a card that the table lacks: bytes do not depend on it
         card = cards.find(source.DEFAULT_CARD)
-    plan = vision.estimate(phase, job, card, 1.0) if classifier else estimate.estimate(job, card, 1.0)
+    plan = (
+        vision.estimate(phase, job, card, 1.0) if isinstance(phase, ResnetPhase) else estimate.estimate(job, card, 1.0)
+    )
     return {
         "planned_gib": _gib(plan.memory.total) if plan.memory else None,
         "planned_for": "card" if job.on_gpu else "pod",

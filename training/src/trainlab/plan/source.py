@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Values, section_text
+from trainlab.config import CptPhase, SftPhase, TextPhase, Values
 from trainlab.plan import cards, models, text
 from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
@@ -33,10 +33,10 @@ def job_of(values: Values, files: list[Path]) -> Job:
     dtype = block["model"]["dtype"]
     narrow = dtype == "bfloat16" or (dtype == "auto" and on_gpu)
     rank = int(lora.get("rank") or 0)
-    texts = phase.recipe in section_text.RECIPES
-    some = not phase.text.train_all if texts else phase.recipe == "sft" and bool(unfreeze) and not phase.stage.name
+    stage = phase.stage_block
+    some = (isinstance(phase, SftPhase) and not stage) or (isinstance(phase, CptPhase) and not phase.text.train_all)
     kind: Trainable = "lora" if rank else ("top" if some else "all")
-    rows, tokens = text.blocks(phase) if texts else _data(block["data"], files)
+    rows, tokens = text.blocks(phase) if isinstance(phase, TextPhase) else _data(block["data"], files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     return Job(
         name=phase.name,
@@ -51,8 +51,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         from_scratch=phase.model.source.startswith("init:"),
         rows=rows,
         tokens_per_row=tokens,
-        max_length=phase.model.max_length,
-        packed=texts or bool(train.get("packing")),
+        max_length=block["model"].get("max_length", 0),
+        packed=isinstance(phase, TextPhase) or bool(train.get("packing")),
         epochs=float(train.get("epochs") or 1),
         max_steps=train.get("max_steps"),
         batch=int(train.get("batch_size") or 1),
@@ -63,9 +63,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         weight_bytes=2 if narrow else 4,
         gradient_bytes=4,  # what is trained is kept in float32 (recipes/layers.py), and DDP sends it as it is
         precision="bf16" if narrow else "fp32",
-        checkpointing=phase.stage.gradient_checkpointing,
-        chunked_loss=texts,
-        sharded=phase.stage.fsdp,
+        checkpointing=bool(stage and stage.gradient_checkpointing),
+        chunked_loss=isinstance(phase, TextPhase),
+        sharded=bool(stage and stage.fsdp),
         nodes=phase.resources.nodes,
         devices_per_node=phase.resources.processes_per_node,
         on_gpu=on_gpu,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from trainlab.config import Phase
-from trainlab.config.section_text import TOPICS
+from trainlab.config import TextPhase
+from trainlab.config.references import TOPICS
 from trainlab.text import corpus
 
 CHARS_PER_TOKEN = 3.6  # of Python's manual with SmolLM2's vocabulary
@@ -11,7 +11,7 @@ CHARS_PER_TOKEN = 3.6  # of Python's manual with SmolLM2's vocabulary
 HUB_TOKENS = {("Salesforce/wikitext", "wikitext-2-raw-v1"): 2.4e6}
 
 
-def blocks(phase: Phase) -> tuple[int | None, float]:
+def blocks(phase: TextPhase) -> tuple[int | None, float]:
     """Return (blocks of the training part, None for text whose size is not known here; tokens of a block)."""
     length = phase.model.max_length
     tokens = _tokens(phase)
@@ -21,7 +21,7 @@ def blocks(phase: Phase) -> tuple[int | None, float]:
     return min(have, phase.data.train_rows or have), float(length)
 
 
-def _tokens(phase: Phase) -> float | None:
+def _tokens(phase: TextPhase) -> float | None:
     """Return the tokens of the training part, None where its text is neither here nor in the table."""
     source = phase.data.source
     if source == TOPICS:

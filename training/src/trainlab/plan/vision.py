@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-from trainlab.config import Phase
-from trainlab.config.section_vision import CIFAR10, DIGITS
+from trainlab.config import ResnetPhase
+from trainlab.config.references import CIFAR10, DIGITS
 from trainlab.plan.cards import Card
 from trainlab.plan.estimate import CONTEXT_BYTES, Cost, Memory, Plan, Schedule, events, ring_bytes
 from trainlab.plan.job import Job
@@ -41,7 +41,7 @@ def counts(width: int, channels: int, classes: int, size: int) -> tuple[int, int
     return parameters + given * classes + classes, work + given * classes, kept
 
 
-def estimate(phase: Phase, job: Job, card: Card, network: float) -> Plan:
+def estimate(phase: ResnetPhase, job: Job, card: Card, network: float) -> Plan:
     """Return the plan of `job` on `card`, nodes linked with `network` bytes per second."""
     channels, classes = SHAPES.get(phase.data.source, SHAPES[CIFAR10])
     size = phase.vision.image_size

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config.section_text import TOPICS
+from trainlab.config.references import TOPICS
 from trainlab.errors import UserError
 from trainlab.text import read
 

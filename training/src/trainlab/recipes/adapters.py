@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from trainlab import compute
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase, SftPhase
 from trainlab.errors import UserError
 
 
-def add(model: PreTrainedModel, phase: Phase) -> tuple[PreTrainedModel, dict[str, float | int]]:
+def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[str, float | int]]:
     """Return the model with fresh adapters, the only weights that train, and {trainable, total, share} in parameters.
 
     B starts at zero, so the model is at first the base model (Hu et al., section 4.1). Adapters are kept in float32 (PEFT's
@@ -43,7 +43,7 @@ def add(model: PreTrainedModel, phase: Phase) -> tuple[PreTrainedModel, dict[str
     return adapted, {"trainable": trainable, "total": total, "share": trainable / total}
 
 
-def save(model: PeftModel, folder: Path, phase: Phase) -> None:
+def save(model: PeftModel, folder: Path, phase: LanguagePhase) -> None:
     """Write the adapter into `folder` in the phase's dtype.
 
     Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card made for the hub, and

@@ -14,7 +14,7 @@ from transformers import TrainingArguments, default_data_collator, set_seed
 from transformers.utils import is_flash_attn_2_available
 
 from trainlab import compute
-from trainlab.config import Phase
+from trainlab.config import CptPhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything, unfreeze
@@ -25,7 +25,7 @@ from trainlab.text.score import fuse
 
 
 @dataclass
-class TextJob(Job):
+class TextJob(Job[TextPhase]):
     """A job whose rows are blocks of tokens."""
 
     blocks: Blocks
@@ -65,7 +65,7 @@ def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dic
     return summarise(job, trainer, sft.fit(job, trainer), counts)
 
 
-def prepare(model: Any, phase: Phase) -> Any:
+def prepare(model: Any, phase: TextPhase) -> Any:
     """Choose the attention and give the model the fused head. Raises UserError for blocks longer than its context."""
     context = int(model.config.get_text_config().max_position_embeddings)
     if phase.model.max_length > context:
@@ -77,7 +77,7 @@ def prepare(model: Any, phase: Phase) -> Any:
     return fuse(model)
 
 
-def flash(phase: Phase) -> bool:
+def flash(phase: TextPhase) -> bool:
     """True where flash-attention 2 can work: its package, bfloat16, compute capability 8.0 or more. Otherwise the model's default.
 
     Raises UserError for bfloat16 on a GPU that has none: float16 is no way out, Gemma 3 overflows in it.
@@ -95,7 +95,7 @@ def flash(phase: Phase) -> bool:
 
 def trained(job: TextJob) -> dict[str, float | int]:
     """Freeze what the phase does not train; return {trainable, total, share} in parameters. A tied head stays tied."""
-    if not job.phase.text.train_all:
+    if isinstance(job.phase, CptPhase) and not job.phase.text.train_all:
         return unfreeze(job.model, job.phase)
     return everything(job.model)
 
@@ -117,7 +117,7 @@ def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockT
     return trainer
 
 
-def config(phase: Phase, folder: Path, validate: bool) -> TrainingArguments:
+def config(phase: TextPhase, folder: Path, validate: bool) -> TrainingArguments:
     """Return the Trainer's settings for a phase; warm-up, validations and checkpoints are fractions of the steps."""
     return TrainingArguments(
         **settings(phase, folder, validate),

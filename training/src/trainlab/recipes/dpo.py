@@ -13,7 +13,7 @@ from transformers import set_seed
 from trl import DPOConfig, DPOTrainer
 
 from trainlab import chat, dist, files
-from trainlab.config import Phase
+from trainlab.config import DpoPhase
 from trainlab.data import split_by_question
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything
@@ -31,7 +31,7 @@ class PairTrainer(Checked, DPOTrainer):
         return dataset
 
 
-def train(job: Job) -> dict[str, Any]:
+def train(job: Job[DpoPhase]) -> dict[str, Any]:
     """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, losses, parameters)."""
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
@@ -44,7 +44,9 @@ def train(job: Job) -> dict[str, Any]:
     return {**summary, "beta": phase.stage.beta, "reference": "log-probabilities of the parent, computed once"}
 
 
-def build(job: Job, rows: list[Any], validation: list[Any], folder: Path, precompute: bool = True) -> PairTrainer:
+def build(
+    job: Job[DpoPhase], rows: list[Any], validation: list[Any], folder: Path, precompute: bool = True
+) -> PairTrainer:
     """Return the trainer; with `precompute` it has run the model over all pairs already."""
     phase = job.phase
     stored = _stored(job, rows, validation)
@@ -60,7 +62,7 @@ def build(job: Job, rows: list[Any], validation: list[Any], folder: Path, precom
     return trainer
 
 
-def encode(tokenizer: Any, phase: Phase, row: Any) -> dict[str, list[int]]:
+def encode(tokenizer: Any, phase: DpoPhase, row: Any) -> dict[str, list[int]]:
     """Return the tokens of one pair: prompt_ids, chosen_ids and rejected_ids, each answer with its EOS.
 
     Raises UserError for a pair whose prompt and longer answer do not fit into `model.max_length`.
@@ -72,7 +74,7 @@ def encode(tokenizer: Any, phase: Phase, row: Any) -> dict[str, list[int]]:
     return {"prompt_ids": ids[:prompt], "chosen_ids": ids[prompt:], "rejected_ids": rejected["input_ids"][prompt:]}
 
 
-def _stored(job: Job, rows: list[Any], validation: list[Any]) -> Path:
+def _stored(job: Job[DpoPhase], rows: list[Any], validation: list[Any]) -> Path:
     """Return RUN_DIR/pairs with the tokens, the same on every rank: TRL keeps the log-probabilities beside them."""
     target = job.run_dir / PAIRS
     if dist.is_main() and not target.exists():
@@ -85,7 +87,7 @@ def _stored(job: Job, rows: list[Any], validation: list[Any]) -> Path:
     return target
 
 
-def config(phase: Phase, folder: Path, validate: bool, precompute: bool = True) -> DPOConfig:
+def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = True) -> DPOConfig:
     """Return TRL's settings for a phase."""
     return DPOConfig(
         **settings(phase, folder, validate),

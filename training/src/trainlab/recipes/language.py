@@ -1,4 +1,4 @@
-"""The hooks of recipes that tune a language model on questions and answers; found by recipes.of."""
+"""The hooks that recipes of language models share, and those of recipe sft; found by recipes.of."""
 
 import gc
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab import client, data, fetch, files
+from trainlab.config import LanguagePhase, SftPhase
 from trainlab.errors import UserError
 from trainlab.hub import rows as hub_rows
 from trainlab.progress import Progress
@@ -20,21 +21,19 @@ QUESTION = "What should I do first in an emergency?"
 class Language(Recipe):
     """Base model from a model volume, rows from JSON Lines, OpenAI's API."""
 
+    phase: LanguagePhase
+
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:
         """Return (training rows, held-out rows); raises UserError for broken data."""
         return data.load_train(self.phase.data, data_dir), data.load_heldout(self.phase.data, data_dir)
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """As Recipe.fetch: the base model and, from a hub, the rows."""
-        model = fetch.fetch(self.phase.model.source, models, wheels)
-        hub_rows.fetch(self.phase, models, model)
-        return model
+        """As Recipe.fetch: the base model."""
+        return fetch.fetch(self.phase.model.source, models, wheels)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return fetch.model_dir(self.phase.model.source, models), data.folder(
-            self.phase.data, models, given, fetched=hub_rows.place(self.phase, models)
-        )
+        return fetch.model_dir(self.phase.model.source, models), data.folder(self.phase.data, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -51,7 +50,6 @@ class Language(Recipe):
             "data": {
                 "source": self.phase.data.source,
                 "sha256": files.folder_sha256(data_dir, "*/*.jsonl"),
-                **hub_rows.origin(self.phase, data_dir),
             },
         }
 
@@ -153,12 +151,6 @@ class Language(Recipe):
         model, tokenizer = chat.load_tuned(run_dir, self.phase, model_dir)
         self._rescored(run_dir / "eval_after.json", model, tokenizer, heldout)
 
-    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
-        """As Recipe.decide."""
-        from trainlab import gate
-
-        return gate.decide(before, after, self.phase)
-
     def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
         """As Recipe.report."""
         from trainlab.report import content, page
@@ -178,3 +170,34 @@ class Language(Recipe):
         if not answer.text:
             raise client.NotServed(f"{url}: model tuned gave an empty answer to {QUESTION!r}")
         return f"{url} answers as tuned: {answer.text}"
+
+
+class Answers(Language):
+    """Rows from JSON Lines, or from a hub; judged by the answers to held-out questions."""
+
+    phase: SftPhase
+
+    def fetch(self, models: Path, wheels: Path | None) -> Path:
+        """As Recipe.fetch: the base model and, from a hub, the rows."""
+        model = super().fetch(models, wheels)
+        hub_rows.fetch(self.phase, models, model)
+        return model
+
+    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
+        """As Recipe.folders."""
+        fetched = hub_rows.place(self.phase, models)
+        return fetch.model_dir(self.phase.model.source, models), data.folder(
+            self.phase.data, models, given, fetched=fetched
+        )
+
+    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+        """As Recipe.origin."""
+        found = super().origin(model_dir, data_dir)
+        found["data"] |= hub_rows.origin(self.phase, data_dir)
+        return found
+
+    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
+        """As Recipe.decide."""
+        from trainlab import gate
+
+        return gate.decide(before, after, self.phase)

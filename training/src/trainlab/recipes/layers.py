@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from trainlab.config import Phase
+from trainlab.config import CptPhase, SftPhase
 from trainlab.errors import UserError
 
 
-def unfreeze(model: PreTrainedModel, phase: Phase) -> dict[str, float | int]:
+def unfreeze(model: PreTrainedModel, phase: SftPhase | CptPhase) -> dict[str, float | int]:
     """Freeze everything but what `phase.unfreeze` names; return {trainable, total, share} in parameters.
 
     SmolLM ties head and embedding: training the head then also trains the embedding, so the gradient flows through

@@ -7,7 +7,7 @@ has the same number of tokens and a resumed run goes on at the length where it w
 from functools import partial
 from typing import Any
 
-from trainlab.config.section_stage import CurriculumStep
+from trainlab.config.section_stage import CurriculumStep, PretrainStage
 from trainlab.recipes import cpt
 
 
@@ -43,6 +43,7 @@ def length_at(lessons: tuple[CurriculumStep, ...], step: int, total: int) -> int
 
 def train(job: cpt.TextJob) -> dict[str, Any]:
     """Train, leave best_model/ and training_history.json; return the summary with the curriculum."""
-    lessons = job.phase.stage.curriculum
+    stage = job.phase.stage_block
+    lessons = stage.curriculum if isinstance(stage, PretrainStage) else ()
     summary = cpt.train(job, partial(CurriculumTrainer, lessons=lessons))
     return {**summary, "curriculum": [lesson.model_dump() for lesson in lessons]}

@@ -18,7 +18,7 @@ import torch.distributed as td
 from torch import nn
 
 from trainlab import checkpoints, compute, dist, files
-from trainlab.config import Phase
+from trainlab.config import ResnetPhase
 from trainlab.errors import UserError
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
@@ -35,7 +35,7 @@ STATE = "state.pt"
 class ImageJob:
     """What the recipe gets, the same on every rank."""
 
-    phase: Phase
+    phase: ResnetPhase
     run_dir: Path
     images: Images
     progress: Progress

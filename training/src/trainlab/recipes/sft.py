@@ -14,7 +14,7 @@ from transformers import set_seed
 from trl import SFTConfig
 
 from trainlab import chat, checkpoints, compute, dist, files
-from trainlab.config import Phase
+from trainlab.config import DpoPhase, LanguagePhase, SftPhase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import everything, unfreeze
@@ -23,13 +23,13 @@ from trainlab.recipes.trunk import TrunkCache
 from trainlab.staged import acceleration
 
 
-def train(job: Job) -> dict[str, Any]:
+def train(job: Job[SftPhase]) -> dict[str, Any]:
     """Train, leave best_model/ (or lora_adapter/) and training_history.json; return the summary (seconds, rates, losses, parameters)."""
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
     if phase.lora.rank:
         job.model, counts = adapters.add(job.model, phase)
-    elif phase.stage.name:
+    elif phase.stage:
         counts = everything(job.model)
     else:
         counts = unfreeze(job.model, phase)
@@ -39,14 +39,14 @@ def train(job: Job) -> dict[str, Any]:
     return summarise(phase, trainer, fit(job, trainer), counts, len(rows), len(validation))
 
 
-def fit(job: Job, trainer: Checked) -> Fit:
+def fit(job: Job[LanguagePhase], trainer: Checked) -> Fit:
     """Train from the newest whole checkpoint on; leave the best one as result and training_history.json."""
     resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
-    if isinstance(trainer, CheckedTrainer) and job.phase.train.cache_frozen_activations:
-        trainer.trunk = fill_trunk(job, trainer)
+    if isinstance(trainer, CheckedTrainer) and (layers := _frozen_below(job.phase)):
+        trainer.trunk = fill_trunk(job, trainer, layers)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
     with job.progress.step(f"saving {result(job.phase)}/"):
@@ -56,7 +56,7 @@ def fit(job: Job, trainer: Checked) -> Fit:
     return Fit(done.metrics, seconds, resume)
 
 
-def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
+def build(job: Job[SftPhase], rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
     """Return the trainer: rows as tokens, answers masked in, checkpoints in `folder`."""
     phase = job.phase
     trainer = CheckedTrainer(
@@ -71,10 +71,10 @@ def build(job: Job, rows: list[TrainRow], validation: list[TrainRow], folder: Pa
     return trainer
 
 
-def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
+def config(phase: SftPhase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
     # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
-    tied = phase.unfreeze.tie_word_embeddings and not phase.lora.rank and not phase.stage.name
+    tied = phase.unfreeze.tie_word_embeddings and not phase.lora.rank and not phase.stage
     return SFTConfig(
         **settings(phase, folder, validate, recompute=tied),
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
@@ -87,14 +87,21 @@ def config(phase: Phase, folder: Path, validate: bool) -> SFTConfig:
     )
 
 
-def tokens(job: Job, rows: list[TrainRow]) -> Dataset:
+def tokens(job: Job[SftPhase], rows: list[TrainRow]) -> Dataset:
     """Return the rows as {input_ids, completion_mask}; raises UserError with the id of a row that is too long."""
     return Dataset.from_list([chat.encode(job.tokenizer, job.phase, row) for row in rows])
 
 
-def fill_trunk(job: Job, trainer: CheckedTrainer) -> TrunkCache:
-    """Return the outputs of the frozen layers for all training and validation rows."""
-    cache = TrunkCache(job.model, job.phase.unfreeze.layers, job.tokenizer.pad_token_id)
+def _frozen_below(phase: LanguagePhase) -> int:
+    """Return how many last layers are trained on cached outputs of those below; 0 where nothing is cached."""
+    if not isinstance(phase, SftPhase) or not phase.train.cache_frozen_activations:
+        return 0
+    return phase.unfreeze.layers
+
+
+def fill_trunk(job: Job[LanguagePhase], trainer: CheckedTrainer, layers: int) -> TrunkCache:
+    """Return the outputs of the frozen layers, those below the last `layers`, for all training and validation rows."""
+    cache = TrunkCache(job.model, layers, job.tokenizer.pad_token_id)
     sets: list[Any] = [trainer.train_dataset, trainer.eval_dataset]
     rows = [ids for part in sets if part is not None for ids in part["input_ids"]]
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
@@ -102,12 +109,12 @@ def fill_trunk(job: Job, trainer: CheckedTrainer) -> TrunkCache:
     return cache
 
 
-def result(phase: Phase) -> str:
+def result(phase: LanguagePhase) -> str:
     """Return the name of the folder that holds what was trained."""
-    return "lora_adapter" if phase.lora.rank else "best_model"
+    return "lora_adapter" if phase.adapter_rank else "best_model"
 
 
-def save_best(job: Job, trainer: Checked) -> None:
+def save_best(job: Job[LanguagePhase], trainer: Checked) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
     whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
     if dist.is_main():
@@ -115,7 +122,7 @@ def save_best(job: Job, trainer: Checked) -> None:
         name = result(job.phase)
         try:
             with files.whole_folder(job.run_dir / name) as folder:
-                if job.phase.lora.rank:
+                if job.phase.adapter_rank:
                     adapters.save(model, folder, job.phase)
                 else:
                     _save_whole(model, folder, compute.dtype(job.phase), whole)
@@ -137,7 +144,7 @@ def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, A
 
 
 def summarise(
-    phase: Phase,
+    phase: SftPhase | DpoPhase,
     trainer: Checked,
     fitted: Fit,
     counts: dict[str, float | int],
@@ -147,7 +154,8 @@ def summarise(
     """Return training_summary.json without the hardware, which worker.py adds."""
     done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
-    seen = rows * phase.train.epochs * taken / done["steps"] if phase.train.packing else taken * done["effective_batch"]
+    packed = isinstance(phase, SftPhase) and phase.train.packing
+    seen = rows * phase.train.epochs * taken / done["steps"] if packed else taken * done["effective_batch"]
     return {
         **done,
         "parameters": counts,

@@ -31,12 +31,11 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
 
 def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     """Return what was trained and how."""
-    unfreeze, train = phase["unfreeze"], phase["train"]
-    lora = phase.get("lora") or {}
-    head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
-    what = f"the last {unfreeze['layers']} layers {head}"
-    if (phase.get("stage") or {}).get("name"):
-        what = "all weights"
+    train, lora = phase["train"], phase.get("lora") or {}
+    what = "all weights"
+    if not phase.get("stage"):
+        head = "and the language-model head" if phase["unfreeze"]["lm_head"] else "without the language-model head"
+        what = f"the last {phase['unfreeze']['layers']} layers {head}"
     if lora.get("rank"):
         where = ", ".join(lora["target_modules"]) or "all linear layers but the head"
         what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"

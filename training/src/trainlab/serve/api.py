@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase
 from trainlab.serve import pages, protocol
 from trainlab.serve.engine import Engine
 from trainlab.serve.protocol import ApiError, ChatRequest, TextRequest
@@ -28,7 +28,7 @@ class Server:
     """State and handlers of one server; `engine` is None until the models are loaded."""
 
     def __init__(
-        self, phase: Phase, run_dir: Path, load: Callable[[], Engine], failed: Callable[[Exception], None]
+        self, phase: LanguagePhase, run_dir: Path, load: Callable[[], Engine], failed: Callable[[Exception], None]
     ) -> None:
         self.phase, self.run_dir, self._load, self._failed = phase, run_dir, load, failed
         self.engine: Engine | None = None
@@ -136,7 +136,10 @@ async def _events(job: Job, reply: protocol.Reply, chat: bool, usage: bool) -> A
 
 
 def create_app(
-    phase: Phase, run_dir: Path, load: Callable[[], Engine], failed: Callable[[Exception], None] = lambda _: None
+    phase: LanguagePhase,
+    run_dir: Path,
+    load: Callable[[], Engine],
+    failed: Callable[[Exception], None] = lambda _: None,
 ) -> FastAPI:
     """Return the application; models are loaded by `load` once the server listens, `failed` gets its error."""
     server = Server(phase, run_dir, load, failed)

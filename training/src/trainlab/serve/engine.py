@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from trainlab import chat
-from trainlab.config import Phase
-from trainlab.config.section_text import RECIPES as TEXT_RECIPES
+from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.serve.generation import Options, Outcome, generate
 from trainlab.staged import parents
@@ -30,7 +29,7 @@ class Hosted:
 class Engine:
     """All models of a run; thread safe."""
 
-    def __init__(self, phase: Phase, hosted: dict[str, Hosted], shared_bytes: int = 0) -> None:
+    def __init__(self, phase: LanguagePhase, hosted: dict[str, Hosted], shared_bytes: int = 0) -> None:
         self._phase, self._hosted = phase, hosted
         self.shared_bytes = shared_bytes
 
@@ -49,7 +48,7 @@ class Engine:
 
         A model of recipe cpt knows no turns: it continues the text of the last message.
         """
-        if self._phase.recipe in TEXT_RECIPES:
+        if not isinstance(self._phase, ChatPhase):
             return self.text_ids(name, messages[-1]["content"])
         if messages[0]["role"] != "system":
             messages = [{"role": "system", "content": self._phase.data.system_prompt}, *messages]
@@ -60,7 +59,7 @@ class Engine:
     def text_ids(self, name: str, text: str) -> list[int]:
         """Return the tokens of a plain text, for recipe cpt as its blocks begin."""
         tokenizer = self._hosted[name].tokenizer
-        if self._phase.recipe in TEXT_RECIPES:
+        if isinstance(self._phase, TextPhase):
             return chat.prompt_ids(tokenizer, self._phase, text)
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -82,7 +81,7 @@ class Engine:
             return generate(hosted.model, hosted.tokenizer, prompt, options, emit, cancelled)
 
 
-def load(phase: Phase, models: Path, run_dir: Path) -> Engine:
+def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
     """Load base, tuned (best_model/, else the adapter in lora_adapter/) and further adapters of a run."""
     base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase)
     hosted = {"base": Hosted(base, tokenizer)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase
 
 # Nothing is loaded from elsewhere; the pages carry their style and script.
 POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -17,7 +17,7 @@ HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff
 NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.html; <code>trainlab report RUN_DIR</code> makes it."
 
 
-def page(phase: Phase) -> str:
+def page(phase: LanguagePhase) -> str:
     """Return the page for the audience, with the phase's title and questions filled in."""
     template = package_files("trainlab.serve").joinpath("page.html").read_text(encoding="utf-8")
     settings = {"questions": list(phase.questions), "maxTokens": phase.serve.max_tokens}
@@ -25,7 +25,7 @@ def page(phase: Phase) -> str:
     return template.replace("@@TITLE@@", html.escape(phase.title)).replace("@@SETTINGS@@", script)
 
 
-def add(app: FastAPI, phase: Phase, run_dir: Path) -> None:
+def add(app: FastAPI, phase: LanguagePhase, run_dir: Path) -> None:
     """Add GET / and GET /report."""
     text = page(phase)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase
 from trainlab.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DRAIN = 20  # seconds that requests in work get after SIGTERM; Kubernetes kills after 30
 
 
-def serve(phase: Phase, models: Path, run_dir: Path, host: str, port: int) -> NoReturn:
+def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: int) -> NoReturn:
     """Serve until SIGTERM or SIGINT, then let requests in work end and exit with 0.
 
     Raises UserError when the address is taken or a model cannot be loaded.

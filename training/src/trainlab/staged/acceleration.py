@@ -12,6 +12,7 @@ from torch import nn
 
 from trainlab import compute, dist
 from trainlab.config import Phase
+from trainlab.config.section_stage import Stage
 from trainlab.errors import UserError
 from trainlab.recipes.layers import decoder_layers
 
@@ -21,14 +22,19 @@ TOKENS = 8192  # rows of the probe's matrix
 ROUNDS = 20
 
 
+def _asked(phase: Phase) -> Stage:
+    """Return the section `stage:`; of a phase that stands alone, one that asks for nothing."""
+    return phase.stage_block or Stage(name="")
+
+
 def sharded(phase: Phase) -> bool:
     """True where weights, gradients and optimiser states are divided over the ranks."""
-    return phase.stage.fsdp and torch.cuda.is_available() and dist.world_size() > 1
+    return _asked(phase).fsdp and torch.cuda.is_available() and dist.world_size() > 1
 
 
 def recompute(phase: Phase) -> bool:
     """True where the Trainer recomputes activations itself; under FSDP2 that is FSDP's part (sharding)."""
-    return phase.stage.gradient_checkpointing and not sharded(phase)
+    return _asked(phase).gradient_checkpointing and not sharded(phase)
 
 
 def sharding(phase: Phase) -> dict[str, Any]:
@@ -40,7 +46,7 @@ def sharding(phase: Phase) -> dict[str, Any]:
         "fsdp_config": {
             "version": 2,
             "reshard_after_forward": True,
-            "activation_checkpointing": phase.stage.gradient_checkpointing,
+            "activation_checkpointing": _asked(phase).gradient_checkpointing,
             "state_dict_type": "SHARDED_STATE_DICT",  # each rank writes its part of a checkpoint
         },
     }
@@ -51,7 +57,7 @@ def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
 
     Raises UserError for a wish that this machine cannot fulfil.
     """
-    stage = phase.stage
+    stage = _asked(phase)
     for key, wish, enough in (
         ("fsdp", stage.fsdp, torch.cuda.is_available() and dist.world_size() > 1),
         ("compile", stage.compile, torch.cuda.is_available()),
@@ -83,7 +89,7 @@ def why_not_fp8(phase: Phase) -> str | None:
         return f"compute capability {capability[0]}.{capability[1]}, FP8 needs 8.9"
     if compute.dtype(phase) != torch.bfloat16:
         return "weights are not bfloat16"
-    if not phase.stage.compile:
+    if not _asked(phase).compile:
         return "without stage.compile it is slower than bfloat16"
     return None
 

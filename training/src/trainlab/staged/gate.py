@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config import Phase
+from trainlab.config import Phase, SftPhase
+from trainlab.config.section_stage import PairStage, PretrainStage
 from trainlab.errors import UserError
 
 SCORES = ("eval_before.json", "eval_after.json")
@@ -44,7 +45,8 @@ def complete(
     An override that was recorded stands as long as the scores are the same. Raises UserError for one where there is nothing
     to override.
     """
-    if not phase.stage.name:
+    stage = phase.stage_block
+    if stage is None:
         if override:
             raise UserError(f"{run_dir}: phase {phase.name} is no stage; only a stage's gate can be overridden")
         return decision
@@ -54,7 +56,7 @@ def complete(
     full = {
         **decision,
         "promoted": passed,
-        "stage": phase.stage.name,
+        "stage": stage.name,
         "parent": _parent(run_dir),
         "checks": found,
         "override": None,
@@ -77,21 +79,21 @@ def complete(
 
 def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:
     """Return one entry a condition: check, value, op, threshold, relative_to, passed, reason. Sizes in the metric's unit."""
-    stage, gain = phase.stage, decision.get("gain")
-    before = stage.parent or "random weights"
+    stage, gain = phase.stage_block, decision.get("gain")
+    before = phase.parent or "random weights"
     low = gain["low"] if gain else None
     found = [_check("min_gain", low, ">", phase.gate.min_gain, before, f"lower end of the gain in {phase.gate.metric}")]
-    for name, bound in (
-        ("fact_recall", phase.gate.max_fact_recall_drop),
-        ("form_adherence", phase.gate.max_form_adherence_drop),
-    ):
-        if stage.name in ("sft", "lora") and decision.get(name):
+    drops = {}
+    if isinstance(phase, SftPhase):
+        drops = {"fact_recall": phase.gate.max_fact_recall_drop, "form_adherence": phase.gate.max_form_adherence_drop}
+    for name, bound in drops.items():
+        if decision.get(name):
             drop = round(-decision[name]["mean"], 9)
             found.append(_check(f"max_{name}_drop", drop, "<=", bound, before, f"drop in {name}"))
-    if stage.name == "pretrain" and stage.max_perplexity is not None:
+    if isinstance(stage, PretrainStage) and stage.max_perplexity is not None:
         what = "perplexity on held-out blocks"
         found.append(_check("max_perplexity", after["perplexity"], "<=", stage.max_perplexity, None, what))
-    if stage.name == "dpo":
+    if isinstance(stage, PairStage):
         share, loss = decision["preference_accuracy"], decision.get("answer_loss")
         rise = round(-loss["mean"], 9) if loss else None
         what = "share of held-out pairs told apart rightly"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import fetch, files
-from trainlab.config import Phase
+from trainlab.config import Phase, PretrainPhase
 from trainlab.errors import UserError
 from trainlab.plan import models as table
 from trainlab.prepare.blocks import is_prepared
@@ -28,7 +28,7 @@ def architecture(phase: Phase) -> table.Architecture:
     return table.TABLE[phase.model.source.partition(":")[2]]
 
 
-def place(phase: Phase, models: Path) -> Path:
+def place(phase: PretrainPhase, models: Path) -> Path:
     """Return the folder of the drawn model; its name changes with everything that the weights or the tokenizer depend on."""
     depends = {
         "model": phase.model.model_dump(mode="json"),
@@ -42,7 +42,7 @@ def place(phase: Phase, models: Path) -> Path:
     return models / f"init-{phase.model.source.partition(':')[2].lower()}-{digest}"
 
 
-def draw(phase: Phase, models: Path, data: Path, wheels: Path | None) -> Path:
+def draw(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Path:
     """Make sure that the first model lies in `models`; return its folder. Raises UserError with the remedy."""
     target = place(phase, models)
     if (target / "source.json").exists():
@@ -65,7 +65,7 @@ def draw(phase: Phase, models: Path, data: Path, wheels: Path | None) -> Path:
     return target
 
 
-def check_text(phase: Phase, folder: Path, data: Path) -> None:
+def check_text(phase: PretrainPhase, folder: Path, data: Path) -> None:
     """Raise UserError where the tokenizer was trained on another text: words that now judge may have shaped it."""
     known, now = files.read_json(folder / "source.json").get("text"), _text(phase, data)
     if known != now:
@@ -75,7 +75,7 @@ def check_text(phase: Phase, folder: Path, data: Path) -> None:
         )
 
 
-def _text(phase: Phase, data: Path) -> str | None:
+def _text(phase: PretrainPhase, data: Path) -> str | None:
     """Return the digest of the text that the tokenizer is trained on, None for a tokenizer that comes from elsewhere."""
     from trainlab.text import corpus
 
@@ -84,7 +84,7 @@ def _text(phase: Phase, data: Path) -> str | None:
     return str(corpus.origin(phase, data)["sha256"])
 
 
-def _draw(phase: Phase, folder: Path, tokenizer: Any) -> int:
+def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -115,7 +115,7 @@ def _draw(phase: Phase, folder: Path, tokenizer: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _tokenizer(phase: Phase, models: Path, data: Path, wheels: Path | None) -> Any:
+def _tokenizer(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Any:
     """Return the tokenizer with EOS, a pad token of its own and a chat template, which a later stage needs."""
     from transformers import AutoTokenizer
 
@@ -141,7 +141,7 @@ def _tokenizer(phase: Phase, models: Path, data: Path, wheels: Path | None) -> A
     return tokenizer
 
 
-def _trained(phase: Phase, data: Path) -> Any:
+def _trained(phase: PretrainPhase, data: Path) -> Any:
     """Return a byte-level BPE of the training text (never of held-out text) with the vocabulary size of the model."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import data
-from trainlab.config import Phase
+from trainlab.config import DpoPhase
 from trainlab.errors import UserError
 
 
-def load(phase: Phase, path: Path) -> tuple[list[Any], list[Any]]:
+def load(phase: DpoPhase, path: Path) -> tuple[list[Any], list[Any]]:
     """Return (training, held-out) rows of data.py with `rejected` besides; raises UserError with file and line."""
     if phase.stage.pairs == "truncated_answers":
         train: list[Any] = [dict(row) for row in data.load_train(phase.data, path)]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import fetch, files
-from trainlab.config import Phase
-from trainlab.config.section_stage import STAGES
+from trainlab.config import LanguagePhase, Phase, PretrainPhase
+from trainlab.config.section_stage import STAGES, ChildStage
 from trainlab.errors import UserError
 from trainlab.staged import init
 
@@ -22,12 +22,14 @@ NOTE = "source.json"
 
 def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
     """Return the folder of the model that a run began with: its parent's, the drawn one, or one of the model volume."""
-    if phase.stage.parent:
+    if phase.parent:
         return run_dir / FOLDER
-    return init.place(phase, models) if phase.stage.name == "pretrain" else fetch.model_dir(phase.model.source, models)
+    return (
+        init.place(phase, models) if isinstance(phase, PretrainPhase) else fetch.model_dir(phase.model.source, models)
+    )
 
 
-def adopt(phase: Phase, out: Path, run_dir: Path) -> Path:
+def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
     """Make sure that RUN_DIR/parent_model holds the parent's model; return it. The first pod does it, others wait.
 
     Raises UserError for a parent that is missing, unfinished, of another stage or size, or that its gate did not promote.
@@ -56,25 +58,24 @@ def adopt(phase: Phase, out: Path, run_dir: Path) -> Path:
 
 def find(phase: Phase, out: Path) -> Path:
     """Return the parent's run directory: `stage.parent_run`, else the newest finished run of that stage and model size."""
-    stage = phase.stage
-    if stage.parent_run:
-        path = out / stage.parent_run
+    if run := _named(phase):
+        path = out / run
         if not (path / "phase.json").exists():
-            raise UserError(f"phase.stage.parent_run is {stage.parent_run}: no run {path}; correct the name")
+            raise UserError(f"phase.stage.parent_run is {run}: no run {path}; correct the name")
         return path
     newest = _newest(phase, out)
     if newest is None:
         raise UserError(
-            f"phase.stage.parent is {stage.parent}: no finished run of stage {stage.parent} with model "
+            f"phase.stage.parent is {phase.parent}: no finished run of stage {phase.parent} with model "
             f"{_size(phase.model.source)} in {out}; run that stage first, with the same release (or --out), or name its "
             "directory with phase.stage.parent_run"
         )
     return newest
 
 
-def check(phase: Phase, parent: Path) -> dict[str, Any]:
+def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
     """Return the parent's gate.json; raises UserError unless it is of the right stage and size, finished and promoted."""
-    wanted = phase.stage.parent
+    wanted = phase.parent
     gate = files.read_json(parent / "gate.json")
     stage = gate.get("stage") if isinstance(gate, dict) else None
     if stage not in STAGES:
@@ -106,6 +107,11 @@ def check(phase: Phase, parent: Path) -> dict[str, Any]:
     return dict(gate)
 
 
+def _named(phase: Phase) -> str | None:
+    """Return `stage.parent_run`."""
+    return phase.stage_block.parent_run if isinstance(phase.stage_block, ChildStage) else None
+
+
 def _newest(phase: Phase, out: Path) -> Path | None:
     found = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
     return max(found)[1] if found else None
@@ -113,11 +119,11 @@ def _newest(phase: Phase, out: Path) -> Path | None:
 
 def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
     """Say that a run keeps the parent that it began with although there is a newer one now."""
-    own, newest = files.read_json(kept / NOTE)["parent"]["run"], None if phase.stage.parent_run else _newest(phase, out)
+    own, newest = files.read_json(kept / NOTE)["parent"]["run"], None if _named(phase) else _newest(phase, out)
     if newest and newest.name != own:
         print(
             f"trainlab: {kept.parent.name} goes on from run {own}, as it began; run {newest.name} of stage "
-            f"{phase.stage.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that goes on from it",
+            f"{phase.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that goes on from it",
             file=sys.stderr,
             flush=True,
         )
@@ -128,7 +134,7 @@ def _ended(path: Path, phase: Phase) -> str | None:
     if not all((path / name).is_file() for name in ("phase.json", "manifest.json", "gate.json")):
         return None
     block = _phase(path)
-    if block.get("stage", {}).get("name") != phase.stage.parent:
+    if block.get("stage", {}).get("name") != phase.parent:
         return None
     if _size(block["model"]["source"]) != _size(phase.model.source):
         return None
@@ -148,7 +154,7 @@ def _size(source: str) -> str:
 def _record(phase: Phase, parent: Path, gate: dict[str, Any]) -> dict[str, Any]:
     digest = files.folder_sha256(parent / "best_model")
     note: dict[str, Any] = {
-        "stage": phase.stage.parent,
+        "stage": phase.parent,
         "run": parent.name,
         "path": f"{parent.name}/best_model",
         "sha256": digest,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab import files
-from trainlab.config.section_stage import MARGIN
+from trainlab.config import DpoPhase, PretrainPhase
 from trainlab.errors import UserError
 from trainlab.prepare import blocks as prepared
 from trainlab.progress import Progress
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 class Pretrain(TextRecipe):
     """Weights drawn at random in the model volume; running text, or blocks of tokens prepared beforehand."""
+
+    phase: PretrainPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the text where it lies on a hub, the tokenizer, the random weights."""
@@ -65,6 +67,8 @@ class Pretrain(TextRecipe):
 class Preferences(Language):
     """The parent's model, preference pairs; judged by how far it moved from its parent, pair by pair."""
 
+    phase: DpoPhase
+
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:
         """As Language.rows, each row with `rejected`."""
         return pairs.load(self.phase, data_dir)
@@ -106,7 +110,7 @@ class Preferences(Language):
         return {
             "promoted": bool(gain and gain["low"] > phase.gate.min_gain),
             "verdict": gain["verdict"] if gain else SAME,
-            "metric": MARGIN,
+            "metric": phase.gate.metric,
             "gain": gain,
             "answer_loss": gate.compared(both, "loss", phase),
             "fact_recall": gate.compared(both, "recall", phase),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from trainlab.config import Phase
+from trainlab.config import TextPhase
 from trainlab.errors import UserError
 from trainlab.prepare.blocks import INDEX
 from trainlab.prepare.blocks import Blocks as Prepared
@@ -41,7 +41,7 @@ class Part(Sequence[list[int]]):
         return found
 
 
-def opened(folder: Path, phase: Phase) -> Prepared:
+def opened(folder: Path, phase: TextPhase) -> Prepared:
     """Return the blocks of a folder; raises UserError for broken ones, and for blocks of another length than the phase's."""
     blocks = Prepared(folder)
     if blocks.block_length != phase.model.max_length:
@@ -52,7 +52,7 @@ def opened(folder: Path, phase: Phase) -> Prepared:
     return blocks
 
 
-def load(folder: Path, phase: Phase, tokenizer: Any, vocabulary: int) -> "Blocks":
+def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Blocks":
     """Return the parts: the last blocks judge, those before validate, the rest trains; one block between parts is left out.
 
     Raises UserError where tokenizer and blocks do not belong together, or there are too few blocks.

@@ -93,9 +93,10 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
 
 
 def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Facts:
-    train, unfreeze = phase["train"], phase["unfreeze"]
-    head = "and the language-model head" if unfreeze["lm_head"] else "without the language-model head"
-    what = "all weights" if phase["text"]["train_all"] else f"the last {unfreeze['layers']} layers {head}"
+    train, what = phase["train"], "all weights"
+    if not phase["text"].get("train_all", True):
+        head = "and the language-model head" if phase["unfreeze"]["lm_head"] else "without the language-model head"
+        what = f"the last {phase['unfreeze']['layers']} layers {head}"
     kind = "continued pre-training" if phase["recipe"] == "cpt" else "pre-training from random weights"
     rows: words.Facts = [
         ("Recipe", f"{phase['recipe']}: {kind} of {what}"),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config import Phase
-from trainlab.config.section_text import TOPICS
+from trainlab.config import TextPhase
+from trainlab.config.references import TOPICS
 from trainlab.errors import UserError
 from trainlab.text import read
 from trainlab.text.read import Document
@@ -31,7 +31,7 @@ class Corpus:
     duplicates: int
 
 
-def load(phase: Phase, path: Path) -> Corpus:
+def load(phase: TextPhase, path: Path) -> Corpus:
     """Return the parts of the text of a phase; raises UserError for text that cannot be read or split."""
     found, blank = _documents(phase, path)
     unique = {document.text: document for document in reversed(found)}
@@ -69,7 +69,7 @@ def _without(pool: Sequence[Document], taken: Sequence[Document]) -> list[Docume
     return [document for document in pool if document not in gone]
 
 
-def origin(phase: Phase, path: Path) -> dict[str, Any]:
+def origin(phase: TextPhase, path: Path) -> dict[str, Any]:
     """Return {source, sha256, licence where known} for the manifest."""
     source = phase.data.source
     if source == TOPICS and not path.exists():
@@ -82,7 +82,7 @@ def origin(phase: Phase, path: Path) -> dict[str, Any]:
     return {"source": source, "sha256": digest}
 
 
-def _documents(phase: Phase, path: Path) -> tuple[list[Document], int]:
+def _documents(phase: TextPhase, path: Path) -> tuple[list[Document], int]:
     if phase.data.source == TOPICS and not path.exists():
         return topics(), 0
     return read.documents(path, phase.text.column, phase.text.document_start)

@@ -6,14 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainlab.compare import SAME
-from trainlab.config import Phase
-from trainlab.config.section_text import METRIC
+from trainlab.config import TextPhase
 from trainlab.gate import compared, paired
 
 Scores = Mapping[str, Any]
 
 
-def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
+def decide(before: Scores, after: Scores, phase: TextPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `score.score` over the same blocks.
 
     Promoted only if the interval of the gain in nats per token (paired bootstrap over blocks) lies above `gate.min_gain`.
@@ -24,7 +23,7 @@ def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
     return {
         "promoted": bool(gain and gain["low"] > needed),
         "verdict": gain["verdict"] if gain else SAME,
-        "metric": METRIC,
+        "metric": phase.gate.metric,
         "gain": gain,
         "heldout_loss": gain,
         "perplexity": _perplexity(gain),
@@ -56,7 +55,7 @@ def _perplexity(gain: Mapping[str, Any] | None) -> dict[str, float] | None:
     }
 
 
-def _reason(gain: Mapping[str, Any] | None, phase: Phase) -> str:
+def _reason(gain: Mapping[str, Any] | None, phase: TextPhase) -> str:
     if gain is None:
         return "The losses could not be compared: a value is not a finite number."
     both = _perplexity(gain) or {}

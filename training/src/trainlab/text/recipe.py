@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab import fetch, files
+from trainlab.config import TextPhase
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 class TextRecipe(Language):
     """Base model from a model volume, running text, OpenAI's API; a chat's last message is the text to continue."""
+
+    phase: TextPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the base model and, from a hub, the text."""

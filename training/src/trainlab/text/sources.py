@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Phase
-from trainlab.config.section_text import TOPICS
+from trainlab.config import TextPhase
+from trainlab.config.references import TOPICS
 from trainlab.errors import UserError
 from trainlab.fetch import datasets_dir
 from trainlab.hub import download
@@ -17,7 +17,7 @@ CONFIG_KEY = "phase.text.hub_config"
 ROWS = "train.jsonl"
 
 
-def place(phase: Phase, models: Path, given: Path | None, env: Mapping[str, str] | None = None) -> Path:
+def place(phase: TextPhase, models: Path, given: Path | None, env: Mapping[str, str] | None = None) -> Path:
     """Return the file or folder that holds the text: `given` (--data), else DATA_DIR, else what `data.source` names.
 
     For pydoc:topics without either it is a name under which nothing lies: the text comes with Python. Raises UserError
@@ -39,7 +39,7 @@ def place(phase: Phase, models: Path, given: Path | None, env: Mapping[str, str]
     return path
 
 
-def fetch(phase: Phase, models: Path) -> Path | None:
+def fetch(phase: TextPhase, models: Path) -> Path | None:
     """Make sure that a hub data set lies in the folder of data sets; return its folder, None for text that need not be fetched.
 
     The rows of its split `train` become train.jsonl, column by column as they are; other splits are not read, since the
@@ -61,7 +61,7 @@ def fetch(phase: Phase, models: Path) -> Path | None:
     return download.once(_inside(phase, datasets_dir(models)), fill)
 
 
-def _inside(phase: Phase, root: Path) -> Path:
+def _inside(phase: TextPhase, root: Path) -> Path:
     """Return the place of a source inside the folder of data sets."""
     source = phase.data.source
     if source.startswith("pvc:"):

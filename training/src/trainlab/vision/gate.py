@@ -6,13 +6,13 @@ from statistics import NormalDist
 from typing import Any
 
 from trainlab.compare import compare
-from trainlab.config import Phase
+from trainlab.config import ResnetPhase
 from trainlab.gate import paired
 
 Scores = Mapping[str, Any]
 
 
-def decide(before: Scores, after: Scores, phase: Phase) -> dict[str, Any]:
+def decide(before: Scores, after: Scores, phase: ResnetPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `score.score` over the same images.
 
     Promoted only if the gain's interval (paired bootstrap) lies above `gate.min_gain` and the accuracy's own interval

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainlab.config import Phase
-from trainlab.config.section_vision import DIGITS
+from trainlab.config import ResnetPhase
+from trainlab.config.references import DIGITS
 from trainlab.errors import UserError
 from trainlab.vision import sources
 
@@ -57,7 +57,7 @@ class Images:
         return int(self.train.images.shape[1])
 
 
-def load(phase: Phase, folder: Path) -> Images:
+def load(phase: ResnetPhase, folder: Path) -> Images:
     """Return the images of a phase; mean and std are those of the training part, per channel, of values in 0..1.
 
     Raises UserError for a set that is not there or cannot be read.
@@ -71,7 +71,7 @@ def load(phase: Phase, folder: Path) -> Images:
     return Images(train, validation, test, raw[4], tuple(mean.tolist()), tuple(std.tolist()))
 
 
-def digest(phase: Phase, folder: Path) -> str:
+def digest(phase: ResnetPhase, folder: Path) -> str:
     """Return one SHA-256 over all pixels and labels of the set."""
     raw = digits() if phase.data.source == DIGITS else sources.cifar10(folder)
     total = hashlib.sha256()
@@ -116,7 +116,7 @@ def resize(images: torch.Tensor, size: int) -> torch.Tensor:
     return wide.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _part(images: Any, labels: Any, phase: Phase) -> Part:
+def _part(images: Any, labels: Any, phase: ResnetPhase) -> Part:
     pixels = resize(torch.from_numpy(images), phase.vision.image_size)
     return Part(pixels, torch.from_numpy(labels), torch.arange(len(labels)))
 

@@ -6,10 +6,11 @@ import math
 import torch
 from torch import nn
 
-from trainlab.config import Phase, Train
+from trainlab.config import ResnetPhase
+from trainlab.config.section_train import Train
 
 
-def optimizer(network: nn.Module, phase: Phase) -> torch.optim.Optimizer:
+def optimizer(network: nn.Module, phase: ResnetPhase) -> torch.optim.Optimizer:
     """Return the optimiser; biases and the weights of batch norm do not decay."""
     vision, train = phase.vision, phase.train
     weights = [p for p in network.parameters() if p.ndim > 1]

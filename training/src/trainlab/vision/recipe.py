@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config.section_vision import DIGITS
+from trainlab.config import ResnetPhase
+from trainlab.config.references import DIGITS
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 from trainlab.vision import sources
@@ -18,6 +19,8 @@ STANDARD = f"CIFAR-10: {sources.LICENCE}"
 
 class VisionRecipe(Recipe):
     """A network built from scratch, images from a package or the model volume, the Open Inference Protocol."""
+
+    phase: ResnetPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the images, where they do not come with a package."""

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 
 from trainlab import compute, dist
-from trainlab.config import Phase
+from trainlab.config import ResnetPhase
 from trainlab.vision.augment import normalise
 from trainlab.vision.images import Images, Part
 
@@ -20,7 +20,7 @@ Scores = dict[str, Any]
 
 
 @torch.no_grad()
-def probabilities(network: nn.Module, part: Part, images: Images, phase: Phase) -> torch.Tensor:
+def probabilities(network: nn.Module, part: Part, images: Images, phase: ResnetPhase) -> torch.Tensor:
     """Return (N, classes) float32 on the CPU, in float32 arithmetic: the same as the server's. Leaves train mode as it was."""
     where, training = compute.device(), network.training
     network.eval()
@@ -32,7 +32,7 @@ def probabilities(network: nn.Module, part: Part, images: Images, phase: Phase) 
     return torch.cat(pieces) if pieces else torch.zeros(0, len(images.classes))
 
 
-def score(network: nn.Module, part: Part, images: Images, phase: Phase) -> Scores:
+def score(network: nn.Module, part: Part, images: Images, phase: ResnetPhase) -> Scores:
     """Return {accuracy, loss: nats, items: one per image, seconds}, whole on every rank.
 
     An item is {id, label, prediction, confidence, correct: 0 or 1, loss}.
@@ -69,7 +69,7 @@ def shown(images: Images, count: int) -> Part:
     return images.test.take(torch.linspace(0, total - 1, min(count, total)).round().long().unique())
 
 
-def predictions(network: nn.Module, images: Images, phase: Phase) -> list[dict[str, Any]]:
+def predictions(network: nn.Module, images: Images, phase: ResnetPhase) -> list[dict[str, Any]]:
     """Return demo_outputs: {id, label, prediction, probabilities} of the images that are shown, classes by name."""
     part = shown(images, phase.vision.shown)
     found = probabilities(network, part, images, phase)

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from trainlab import __version__
-from trainlab.config import Phase
+from trainlab.config import ResnetPhase
 from trainlab.serve import pages
 from trainlab.serve.server import listen, run
 from trainlab.vision import network, v2
@@ -31,7 +31,7 @@ from trainlab.vision.v2 import InferRequest, Refused
 class Engine:
     """Both networks and what best_model/config.json says; thread safe."""
 
-    def __init__(self, phase: Phase, run_dir: Path) -> None:
+    def __init__(self, phase: ResnetPhase, run_dir: Path) -> None:
         tuned, self.config = network.load(run_dir / "best_model")
         base = network.untrained(tuned.settings["channels"], tuned.settings["classes"], phase.vision.width, phase.seed)
         self.device = torch.device("cuda") if torch.cuda.is_available() and phase.serve.gpus else torch.device("cpu")
@@ -53,7 +53,7 @@ class Engine:
 class Server:
     """State and handlers; `engine` is None until the networks are loaded."""
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self, phase: ResnetPhase) -> None:
         self.phase, self.active = phase, 0
         self.engine: Engine | None = None
         self.registry = CollectorRegistry()
@@ -94,7 +94,7 @@ class Server:
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
 
-def create_app(phase: Phase, run_dir: Path, failed: Callable[[Exception], None] = lambda _: None) -> FastAPI:
+def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], None] = lambda _: None) -> FastAPI:
     """Return the application; the networks are loaded once it listens, `failed` gets an error of that."""
     server = Server(phase)
 
@@ -192,7 +192,7 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
         return answer(request, Refused(500, f"the server failed: {type(error).__name__}; its log says more"))
 
 
-def serve(phase: Phase, run_dir: Path, host: str, port: int) -> NoReturn:
+def serve(phase: ResnetPhase, run_dir: Path, host: str, port: int) -> NoReturn:
     """Serve until SIGTERM or SIGINT; raises UserError when the address is taken or the network cannot be loaded."""
     listener = listen(host, port)
     run(lambda failed: create_app(phase, run_dir, failed), listener)

@@ -1,0 +1,40 @@
+{{/* Rules that a table cannot say: those of training/src/trainlab/config/computed.py but for regular expressions of Python's. */}}
+
+{{- define "trainjob.computed" -}}
+{{- $tasks := .evaluate.tasks | default list -}}
+{{- range $i, $task := $tasks -}}
+{{- if has $task (slice $tasks 0 $i) -}}
+{{- fail (printf "phase.evaluate.tasks: %s stands there twice; name it once" $task) -}}
+{{- end -}}
+{{- end -}}
+{{- $asked := .resources -}}
+{{- if gt (include "trainjob.bytes" $asked.shared_memory | float64) (include "trainjob.bytes" $asked.memory | float64) -}}
+{{- fail (printf "phase.resources.shared_memory: %s is more than resources.memory %s, of which it is a part; lower it" $asked.shared_memory $asked.memory) -}}
+{{- end -}}
+{{- $steps := (.stage | default dict).curriculum | default list -}}
+{{- $longest := int .model.max_length -}}
+{{- range $steps -}}
+{{- if mod $longest (int .length) -}}
+{{- fail (printf "phase.stage.curriculum: length %d does not divide model.max_length %d; take one that does" (int .length) $longest) -}}
+{{- end -}}
+{{- end -}}
+{{- $last := 0 -}}
+{{- $total := 0.0 -}}
+{{- range $steps -}}
+{{- if lt (int .length) $last -}}
+{{- fail "phase.stage.curriculum: lengths fall; put the short ones first" -}}
+{{- end -}}
+{{- $last = int .length -}}
+{{- $total = addf $total (float64 .share) -}}
+{{- end -}}
+{{- if and $steps (or (lt $total 0.999999) (gt $total 1.000001)) -}}
+{{- fail (printf "phase.stage.curriculum: shares add up to %g; make it 1" $total) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A quantity of memory of Kubernetes in bytes: 2Ki is 2048. */}}
+{{- define "trainjob.bytes" -}}
+{{- $unit := regexFind "[kMGTi]+$" . -}}
+{{- $factors := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mulf (trimSuffix $unit .) (get $factors $unit) -}}
+{{- end -}}

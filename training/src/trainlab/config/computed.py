@@ -1,0 +1,57 @@
+"""Rules that a table cannot say; charts/trainjob/templates/_computed.tpl says the same, but for regular expressions of Python's."""
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from trainlab.config.rule import value
+
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def broken(values: Mapping[str, Any]) -> str | None:
+    """Return the sentence `key: reason; remedy` of the first rule that these values break, None when all is well."""
+    return _tasks(values) or _shared_memory(values) or _curriculum(values) or _document_start(values)
+
+
+def _tasks(values: Mapping[str, Any]) -> str | None:
+    tasks = value(values, "phase.evaluate.tasks") or ()
+    double = next((name for name in tasks if list(tasks).count(name) > 1), None)
+    return f"phase.evaluate.tasks: {double} stands there twice; name it once" if double else None
+
+
+def amount(quantity: str) -> float:
+    """Return a quantity of memory of Kubernetes in bytes: 2Ki is 2048."""
+    number = quantity.rstrip("kMGTi")
+    return float(number) * UNITS[quantity.removeprefix(number)]
+
+
+def _shared_memory(values: Mapping[str, Any]) -> str | None:
+    shared, memory = (str(value(values, f"phase.resources.{key}")) for key in ("shared_memory", "memory"))
+    if amount(shared) <= amount(memory):
+        return None
+    return f"phase.resources.shared_memory: {shared} is more than resources.memory {memory}, of which it is a part; lower it"
+
+
+def _curriculum(values: Mapping[str, Any]) -> str | None:
+    key, steps = "phase.stage.curriculum", value(values, "phase.stage.curriculum")
+    if not steps:
+        return None
+    longest = value(values, "phase.model.max_length")
+    for step in steps:
+        if longest % step["length"]:
+            return f"{key}: length {step['length']} does not divide model.max_length {longest}; take one that does"
+    if any(one["length"] > other["length"] for one, other in pairwise(steps)):
+        return f"{key}: lengths fall; put the short ones first"
+    total = sum(step["share"] for step in steps)
+    return None if abs(total - 1) < 1e-6 else f"{key}: shares add up to {total:g}; make it 1"
+
+
+def _document_start(values: Mapping[str, Any]) -> str | None:
+    text = value(values, "phase.text.document_start")
+    try:
+        re.compile(text or "")
+    except re.error as error:
+        return f"phase.text.document_start: {text!r} is no regular expression ({error}); correct it"
+    return None

@@ -1,0 +1,211 @@
+"""A phase by its recipe: each kind has the sections that its recipe reads, and no others."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from trainlab.config.section_data import AnswerData, ChatData, Data, ImageData, PairData, TextData
+from trainlab.config.section_model import LanguageModel, Model, NetworkModel, ParentModel, RandomModel, TunedModel
+from trainlab.config.section_pods import AnswerServe, OwnServe, Resources, Serve
+from trainlab.config.section_scores import (
+    AnswerEvaluate,
+    AnswerGate,
+    Evaluate,
+    Gate,
+    ImageGate,
+    LanguageEvaluate,
+    PairGate,
+    TextGate,
+)
+from trainlab.config.section_stage import AnswerStage, PairStage, PretrainStage, Stage
+from trainlab.config.section_text import Text, TunedText
+from trainlab.config.section_train import AnswerTrain, Lora, Train, Unfreeze
+from trainlab.config.section_vision import Vision
+from trainlab.config.strict import MOST_EXACT, Name, Strict
+
+NOT_TRAINING = ("title", "questions")
+"""Blocks of a phase that change nothing of what is trained, and so not the name of its run either.
+
+`serve` trains nothing, but KServe 0.15 takes a changed ServingRuntime only when its InferenceService is made anew.
+"""
+
+
+class Phase(Strict):
+    """A training demo in one section; the hash of what is trained names the run (loading.phase_hash).
+
+    A kind narrows the sections that every phase has, and adds those that only its recipe reads.
+    """
+
+    name: Name = Field(description="Short name of the phase.")
+    recipe: str
+    title: str = Field(max_length=200, description="One line for people.")
+    seed: int = Field(42, ge=0, le=MOST_EXACT, description="Seed of everything random.")
+    model: Model
+    data: Data
+    train: Train = Train()
+    resources: Resources = Resources()
+    evaluate: Evaluate = Evaluate()
+    gate: Gate
+    serve: Serve
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.resources.nodes * self.resources.processes_per_node
+
+    @property
+    def effective_batch(self) -> int:
+        """Rows per optimiser step over all ranks."""
+        return self.train.batch_size * self.train.gradient_accumulation * self.world_size
+
+    @property
+    def stage_block(self) -> Stage | None:
+        """The section `stage:`; None for a phase that stands alone."""
+        return None
+
+    @property
+    def parent(self) -> str:
+        """The stage whose model this one goes on with; empty where there is none."""
+        return ""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks of `evaluate.tasks`; none where the model is no language model."""
+        return ()
+
+    @property
+    def adapter_rank(self) -> int:
+        """Rank of the adapters; 0 where the model's own weights are trained."""
+        return 0
+
+
+class ResnetPhase(Phase):
+    """An image classifier from scratch."""
+
+    recipe: Literal["resnet"] = Field(description="resnet: image classifier from scratch.")
+    model: NetworkModel
+    data: ImageData
+    vision: Vision = Vision()
+    gate: ImageGate = ImageGate()
+    serve: OwnServe = OwnServe()
+
+
+class LanguagePhase(Phase):
+    """A language model."""
+
+    model: LanguageModel
+    evaluate: LanguageEvaluate = LanguageEvaluate()
+    questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
+        (),
+        description="Questions asked (recipes cpt, pretrain: texts continued) before and after training for demo_outputs/ and "
+        "the report.",
+    )
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """As Phase.tasks."""
+        return self.evaluate.tasks
+
+
+class TextPhase(LanguagePhase):
+    """A language model of running text, which needs no chat template."""
+
+    data: TextData
+    text: Text = Text()
+    gate: TextGate = TextGate()
+    serve: OwnServe = OwnServe()
+
+
+class CptPhase(TextPhase):
+    """Continued pre-training."""
+
+    recipe: Literal["cpt"] = Field(description="cpt: continued pre-training on running text.")
+    unfreeze: Unfreeze = Unfreeze()
+    text: TunedText = TunedText()
+
+
+class PretrainPhase(TextPhase):
+    """Pre-training, the first stage."""
+
+    recipe: Literal["pretrain"] = Field(description="pretrain: running text from random weights, a stage.")
+    model: RandomModel
+    stage: PretrainStage = PretrainStage()
+
+    @property
+    def stage_block(self) -> PretrainStage:
+        """As Phase.stage_block."""
+        return self.stage
+
+
+class ChatPhase(LanguagePhase):
+    """A language model that answers questions."""
+
+    data: ChatData
+    evaluate: AnswerEvaluate = AnswerEvaluate()
+
+
+class SftPhase(ChatPhase):
+    """Supervised fine-tuning, alone or as a stage."""
+
+    recipe: Literal["sft"] = Field(
+        description="sft: supervised fine-tuning of the last layers or of adapters; in a stage, of all layers or of adapters."
+    )
+    model: TunedModel
+    data: AnswerData
+    unfreeze: Unfreeze = Unfreeze()
+    lora: Lora = Lora()
+    stage: AnswerStage | None = Field(None, description="Left out for a phase that stands alone.")
+    train: AnswerTrain = AnswerTrain()
+    gate: AnswerGate = AnswerGate()
+    serve: AnswerServe = AnswerServe()
+
+    @property
+    def stage_block(self) -> AnswerStage | None:
+        """As Phase.stage_block."""
+        return self.stage
+
+    @property
+    def parent(self) -> str:
+        """As Phase.parent."""
+        return self.stage.parent if self.stage else ""
+
+    @property
+    def adapter_rank(self) -> int:
+        """As Phase.adapter_rank."""
+        return self.lora.rank
+
+
+class DpoPhase(ChatPhase):
+    """Preferences (Rafailov et al., arXiv 2305.18290), a stage."""
+
+    recipe: Literal["dpo"] = Field(description="dpo: preferences, a stage.")
+    model: ParentModel
+    data: PairData
+    stage: PairStage
+    gate: PairGate = PairGate()
+    serve: OwnServe = OwnServe()
+
+    @property
+    def stage_block(self) -> PairStage:
+        """As Phase.stage_block."""
+        return self.stage
+
+    @property
+    def parent(self) -> str:
+        """As Phase.parent."""
+        return self.stage.parent
+
+
+AnyPhase = Annotated[
+    SftPhase | CptPhase | PretrainPhase | DpoPhase | ResnetPhase,
+    Field(discriminator="recipe", description="What is trained, e.g. values/survival.yaml."),
+]
+PHASES: Mapping[str, type[Phase]] = {
+    "sft": SftPhase,
+    "cpt": CptPhase,
+    "pretrain": PretrainPhase,
+    "dpo": DpoPhase,
+    "resnet": ResnetPhase,
+}
+"""Recipe -> the kind of its phases."""

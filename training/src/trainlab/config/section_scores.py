@@ -1,0 +1,85 @@
+"""The sections `evaluate:` and `gate:`: how base and tuned model are compared, and when the tuned one may be served."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from trainlab.config.strict import PATH, Strict
+
+TASK = rf"^(pvc:{PATH}\.ya?ml|[A-Za-z0-9][A-Za-z0-9_.+-]*)$"
+
+
+class Evaluate(Strict):
+    """How base and tuned model are compared on the held-out rows."""
+
+    batch_size: int = Field(8, ge=1, le=1024, description="Rows scored, or prompts answered, at once.")
+    bootstrap_samples: int = Field(2000, ge=100, le=100000, description="Resamples of the paired bootstrap.")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="Two-sided level of the intervals.")
+
+
+class LanguageEvaluate(Evaluate):
+    """The same of language models, which also answer questions and may be given tasks."""
+
+    max_new_tokens: int = Field(128, ge=1, le=8192, description="Longest generated answer.")
+    tasks: tuple[Annotated[str, StringConstraints(pattern=TASK)], ...] = Field(
+        (),
+        description="Tasks of lm-evaluation-harness, reported, without effect on promotion: names that it knows, e.g. arc_easy (`trainlab "
+        "fetch` asks the hub for their data), or pvc:PATH.yaml, a task of your own in the model volume whose data files lie "
+        "beside it.",
+    )
+    task_limit: int | None = Field(None, ge=1, description="The first so many items of each task; null takes all.")
+    few_shot: int | None = Field(
+        None, ge=0, le=100, description="Solved examples in each prompt of a task; null takes the task's own number."
+    )
+
+
+class AnswerEvaluate(LanguageEvaluate):
+    """The same of models that answer the held-out questions."""
+
+    generate_rows: int | None = Field(
+        None, ge=1, description="Answers are generated for this many held-out rows (fact recall); null takes all."
+    )
+
+
+class Gate(Strict):
+    """When a tuned model may be served."""
+
+    metric: str  # which ones there are, each kind below says
+    min_gain: float = Field(
+        0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."
+    )
+
+
+class ImageGate(Gate):
+    """The gate of image classifiers."""
+
+    metric: Literal["accuracy"] = Field("accuracy", description="The score that decides.")
+
+
+class TextGate(Gate):
+    """The gate of models of running text."""
+
+    metric: Literal["perplexity"] = Field("perplexity", description="The score that decides.")
+
+
+class PairGate(Gate):
+    """The gate of preferences."""
+
+    metric: Literal["preference_margin"] = Field("preference_margin", description="The score that decides.")
+
+
+class AnswerGate(Gate):
+    """The gate of models that answer questions."""
+
+    metric: Literal["answer_loss", "fact_recall", "form_adherence"] = Field(
+        "answer_loss", description="The score that decides."
+    )
+    max_fact_recall_drop: float = Field(
+        0.05, ge=0, le=1, description="Fact recall must not be worse than the base by more than this share."
+    )
+    max_form_adherence_drop: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Verses must not keep worse to their form than the base's by more than this share.",
+    )
