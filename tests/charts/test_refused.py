@@ -7,10 +7,11 @@ from types import FrameType
 
 import pytest
 import yaml
-from cli import check
-from rendering import REAL_CLUSTER, VALUES, template
 from trainlab import config
 from trainlab.loading import ConfigErrors, load_values
+
+from charts.cli import check
+from charts.rendering import REAL_CLUSTER, VALUES, template
 
 FULL = str(VALUES / "survival.yaml")
 UNKNOWN = {

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 import yaml
-from rendering import HELMS, ROOT, VALUES, Case, cases, rendered
+from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
 from trainlab.config import Phase
 from trainlab.loading import load_values
 
