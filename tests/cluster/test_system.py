@@ -97,6 +97,14 @@ def test_a_newer_python_beside_an_old_one_is_found(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "ran 3.12\n"), done.stderr
 
 
+def test_the_package_is_found_from_anywhere(tmp_path: Path) -> None:
+    """Not installed, without PYTHONPATH, and where Python does not look in the current folder."""
+    env = {"PATH": os.environ["PATH"], "PYTHONSAFEPATH": "1"}
+    command = [REPO / "cluster" / "python", REPO / "cluster", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("usage: cluster/python cluster "), done.stderr
+
+
 def _stub(file: Path, version: str) -> None:
     """A Python that answers the question for its version, and says that it was run."""
     file.parent.mkdir(exist_ok=True)
