@@ -55,17 +55,8 @@ def _build(target: str, ref: str) -> None:
     base, wheels, installer = _base(), pyenv.wheels(), pyenv.installer()
     given = {"BASE": base, "INSTALL": INSTALL, "PIP_ARGS": "--no-index --find-links /wheels"}
     arguments = [
-        *(
-            "build",
-            "--layers",
-            "--quiet",
-            "--file",
-            str(pyenv.TRAINER / "Containerfile"),
-            "--target",
-            target,
-            "--tag",
-            ref,
-        ),
+        *("build", "--layers", "--quiet", "--target", target, "--tag", ref),
+        *("--file", str(pyenv.TRAINER / "Containerfile")),
         *(word for key, value in given.items() for word in ("--build-arg", f"{key}={value}")),
         *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{installer / 'bin'}:/installer:ro", str(paths.REPO)),
     ]
