@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # One Python for everything, found or refused with its remedy; PYTHON=... names another one.
-CLUSTER = cluster/python cluster
+EMBEDDED_CLUSTER = cluster/python cluster
 # Ansible refuses to start where the character set is not UTF-8.
 export LC_ALL := $(if $(findstring UTF,$(shell echo "$${LC_ALL:-$${LC_CTYPE:-$$LANG}}" | tr a-z A-Z)),$(LC_ALL),C.UTF-8)
 export PYTHONPATH := $(CURDIR)/training/src
@@ -27,23 +27,23 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## embedded cluster, operators, image, then train, gate, serve, compare (or demo-alone, where that cannot be)
-	@$(CLUSTER) demo
+	@$(EMBEDDED_CLUSTER) demo
 
 demo-alone: ## the same phase by four local processes, without Kubernetes
-	@$(CLUSTER) demo-alone
+	@$(EMBEDDED_CLUSTER) demo-alone
 
 demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the caches as well
-	@$(CLUSTER) demo-down $(if $(CACHE),--cache)
+	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
 cluster: venv ## only the embedded cluster with its operators
 	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
 
 ready:
-	@$(CLUSTER) ready
+	@$(EMBEDDED_CLUSTER) ready
 
 venv: ready ## the Python environment, linked as .venv
 	$(BEGIN)
-	@$(CLUSTER) venv
+	@$(EMBEDDED_CLUSTER) venv
 	$(END)
 
 gen: venv ## write what is derived from training/src/trainlab/config/ and from the matrix of versions
@@ -68,13 +68,13 @@ PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-heade
 
 binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
-	@nice -n 10 $(CLUSTER) build --also helm4 kwok
+	@nice -n 10 $(EMBEDDED_CLUSTER) build --also helm4 kwok
 	$(END)
 
 # Beside the programs, as `make demo` does it: one serial chain, which goes first where both want the processor.
 image: ready
 	$(BEGIN)
-	@$(CLUSTER) check > /dev/null; case $$? in 0) $(CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
+	@$(EMBEDDED_CLUSTER) check > /dev/null; case $$? in 0) $(EMBEDDED_CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
 	$(END)
 
 lint: lint-python lint-rest ## style, types and shell of everything
@@ -125,7 +125,7 @@ test-fresh: binaries venv ## the README's commands, whole, in fresh minimal root
 	@$(BIN)/python tests/tiers.py passed $@
 
 test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU, an hour
-	@$(CLUSTER) trainer-image
+	@$(EMBEDDED_CLUSTER) trainer-image
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/vm.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@
 

@@ -39,7 +39,7 @@ def command(tmp_path: Path) -> list[str]:
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
-    return ["make", "-C", str(tmp_path), "test", "BIN=.", "CLUSTER=./cluster"]
+    return ["make", "-C", str(tmp_path), "test", "BIN=.", "EMBEDDED_CLUSTER=./cluster"]
 
 
 def _environment(**more: str) -> dict[str, str]:
