@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # One Python for everything, found or refused with its remedy; PYTHON=... names another one.
-LAB = cluster/python cluster/lab
+EMBEDDED_CLUSTER = cluster/python cluster
 # Ansible refuses to start where the character set is not UTF-8.
 export LC_ALL := $(if $(findstring UTF,$(shell echo "$${LC_ALL:-$${LC_CTYPE:-$$LANG}}" | tr a-z A-Z)),$(LC_ALL),C.UTF-8)
 export PYTHONPATH := $(CURDIR)/training/src
@@ -27,28 +27,28 @@ help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## embedded cluster, operators, image, then train, gate, serve, compare (or demo-alone, where that cannot be)
-	@$(LAB) demo
+	@$(EMBEDDED_CLUSTER) demo
 
 demo-alone: ## the same phase by four local processes, without Kubernetes
-	@$(LAB) demo-alone
+	@$(EMBEDDED_CLUSTER) demo-alone
 
 demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the caches as well
-	@$(LAB) demo-down $(if $(CACHE),--cache)
+	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
 cluster: venv ## only the embedded cluster with its operators
 	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
 
 ready:
-	@$(LAB) ready
+	@$(EMBEDDED_CLUSTER) ready
 
 venv: ready ## the Python environment, linked as .venv
 	$(BEGIN)
-	@$(LAB) venv
+	@$(EMBEDDED_CLUSTER) venv
 	$(END)
 
 gen: venv ## write what is derived from training/src/trainlab/config/ and from the matrix of versions
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
-	$(BIN)/python docs/compatibility.py
+	PYTHONPATH=cluster:tests $(BIN)/python docs/compatibility.py
 
 golden: gen binaries ## write the charts' golden renderings anew
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
@@ -61,20 +61,20 @@ lock: venv ## write the lock files anew
 	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
 	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
-	cd cluster/lab && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
+	cd cluster/embedded_cluster && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
-	@nice -n 10 $(LAB) build --also helm4 kwok
+	@nice -n 10 $(EMBEDDED_CLUSTER) build --also helm4 kwok
 	$(END)
 
 # Beside the programs, as `make demo` does it: one serial chain, which goes first where both want the processor.
 image: ready
 	$(BEGIN)
-	@$(LAB) check > /dev/null; case $$? in 0) cluster/python images/trainer/build.py ;; 3) ;; *) exit 2 ;; esac
+	@$(EMBEDDED_CLUSTER) check > /dev/null; case $$? in 0) $(EMBEDDED_CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
 	$(END)
 
 lint: lint-python lint-rest ## style, types and shell of everything
@@ -84,16 +84,14 @@ lint-python: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/mypy training/src
-	$(BIN)/mypy cluster/lab
-	cd images/trainer && MYPYPATH=../../cluster/lab ../../$(BIN)/mypy --config-file ../../pyproject.toml -c "$$(cat build.py)"
+	$(BIN)/mypy training/src cluster tests/api_server
 	$(END)
 
 lint-rest: venv
 	$(BEGIN)
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
-	$(BIN)/shellcheck -x cluster/python cluster/lab/*.sh tests/fresh/*.sh .ci/run
+	$(BIN)/shellcheck -x cluster/python cluster/embedded_cluster/*.sh tests/fresh/*.sh .ci/run
 	$(END)
 
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
@@ -127,7 +125,7 @@ test-fresh: binaries venv ## the README's commands, whole, in fresh minimal root
 	@$(BIN)/python tests/tiers.py passed $@
 
 test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU, an hour
-	@$(BIN)/python images/trainer/build.py
+	@$(EMBEDDED_CLUSTER) trainer-image
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/vm.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@
 

@@ -1,6 +1,6 @@
 """What does running the frozen layers once save? The survival recipe three ways, over the same rows, epochs and seed.
 
-python bench/cache_frozen_activations.py [--batches 3] [--epochs 4] [--json FILE]    (needs the packages of the trainer image)
+PYTHONPATH=training/src python bench/cache_frozen_activations.py [--batches 3] [--epochs 4] [--json FILE]    (needs the packages of the trainer image)
 `usual` is the usual recipe on TRL's defaults (head tied to the embedding, activations recomputed), `plain`
 ours without the cache, `cached` ours with it. The model is SmolLM3 at 1/64 (36 layers, random weights), a batch 8 rows of
 some 350 tokens, one thread. Counted are all steps and the one pass through the frozen layers, not what every side does
@@ -17,8 +17,6 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
 
 from trainlab.launch import RANK_ENVIRONMENT
 

@@ -1,6 +1,6 @@
 """How fast are near duplicates found: `trainlab prepare` (rensa, sorted bands on disk), or datasketch's MinHash and LSH?
 
-python bench/dedup.py [--documents 20000] [--json FILE]    (needs the packages of the trainer image, and datasketch)
+PYTHONPATH=training/src python bench/dedup.py [--documents 20000] [--json FILE]    (needs the packages of the trainer image, and datasketch)
 Synthetic texts of 100 words, one in ten repeats another with one word changed. All sides get the same 5-grams, 128
 numbers, 16 bands and threshold, and must find the same documents, 1 % apart at most (the hash functions differ). Times are
 CPU seconds of this process, threads included, so that other programs on the machine do not count; the least of the
@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
 
 from trainlab.manifest import cpu_model
 from trainlab.prepare import near

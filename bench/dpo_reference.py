@@ -1,6 +1,6 @@
 """What DPO gains when the reference's log-probabilities are computed once, not in every step. Both ways in one run.
 
-python bench/dpo_reference.py [--rounds 5] [--tokens 96] [--json FILE]    (needs the packages of the trainer image)
+PYTHONPATH=training/src python bench/dpo_reference.py [--rounds 5] [--tokens 96] [--json FILE]    (needs the packages of the trainer image)
 Prints seconds a step both ways, their ratio, and what the one pass costs that comes first; exits 1 when the losses differ.
 Bound: forward and backward of the policy are 6P, the reference's forward 2P, so 8/6 = 1.33.
 """
@@ -10,14 +10,12 @@ import json
 import os
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TQDM_DISABLE", "1")
 PAIRS, VOCABULARY, ENOUGH = 8, 4096, 1.15

@@ -1,6 +1,6 @@
 """How fast do random crops, mirror images and normalisation get done: whole batches, or image by image through PIL?
 
-python bench/image_feed.py [--images 2048] [--rounds 3] [--json FILE]    (needs the packages of the trainer image)
+PYTHONPATH=training/src python bench/image_feed.py [--images 2048] [--rounds 3] [--json FILE]    (needs the packages of the trainer image)
 All sides get the same draws and must give the same numbers; synthetic 3 x 32 x 32 bytes, one thread. `torchvision` is the
 usual chain of transforms, per image; `pil` the least that PIL can do it with. Prints images a
 second; the batch must be at least 5 times as fast as the usual chain, else, or when numbers differ, it exits with 1.
@@ -18,9 +18,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "training" / "src"))
-
 from torchvision.transforms import functional as transforms
 from trainlab.launch import RANK_ENVIRONMENT
 from trainlab.manifest import cpu_model

@@ -1,7 +1,7 @@
 """What does playbooks/platform.yml ask of the API server? Requests per object, and the second run on a ready cluster.
 
-python bench/platform_requests.py [--release 3.4] [--json FILE]
-Starts the test API server (a real kube-apiserver with test-only operators, tests/api), installs the GPU operator and OpenShift AI,
+PYTHONPATH=cluster:tests python bench/platform_requests.py [--release 3.4] [--json FILE]
+Starts the test API server (a real kube-apiserver with test-only operators, tests/api_server), installs the GPU operator and OpenShift AI,
 and runs the playbook again. Prints a line for each step that applies objects; exits 1 when the second run changed something or
 took 25 s or more, or when there were more than 3.1 requests per object.
 """
@@ -16,10 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "api"))
-
-from harness import Cluster
-from server import Server
+from api_server.harness import Cluster
+from api_server.server import Server
 
 PER_OBJECT, SECONDS = 3.1, 25.0
 STEP = re.compile(r"^TASK \[(?P<name>[^\]]+)\].*?$(?P<rest>.*?)(?=^(?:TASK|PLAY) )", re.M | re.S)

@@ -1,4 +1,7 @@
-"""Writes docs/compatibility.md from what roles, checks and tests use; `make gen` calls it."""
+"""Writes docs/compatibility.md from what roles, checks and tests use; `make gen` calls it.
+
+It imports the tests' catalog and the embedded cluster's modules: PYTHONPATH names cluster and tests.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any
 
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+from api_server import catalog
+from embedded_cluster import modules
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -17,12 +22,9 @@ SCENARIO = "rhoai-"
 
 
 def prepare() -> None:
-    """Make the collection, the tests' catalog and the cluster's module list importable."""
+    """Make the collection importable."""
     if "ansible_collections.trainlab" not in sys.modules:
         _AnsibleCollectionFinder(paths=[str(ROOT / ".collections")])._install()
-    for folder in ("tests/api", "cluster/lab"):
-        if str(ROOT / folder) not in sys.path:
-            sys.path.insert(0, str(ROOT / folder))
 
 
 def variables(role: str) -> dict[str, Any]:
@@ -46,7 +48,6 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def releases() -> str:
     """Return one row for each release of OpenShift AI."""
-    import catalog
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.openshift import RELEASES
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted, choice, in_order
 
@@ -111,8 +112,6 @@ def operators() -> str:
 
 def embedded() -> str:
     """Return one row for each program of the embedded cluster that a user meets."""
-    import modules
-
     return table(["part", "Go module", "version"], [[part, *_module(modules.module(part))] for part in PARTS])
 
 
@@ -126,7 +125,7 @@ def text() -> str:
     return f"""# Compatibility
 
 Written by `make gen` from `roles/platform/vars/main.yml`, `roles/image/vars/main.yml`, the check `versions` of
-`playbooks/verify.yml`, the catalog of the tests (`tests/api/catalog.py`) and `cluster/*/go.mod`. A test fails when it is
+`playbooks/verify.yml`, the catalog of the tests (`tests/api_server/catalog.py`) and `cluster/*/go.mod`. A test fails when it is
 not up to date.
 
 ## Releases of OpenShift AI

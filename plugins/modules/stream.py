@@ -34,7 +34,7 @@ author:
 EXAMPLES = r"""
 - name: Bring the embedded cluster up
   trainlab.rhoai.stream:
-    argv: [python3, cluster/lab, up, --nodes, "2"]
+    argv: [python3, cluster, up, --nodes, "2"]
 """
 
 RETURN = r"""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from api_server.harness import Cluster
+from api_server.server import Server
+from api_server.training_api import Training
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "charts")]
-
-from harness import Cluster  # noqa: E402
-from server import Server  # noqa: E402
-from training_api import Training  # noqa: E402
 
 
 @pytest.hookimpl(tryfirst=True)  # and loaded later, so before tests/conftest.py, which groups what has no group yet

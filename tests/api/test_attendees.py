@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from attendee import helm, may, until, user
-from harness import Cluster
-from server import Server
-from training_api import KUEUE, free_claims
+from api_server.attendee import helm, may, until, user
+from api_server.harness import Cluster
+from api_server.server import Server
+from api_server.training_api import KUEUE, free_claims
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import requests
-import training_api
 import yaml
-from client import Client
-from rendering import APIS, ROOT, Document, case, cases, documents, one, rendered, template, with_service
-from server import Server
-from upstream import CRDS, QUEUES, from_module, from_newer
+from api_server import training_api
+from api_server.client import Client
+from api_server.server import Server
+from charts.rendering import APIS, ROOT, Document, case, cases, documents, one, rendered, template, with_service
+from charts.upstream import CRDS, QUEUES, from_module, from_newer
 
 SPACE = "dry-run"
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import builds
 import pytest
-from harness import Cluster
-from server import Server
+from api_server import builds
+from api_server.harness import Cluster
+from api_server.server import Server
 
 VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}

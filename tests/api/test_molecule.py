@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from server import Server
+from api_server.server import Server
 
 REPO = Path(__file__).resolve().parents[2]
 

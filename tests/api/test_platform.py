@@ -6,11 +6,10 @@ import json
 import time
 from typing import Any
 
-import catalog
-import crds
 import pytest
 import yaml
-from harness import Cluster
+from api_server import catalog, crds
+from api_server.harness import Cluster
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_release": "3.4"}
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import training_api
-from attendee import build, until
-from harness import Cluster
-from server import Server
+from api_server import training_api
+from api_server.attendee import build, until
+from api_server.harness import Cluster
+from api_server.server import Server
 
 ROLE = "ocp4_workload_trainlab_"
 SPACE = "trainlab-demo"

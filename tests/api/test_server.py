@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-import server
+from api_server import server
 
 START = """
 import sys, time
 from pathlib import Path
-import server
+from api_server import server
 one = server.Server(Path(sys.argv[1]), mortal=True)
 one._run("etcd", ["sleep", "600"])
 print((one.folder / "pids.json").read_text(), flush=True)
@@ -23,7 +23,7 @@ time.sleep(600)
 
 def test_ends_with_its_worker(tmp_path: Path) -> None:
     """pytest-xdist kills its workers at Ctrl-C; their servers would run on for ever."""
-    own = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(server.PATH)}
     with subprocess.Popen(
         [sys.executable, "-c", START, tmp_path], env=own, stdout=subprocess.PIPE, text=True
     ) as worker:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import catalog
 import pytest
-from harness import Cluster
+from api_server import catalog
+from api_server.harness import Cluster
 
 DSC = "datasciencecluster.opendatahub.io/v2"
 NODE: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from attendee import may
-from harness import REPO, Cluster
+from api_server.attendee import may
+from api_server.harness import REPO, Cluster
 
 AGNOSTICD = Path(__file__).resolve().parent / "agnosticd"
 ROLE = "ocp4_workload_trainlab_"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import requests
-from attendee import until
-from harness import Cluster
-from selfservice import Projects
-from server import Server
-from training_api import KUEUE
+from api_server.attendee import until
+from api_server.harness import Cluster
+from api_server.selfservice import Projects
+from api_server.server import Server
+from api_server.training_api import KUEUE
 
 SPACE = "trainlab-demo"
 RBAC, NET = "rbac.authorization.k8s.io/v1", "networking.k8s.io/v1"

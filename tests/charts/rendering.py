@@ -6,13 +6,13 @@ The binaries are those that `make binaries` builds from cluster/helm and cluster
 import functools
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from embedded_cluster import build
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "trainjob"
@@ -67,11 +67,6 @@ def binary(name: str) -> Path:
     if given:
         path = next(iter(sorted(Path(given).glob(f"{name}-*"))), Path(given) / name)
     else:
-        lab = str(ROOT / "cluster" / "lab")
-        if lab not in sys.path:
-            sys.path.insert(0, lab)
-        import build
-
         path = build.binary(name)
     if not path.exists():
         message = f"{path} does not exist: run `make binaries`"

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import yaml
-from rendering import VALUES, template
 from trainlab.fetch import model_dir
 from trainlab.plan.checks import VLLM_RANKS
+
+from charts.rendering import VALUES, template
 
 FULL = str(VALUES / "lyrics.yaml")
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rendering import VALUES, template
 from trainlab.errors import UserError
 from trainlab.loading import load_values
 from trainlab.schema import allowed_keys
+
+from charts.rendering import VALUES, template
 
 PHASES = sorted(path.stem for path in VALUES.glob("*.yaml"))
 SCALARS = [

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from rendering import APIS, Case, case, cases, rendered
+
+from charts.rendering import APIS, Case, case, cases, rendered
 
 GOLDEN = Path(__file__).parent / "golden"
 KEPT = (

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rendering import VALUES, Case, cases, documents, one, rendered, template
 from trainlab.loading import load_values, phase_hash
+
+from charts.rendering import VALUES, Case, cases, documents, one, rendered, template
 
 AWKWARD = {
     "model": {"chat_template_date": None},

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli import trainlab
-from rendering import CHART, HELMS, Case, binary, cases
+
+from charts.cli import trainlab
+from charts.rendering import CHART, HELMS, Case, binary, cases
 
 RELEASES = [case for case in cases() if case.api == "pytorchjob"]
 SCALES = pytest.mark.parametrize("case", RELEASES, ids=lambda case: f"{case.phase}-{case.scale}")

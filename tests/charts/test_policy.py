@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from rendering import HELMS, Case, Document, cases, documents, one, pods, rendered, template, with_service
+
+from charts.rendering import HELMS, Case, Document, cases, documents, one, pods, rendered, template, with_service
 
 ALL = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 NAMESPACED = {

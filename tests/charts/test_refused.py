@@ -7,10 +7,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from cli import check
-from rendering import REAL_CLUSTER, VALUES, template
 from trainlab.config import PHASES, RULES
 from trainlab.schema import allowed_keys, json_schema, rules
+
+from charts.cli import check
+from charts.rendering import REAL_CLUSTER, VALUES, template
 
 FULL = str(VALUES / "survival.yaml")
 OF_RECIPE = {"sft": "survival", "cpt": "gemma", "pretrain": "staged-pretrain", "dpo": "staged-dpo", "resnet": "resnet"}

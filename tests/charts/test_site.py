@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from rendering import REAL_CLUSTER, VALUES, Document, documents, one, pods, template, with_service
+
+from charts.rendering import REAL_CLUSTER, VALUES, Document, documents, one, pods, template, with_service
 
 FULL = (str(VALUES / "survival.yaml"),)
 LOCAL = (*FULL, str(VALUES / "local" / "survival.yaml"))

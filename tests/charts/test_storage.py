@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from rendering import VALUES, Case, Document, case, documents, one, pods, template, with_service
+
+from charts.rendering import VALUES, Case, Document, case, documents, one, pods, template, with_service
 
 ONE = (
     *("site.storage.models.existing=team", "site.storage.models.subPath=demo/models"),

@@ -1,14 +1,11 @@
 """Files of the upstream projects, read from the Go module cache in the versions that cluster/*/go.mod pin."""
 
 import functools
-import importlib
 import json
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 
-from rendering import ROOT
+from embedded_cluster import build, modules, toolchain
 
 CRDS = {
     "PyTorchJob": ("training-operator", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
@@ -45,25 +42,15 @@ def from_newer(component: str, path: str) -> str:
 @functools.cache
 def from_module(component: str, path: str) -> str:
     """Return a file of the Go module that cluster/<component>/go.mod pins; the module is downloaded if it must be."""
-    modules = _lab("modules")
     module, version = modules.module(component)
     found = _download(f"{module}@{version}", modules.folder(component))
     return (Path(found["Dir"]) / path).read_text(encoding="utf-8")
 
 
 def _download(name: str, folder: Path | None) -> dict[str, str]:
-    build = _lab("build")
-    command = [_lab("toolchain").go(), "mod", "download", "-json", name]
+    command = [toolchain.go(), "mod", "download", "-json", name]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=folder or "/", env=build.environment()
     )
     found: dict[str, str] = json.loads(done.stdout)
     return found
-
-
-def _lab(name: str) -> ModuleType:
-    """Import a program of cluster/lab, which is no package."""
-    lab = str(ROOT / "cluster" / "lab")
-    if lab not in sys.path:
-        sys.path.insert(0, lab)
-    return importlib.import_module(name)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
+from api_server import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-import compatibility  # noqa: E402  a program of docs/, not a package
-
+compatibility = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "compatibility.py")))
 PAGE = (ROOT / "docs" / "openshift.md").read_text(encoding="utf-8")
 SAMPLES = ROOT / "inventory" / "sample" / "group_vars" / "all.yml"
 OPENSHIFT = ROOT / "inventory" / "openshift" / "group_vars" / "all.yml"
@@ -114,7 +114,6 @@ def test_each_release_has_a_scenario() -> None:
 def test_releases_are_the_same_everywhere() -> None:
     """Role, image, checks and the catalog of the tests know the same releases."""
     compatibility.prepare()
-    import catalog
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.openshift import RELEASES
 
     known = set(compatibility.variables("platform")["__platform_releases"])

@@ -1,20 +1,13 @@
 """The Go modules of the cluster share what they can; without it a cold build takes half as long again."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-LAB = Path(__file__).resolve().parents[2] / "cluster" / "lab"
-sys.path.insert(0, str(LAB))
-import align  # noqa: E402  cluster/lab is a program, not a package
-import modules  # noqa: E402
+from embedded_cluster import align, modules
 
 
 def test_families_agree() -> None:
     """Every family has one version of what its members share."""
     rest = [f"{name}: {path} {version}, family {highest}" for name, path, version, highest in align.differences()]
-    assert not rest, "run `cluster/python cluster/lab align`:\n" + "\n".join(rest)
+    assert not rest, "run `cluster/python cluster align`:\n" + "\n".join(rest)
 
 
 def test_families_are_components() -> None:

@@ -1,6 +1,6 @@
 """`make test` runs both halves of the tests side by side; one that fails hides nothing, and an interruption ends both.
 
-The real Makefile with programs of this file in place of pytest, the linters and the lab.
+The real Makefile with programs of this file in place of pytest, the linters and the embedded cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LAB = "#!/bin/sh\n[ $1 != check ] || exit 3\n"
+CLUSTER = "#!/bin/sh\n[ $1 != check ] || exit 3\n"
 PYTEST = """#!/bin/sh
 case "$*" in *"-m e2e"*) name=e2e; other=check;; *) name=check; other=e2e;; esac
 trap 'echo ended; exit 2' INT
@@ -29,15 +29,17 @@ echo one; echo two
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
     """Return the command: pytest waits for its other half, and that of the check fails."""
-    programs = {"lab": LAB, "pytest": PYTEST.format(place=tmp_path), "python": "#!/bin/sh\necho summary of $*\n"}
+    programs = {
+        "cluster": CLUSTER,
+        "pytest": PYTEST.format(place=tmp_path),
+        "python": "#!/bin/sh\necho summary of $*\n",
+    }
     programs |= dict.fromkeys(("ruff", "lint-imports", "mypy", "yamllint", "ansible-lint", "shellcheck"), "#!/bin/sh\n")
     for name, text in programs.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "images" / "trainer").mkdir(parents=True)
-    (tmp_path / "images" / "trainer" / "build.py").touch()
     (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
-    return ["make", "-C", str(tmp_path), "test", "BIN=.", "LAB=./lab"]
+    return ["make", "-C", str(tmp_path), "test", "BIN=.", "EMBEDDED_CLUSTER=./cluster"]
 
 
 def _environment(**more: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""TRAINLAB_PATIENCE multiplies every wait of cluster/lab; a wrong one is refused with a sentence."""
+"""TRAINLAB_PATIENCE multiplies every wait of the embedded cluster; a wrong one is refused with a sentence."""
 
 import os
 import subprocess
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-LAB = Path(__file__).resolve().parents[2] / "cluster" / "lab"
+CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
 
 def limits(patience: str) -> subprocess.CompletedProcess[str]:
     """What a wait of 240 s becomes with this patience, in a process of its own."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(LAB)!r}); import patience; print(patience.seconds(240), patience.hint())"
-    )
+    code = "from embedded_cluster import patience; print(patience.seconds(240), patience.hint())"
     env = {**os.environ, "TRAINLAB_PATIENCE": patience}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=CLUSTER, env=env, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("", "240.0"), ("1", "240.0"), ("2.5", "600.0")])
@@ -36,6 +36,8 @@ def test_wrong_patience_is_refused(given: str) -> None:
 def test_check_explains_a_wrong_patience() -> None:
     """The command line says it as one line and not as a traceback."""
     env = {**os.environ, "TRAINLAB_PATIENCE": "soon"}
-    done = subprocess.run([sys.executable, str(LAB), "status"], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(CLUSTER), "status"], env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("error: TRAINLAB_PATIENCE=soon: give a number") and "Traceback" not in done.stderr

@@ -2,16 +2,12 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
-import summary  # noqa: E402  programs of tests/, no package
-import tiers  # noqa: E402
-import timetable  # noqa: E402
+import summary
+import tiers
+import timetable
 
 CHECK = """<testsuites><testsuite name="pytest" errors="0" failures="{failed}" skipped="1" tests="5" time="75.5"
  timestamp="2026-11-22T10:01:00+00:00">

@@ -2,7 +2,10 @@
 
 import re
 import subprocess
+import sys
+import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import yaml
@@ -62,3 +65,19 @@ def test_lock_files_name_no_registry() -> None:
     for path in locks:
         assert not re.search(r"://|^--?(i|f|index-url|find-links|trusted-host)\b", text_of(path), re.MULTILINE), path
         assert "--hash=sha256:" in text_of(path), f"{path}: no hashes"
+
+
+def test_nothing_edits_the_search_path() -> None:
+    """Modules are found as packages: pytest's `pythonpath`, the folder that Python runs, or PYTHONPATH of one command."""
+    edit = re.compile(r"\bsys\.path(\[[^]]*\]\s*\+?=|\s*\+?=[^=]|\.(insert|append|extend)\()|\bsite\.addsitedir\(")
+    found = [path for path in tracked() if edit.search(text_of(path))]
+    assert not found
+
+
+def test_no_module_hides_a_package() -> None:
+    """What the folders of `pythonpath` hold has no name of the standard library's or of an installed package."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    inside = [path for folder in options["pythonpath"] for path in (ROOT / folder).iterdir()]
+    ours = {path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()} - {"__main__"}
+    assert {"embedded_cluster", "api_server", "charts", "trainlab"} <= ours
+    assert not ours & (sys.stdlib_module_names | set(packages_distributions()))

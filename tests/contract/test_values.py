@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rendering import HELMS, ROOT, VALUES, Case, cases, rendered
+from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
 from trainlab.config import PHASES
 from trainlab.loading import load_values
 

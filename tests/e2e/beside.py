@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import machine
+from e2e import machine
 
 GROUP, LINK, LINKS = "trainlab", "trainlab0", Path("/sys/class/net")
 WORDS = "a cluster of the user's"

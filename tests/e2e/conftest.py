@@ -1,16 +1,10 @@
 """Skips every test that needs the embedded cluster, with the preflight's own reason, where it cannot run."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(REPO / "cluster" / "lab")]
-
-import beside  # noqa: E402
-import machine  # noqa: E402
+from e2e import beside, machine
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,10 +27,10 @@ def user() -> Iterator[beside.User]:
 
 @pytest.fixture(scope="module")
 def no_cluster() -> Iterator[None]:
-    """No cluster before and after; skipped with the reasons of `lab check` on a machine that cannot host one."""
+    """No cluster before and after; skipped with the reasons of `check` on a machine that cannot host one."""
     if reason := machine.why_not():
         pytest.skip(reason)
-    machine.lab("down")
-    machine.lab("images")
+    machine.cluster("down")
+    machine.cluster("images")
     yield
-    machine.lab("down")
+    machine.cluster("down")

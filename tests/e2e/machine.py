@@ -1,9 +1,8 @@
-"""What the e2e tests see of the host and how they call the lab."""
+"""What the e2e tests see of the host and how they call the embedded cluster's commands."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
@@ -11,12 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
-LAB = REPO / "cluster" / "lab"
 HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
 CLUSTER = "test"
 NODES, PODS, SERVICES = "10.246.1", "10.247", "10.98"
@@ -49,44 +46,36 @@ SYSCTLS += ("net/ipv4/conf/default", "net/bridge", "net/netfilter/nf_conntrack_m
 VOLATILE = re.compile(r"expires \d+sec|handle \d+|packets \d+ bytes \d+|stat_refresh|compact_memory|drop_caches")
 
 
-def lab_command(*argv: str) -> list[str]:
-    """The argument list of `cluster/lab ARGV`."""
-    return [sys.executable, str(LAB), *argv]
+def command(*argv: str) -> list[str]:
+    """The argument list of `cluster/python cluster ARGV`."""
+    return [sys.executable, str(REPO / "cluster"), *argv]
 
 
-def lab(*argv: str, code: int = 0) -> str:
-    """Run the lab to its end and return what it printed; fails unless it exits with `code`."""
+def cluster(*argv: str, code: int = 0) -> str:
+    """Run a command of the embedded cluster to its end and return what it printed; fails unless it exits with `code`."""
     done = subprocess.run(
-        lab_command(*argv), env=ENVIRONMENT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        command(*argv), env=ENVIRONMENT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
-    assert done.returncode == code, f"lab {' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, f"cluster {' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 
 @functools.cache
 def why_not() -> str:
-    """Why this machine cannot host the cluster, in the words of `lab check`; empty when it can."""
-    done = subprocess.run(lab_command("check"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    """Why this machine cannot host the cluster, in the words of `check`; empty when it can."""
+    done = subprocess.run(command("check"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
     if done.returncode not in (0, CANNOT_HOST):
-        raise RuntimeError(f"lab check is broken, exit {done.returncode}: no test is skipped for that\n{done.stderr}")
+        raise RuntimeError(f"check is broken, exit {done.returncode}: no test is skipped for that\n{done.stderr}")
     return done.stdout.strip() if done.returncode else ""
 
 
 def kubectl(*argv: str, stdin: str | None = None) -> str:
-    """Run the lab's kubectl against the cluster and return its output; fails when it fails."""
+    """Run the embedded cluster's kubectl against the cluster and return its output; fails when it fails."""
     env = {**ENVIRONMENT, "KUBECONFIG": str(KUBECONFIG), "KUBECACHEDIR": str(FOLDER / "kubecache")}
-    command = [str(HOME / "cache" / "bin" / "kubectl"), *argv]
-    done = subprocess.run(command, env=env, input=stdin, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"kubectl {' '.join(argv)}: {done.stderr}"
+    argv = (str(HOME / "cache" / "bin" / "kubectl"), *argv)
+    done = subprocess.run(argv, env=env, input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"kubectl {' '.join(argv[1:])}: {done.stderr}"
     return done.stdout
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, as a command of ours that runs elsewhere would."""
-    with path.open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
 
 
 def ready_nodes() -> dict[str, str]:
@@ -149,8 +138,8 @@ def ours() -> dict[int, str]:
 
 def _nft() -> list[str]:
     roots = sorted(HOME.glob("cache/rootfs-*/usr/sbin/nft"))
-    command = ["chroot", str(roots[0].parents[2]), "nft"] if roots else [shutil.which("nft") or ""]
-    return _output(*command, "list", "ruleset") if command[0] else []
+    program = ["chroot", str(roots[0].parents[2]), "nft"] if roots else [shutil.which("nft") or ""]
+    return _output(*program, "list", "ruleset") if program[0] else []
 
 
 def _kernel() -> list[str]:

@@ -8,8 +8,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import machine
 import pytest
+
+from e2e import machine
 
 REPO = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -71,7 +72,7 @@ def test_a_port_of_somebody_else_is_refused(port: str) -> None:
         taken = str(other.getsockname()[1])
         env = {**machine.ENVIRONMENT, "PHASE": "resnet", "PORT": taken}
         done = subprocess.run(
-            ["cluster/python", "cluster/lab", "demo-alone"],
+            ["cluster/python", "cluster", "demo-alone"],
             cwd=REPO,
             env=env,
             capture_output=True,

@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import image_store
-import machine
-import oci
 import pytest
+from embedded_cluster import image_store, images, oci
 
-import images
+from e2e import machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("no_cluster")]
 # Hang guards for a busy machine; alone on two cores it takes about 9 and 19 seconds, down 1.
@@ -41,7 +39,7 @@ spec:
 def _up(nodes: int) -> float:
     """Bring the cluster up and return its seconds."""
     begin = time.monotonic()
-    assert machine.lab("up", "--nodes", str(nodes)).endswith("changed=true\n")
+    assert machine.cluster("up", "--nodes", str(nodes)).endswith("changed=true\n")
     taken = time.monotonic() - begin
     assert len(machine.ready_nodes()) == nodes
     return taken
@@ -55,7 +53,7 @@ def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
     sources = []
     for tag in ("1", "2"):
         (tmp_path / tag).write_text(tag * 100)
-        recipe = oci.Recipe({"same": machine.LAB / "oci.py", "own": tmp_path / tag})
+        recipe = oci.Recipe({"same": Path(oci.__file__), "own": tmp_path / tag})
         oci.write(recipe, tmp_path / f"layout{tag}")
         manifest = oci.manifest_of(tmp_path / f"layout{tag}")
         sources.append(image_store.Source(tmp_path / f"layout{tag}", manifest, (f"localhost/trainlab-trial:{tag}",)))
@@ -79,22 +77,22 @@ def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, objec
     assert taken < UP_SECONDS[2]
     assert machine.ready_nodes() == {"n1": f"{machine.PODS}.0.0/24", "n2": f"{machine.PODS}.1.0/24"}
     _pods_talk()
-    assert machine.lab("up", "--nodes", "2").endswith("changed=false\n")
+    assert machine.cluster("up", "--nodes", "2").endswith("changed=false\n")
     _unseen_down_does_no_harm()
-    status = json.loads(machine.lab("status"))
+    status = json.loads(machine.cluster("status"))
     assert status["nodes"] == {"n1": True, "n2": True}
     begin = time.monotonic()
-    assert machine.lab("down").endswith("changed=true\n")
+    assert machine.cluster("down").endswith("changed=true\n")
     taken = time.monotonic() - begin
     record_property("seconds_down_two_nodes", taken)
     assert taken < DOWN_SECONDS
     assert machine.changes(before, machine.snapshot()) == {}
-    assert machine.lab("down").endswith("changed=false\n")
+    assert machine.cluster("down").endswith("changed=false\n")
 
 
 def _unseen_down_does_no_harm() -> None:
     """`down` in a container with the host's network and cgroups, which sees none of the cluster's processes."""
-    command = ["unshare", "--fork", "--pid", "--mount-proc", *machine.lab_command("down")]
+    command = ["unshare", "--fork", "--pid", "--mount-proc", *machine.command("down")]
     done = subprocess.run(command, env=machine.ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "of another PID namespace" in done.stderr, done.stderr
     assert list(machine.ready_nodes()) == ["n1", "n2"]
@@ -113,6 +111,6 @@ def _pods_talk() -> None:
 
 def test_bad_arguments_are_explained() -> None:
     """A wrong node count and an unknown node give one line with the remedy."""
-    assert "error: --nodes 9: give 1 to 4" in machine.lab("up", "--nodes", "9", code=2)
-    assert "error: node 'n7' does not run; running: " in machine.lab("exec", "n7", "true", code=2)
-    assert "no such file or folder" in machine.lab("load", "/nonexistent.tar", code=2)
+    assert "error: --nodes 9: give 1 to 4" in machine.cluster("up", "--nodes", "9", code=2)
+    assert "error: node 'n7' does not run; running: " in machine.cluster("exec", "n7", "true", code=2)
+    assert "no such file or folder" in machine.cluster("load", "/nonexistent.tar", code=2)

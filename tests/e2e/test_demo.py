@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import machine
 import pytest
-import stopping
+from embedded_cluster import locks
+
+from e2e import machine, stopping
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
@@ -115,7 +116,7 @@ def installed(namespace: str, phase: str, *more: str) -> None:
 def host() -> dict[str, Any]:
     """The host before anything of ours runs; E2E_KEEP=1 keeps a cluster that is there, to repeat single tests."""
     if not KEEP:
-        machine.lab("down")
+        machine.cluster("down")
     return machine.snapshot()
 
 
@@ -128,7 +129,7 @@ def demo(host: dict[str, Any]) -> Iterator[str]:
     shutil.rmtree(machine.ARTIFACTS, ignore_errors=True)
     yield sh("make", "demo", seconds=3000)
     if not KEEP:
-        machine.lab("down")
+        machine.cluster("down")
 
 
 def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
@@ -162,7 +163,7 @@ def test_second_run_changes_nothing(demo: str) -> None:
 )
 def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Signals) -> None:
     """No further play runs, nothing of the playbook goes on, and the cluster, which is up, stays."""
-    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster/lab", "demo"], machine.ENVIRONMENT)
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster", "demo"], machine.ENVIRONMENT)
     assert ended.code == 128 + number, "".join(ended.lines)
     assert [text for text in ended.lines if text.startswith("==> ")][-1].startswith(f"==> {line}")
     assert ended.lines[-1].startswith("error: ") and not ended.left
@@ -263,7 +264,7 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
 
 def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> None:
     image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=trainjob")
-    sh("cluster/python", "cluster/lab", "operators", "jobset", "trainer")  # the demo makes none that it does not use
+    sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo makes none that it does not use
     kubectl("create", "namespace", "trainjob")
     helm("-n", "trainjob", "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
     page = progress_page("trainjob")
@@ -351,7 +352,7 @@ def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
 @pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
 def test_queue_admits_one_gpu_job_after_the_other(demo: str, api: str, kind: str) -> None:
     """Kueue on a fake node with one GPU: the second job waits over quota and starts when the first is gone."""
-    sh("cluster/python", "cluster/lab", "operators", "--kwok")
+    sh("cluster/python", "cluster", "operators", "--kwok")
     kubectl("apply", "-f", "tests/e2e/queue.yaml")
     gpu = ("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1")
     site = ("--set", f"site.queue=gpus,site.serving=false,site.trainingApi={api},site.nodeSelector.type=kwok")
@@ -392,7 +393,7 @@ def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
 
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
-    with machine.locked(machine.DEMO_LOCK):
+    with locks.waiting(machine.DEMO_LOCK, "this test", seconds=0):
         said = sh("make", "demo", ok=False)
     assert "another make demo runs" in said
 

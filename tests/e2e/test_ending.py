@@ -11,9 +11,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import locks
-import machine
 import pytest
+from embedded_cluster import locks
+
+from e2e import machine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("no_cluster")]
 UP = ("up", "--nodes", "1")
@@ -27,7 +28,7 @@ CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 14
 
 def _ended(number: int, step: int, *argv: str) -> tuple[int, list[str]]:
     """Send a signal to the command itself, and to none of its programs, after its step number `step` has begun."""
-    command = machine.lab_command(*argv)
+    command = machine.command(*argv)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, env=machine.ENVIRONMENT, text=True, **pipes) as process:  # type: ignore[call-overload]
         lines, steps = [], 0
@@ -68,7 +69,7 @@ def test_up_killed_at_every_step() -> None:
         code, lines = _ended(signal.SIGKILL, step, *UP)
         assert code == -signal.SIGKILL, "".join(lines)
         _soon([], lambda: [words for pid, words in machine.ours().items() if pid not in machine.group()])
-    assert "==> prepare" not in machine.lab(*UP)
+    assert "==> prepare" not in machine.cluster(*UP)
     assert list(machine.ready_nodes()) == ["n1"]
     _kill_nodes()
 
@@ -101,23 +102,21 @@ def _commands() -> list[str]:
 
 def test_down_after_kill_and_two_ups_at_once() -> None:
     """What a killed `up` left is removed to the last; of two, the second names the first, or finds the work done."""
-    machine.lab("down")
+    machine.cluster("down")
     before = machine.snapshot()
     assert _ended(signal.SIGKILL, 3, *UP)[0] == -signal.SIGKILL
-    assert machine.lab("down").endswith("changed=true\n")
+    assert machine.cluster("down").endswith("changed=true\n")
     assert machine.changes(before, machine.snapshot()) == {}
-    with subprocess.Popen(
-        machine.lab_command(*UP), env=machine.ENVIRONMENT, stdout=subprocess.PIPE, text=True
-    ) as first:
+    with subprocess.Popen(machine.command(*UP), env=machine.ENVIRONMENT, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout and first.stdout.readline().startswith("==> ")
         second = subprocess.run(
-            machine.lab_command(*UP), env=machine.ENVIRONMENT, capture_output=True, text=True, check=False
+            machine.command(*UP), env=machine.ENVIRONMENT, capture_output=True, text=True, check=False
         )
         out, _ = first.communicate()
     assert first.returncode == 0, out
     if second.returncode:
         assert second.returncode == 2
-        assert f"error: another up or down runs (pid {first.pid}: lab up --nodes 1); waited 1" in second.stderr
+        assert f"error: another up or down runs (pid {first.pid}: cluster up --nodes 1); waited 1" in second.stderr
     else:
         assert second.stdout.endswith("changed=false\n")
 
@@ -125,13 +124,13 @@ def test_down_after_kill_and_two_ups_at_once() -> None:
 @pytest.mark.parametrize("limit", ["size=400k", "nr_inodes=24"], ids=["bytes", "inodes"])
 def test_a_full_disk(limit: str, tmp_path: Path) -> None:
     """A small file system of its own: one sentence with the remedy, and `down` works from there."""
-    machine.lab("down")
+    machine.cluster("down")
     home, cache = tmp_path / "home", machine.HOME / "cache"
     home.mkdir()
-    lab = " ".join(machine.lab_command())
+    command = " ".join(machine.command())
     script = (
         f"mount -t tmpfs -o {limit} tmpfs {home} && mkdir {home}/cache && mount --bind {cache} {home}/cache && cd / || exit 99\n"
-        f"{lab} up --nodes 1; echo code=$?; {lab} down; echo code=$?; ls {home}"
+        f"{command} up --nodes 1; echo code=$?; {command} down; echo code=$?; ls {home}"
     )
     done = subprocess.run(
         ["unshare", "--mount", "bash", "-c", script],

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import apt
-from fresh_machine import Machine, part
+from embedded_cluster import apt
+
+from fresh.fresh_machine import Machine, part
 
 PREPARED = apt.PACKAGES
 STEP = r"==> (Go 1\.|build \d+ of|wheels of|Python environment)"
@@ -133,13 +134,13 @@ CASES = {
     # the network of the cluster
     "a VPN's route": Case(
         Machine(network=False, more=PREPARED, setup=f"{VPN}ip route add 10.0.0.0/8 via 10.8.0.1"),
-        "cluster/python cluster/lab check || true",
+        "cluster/python cluster check || true",
         code=0,
         never=("overlap", r"10\.0\.0\.0/8"),
     ),
     "a route to the cluster's own subnet": Case(
         Machine(network=False, more=PREPARED, setup=f"{VPN}ip route add 10.248.3.0/24 via 10.8.0.1"),
-        "cluster/python cluster/lab check",
+        "cluster/python cluster check",
         code=3,
         says=(NO_CLUSTER, r"10\.248\.3\.0/24.*TRAINLAB_POD_SUBNET.*remove"),
     ),

@@ -1,14 +1,8 @@
-"""Skips the tests on fresh machines where none can be made, with the reason; makes their modules importable."""
-
-import sys
-from pathlib import Path
+"""Skips the tests on fresh machines where none can be made, with the reason."""
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "cluster" / "lab")]
-
-import fresh_machine  # noqa: E402  it is found by the line above
+from fresh import fresh_machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,12 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import checkout
-import home
-import paths
-import registries
-import roots
-import watching
+from embedded_cluster import home, paths
+
+from fresh import checkout, registries, roots, watching
 
 MARKER = "TRAINLAB_FRESH"
 """Set in every fresh machine: `make test` in one makes no others."""

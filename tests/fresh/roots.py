@@ -15,10 +15,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import locks
-import paths
-import registries
-import say
+from embedded_cluster import locks, paths, say
+
+from fresh import registries
 
 README = paths.REPO / "README.md"
 LINE = re.compile(r"apt-get install --no-install-recommends ([a-z0-9][a-z0-9.+ -]*[a-z0-9])")
@@ -38,7 +37,7 @@ def needs() -> list[str]:
 def debian(suite: str, more: Sequence[str] = ()) -> Path:
     """Return the root folder of this release with the README's packages and `more`, made when it is not there.
 
-    Raises say.LabError with mmdebstrap's last lines.
+    Raises say.UserError with mmdebstrap's last lines.
     """
     packages = sorted({*(needs() or DOCUMENTED), *more})
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(packages)}"]
@@ -75,5 +74,5 @@ def _make(command: Sequence[str], target: Path) -> None:
         )
     if done.returncode:
         last = "\n".join(done.stderr.splitlines()[-8:])
-        raise say.LabError(f"mmdebstrap of a fresh {suite} failed (exit {done.returncode}):\n{last}")
+        raise say.UserError(f"mmdebstrap of a fresh {suite} failed (exit {done.returncode}):\n{last}")
     part.replace(target)

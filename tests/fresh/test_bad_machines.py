@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from cases import CASES
-from fresh_machine import booted
+
+from fresh.cases import CASES
+from fresh.fresh_machine import booted
 
 pytestmark = pytest.mark.fresh
 LONGEST = 500

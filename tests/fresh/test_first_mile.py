@@ -5,11 +5,12 @@ The quick ones follow a command to its first step that takes minutes and end it 
 
 from __future__ import annotations
 
-import apt
 import pytest
-import roots
-from fresh_machine import AMPLE, HOME, Machine, booted
-from watching import Ended
+from embedded_cluster import apt
+
+from fresh import roots
+from fresh.fresh_machine import AMPLE, HOME, Machine, booted
+from fresh.watching import Ended
 
 pytestmark = pytest.mark.fresh
 BUILD = r"==> build \d+ of \d+ programs"

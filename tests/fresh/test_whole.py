@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import apt
-import paths
 import pytest
-from fresh_machine import OWN, Machine, booted
+from embedded_cluster import apt, paths
+
+from fresh.fresh_machine import OWN, Machine, booted
 
 pytestmark = [pytest.mark.fresh, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
 GROUPS = (f"trainlab-{OWN['TRAINLAB_CLUSTER']}", "trainlab-test")
@@ -50,7 +50,7 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
     with booted(Machine(more=apt.PACKAGES)) as fresh:
-        check = fresh.run("cluster/python cluster/lab check", seconds=60)
+        check = fresh.run("cluster/python cluster check", seconds=60)
     hosts = check.code == 0
     assert check.code in (0, 3), check.shown()
     with booted(Machine(suite)) as fresh:

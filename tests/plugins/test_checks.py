@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE
-from checking import (
+
+from plugins.checking import (
     HOOKS,
     ISVC,
     JOBS,

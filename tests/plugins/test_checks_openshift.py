@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
-from checking import NS, OPENSHIFT, Case, both, break_, node, want
+
+from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
 DSC = "/apis/datasciencecluster.opendatahub.io/v2"
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"

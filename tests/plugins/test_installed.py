@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from checking import REVIEW
+
+from plugins.checking import REVIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = (

@@ -53,10 +53,10 @@ def test_the_last_line_is_the_outcome(lines: list[str], changed: bool, answer: d
 
 
 def test_a_failed_command_is_its_own_sentence_or_its_last_lines() -> None:
-    assert stream.failure(["lab"], 2, ["noise", "error: no Go; install it"]) == "no Go; install it"
+    assert stream.failure(["cluster"], 2, ["noise", "error: no Go; install it"]) == "no Go; install it"
     assert (
-        stream.failure(["/usr/bin/python3", "lab", "up"], 1, ["a", "b"])
-        == "python3 lab up ended with exit code 1:\na\nb"
+        stream.failure(["/usr/bin/python3", "cluster", "up"], 1, ["a", "b"])
+        == "python3 cluster up ended with exit code 1:\na\nb"
     )
 
 

@@ -3,16 +3,11 @@
 import os
 import platform
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(REPO / "tests" / "e2e"), str(REPO / "cluster" / "lab")]
-
-import disks  # noqa: E402
-import qemu  # noqa: E402
+from vm import disks, qemu
 
 TOOLS = {qemu.PROGRAM: "qemu-system-x86", "mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
 DISK_GIB = 16  # both disks, the hard links' own folders, and what the machine writes

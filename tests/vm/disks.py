@@ -10,21 +10,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPO / "cluster" / "lab")]
+from embedded_cluster import build, home, image_store, modules, operators, paths, rootfs, toolchain
 
-import build  # noqa: E402  cluster/lab is a program, not a package
-import guest  # noqa: E402
-import home  # noqa: E402
-import image_store  # noqa: E402
-import modules  # noqa: E402
-import operators  # noqa: E402
-import paths  # noqa: E402
-import rootfs  # noqa: E402
-import toolchain  # noqa: E402
+from vm import guest
 
 PROGRAMS = tuple(name for name, one in modules.COMPONENTS.items() if one.default)
 # what a machine has, then what `make demo` installs before anything else
@@ -41,8 +31,8 @@ After=basic.target
 
 [Service]
 Type=exec
-Environment=TRAINLAB_PATIENCE={patience} PYTHONUNBUFFERED=1
-ExecStart=/usr/bin/python3 /{checkout}/tests/vm/guest.py
+Environment=TRAINLAB_PATIENCE={patience} PYTHONUNBUFFERED=1 PYTHONPATH=/{checkout}/tests
+ExecStart=/usr/bin/python3 -m vm.guest
 StandardOutput=file:/dev/ttyS1
 StandardError=inherit
 ExecStopPost=/bin/systemctl poweroff --no-block
@@ -123,11 +113,11 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
 
 
 def _checkout(target: Path) -> None:
-    command = ["git", "-C", str(REPO), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = ["git", "-C", str(paths.REPO), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0"):
-        if name and (REPO / name).is_file():
+        if name and (paths.REPO / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPO / name, target / name)
+            shutil.copy2(paths.REPO / name, target / name)
 
 
 def _go(target: Path) -> None:

@@ -17,11 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from e2e import machine
+
 REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "tests" / "e2e"))
-
-import machine  # noqa: E402
-
 MARK = "@@ "
 SPACE = "first-mile"
 OPERATORS = ("local-path-provisioner", "training-operator", "kserve")
@@ -67,9 +65,9 @@ def sh(*argv: str, ok: bool = True) -> str:
     return text
 
 
-def lab(*argv: str) -> str:
-    """Run a command of cluster/lab."""
-    return sh(sys.executable, "cluster/lab", *argv)
+def cluster(*argv: str) -> str:
+    """Run a command of the embedded cluster."""
+    return sh(sys.executable, "cluster", *argv)
 
 
 def kubectl(*argv: str, ok: bool = True) -> str:
@@ -134,16 +132,16 @@ def settled() -> dict[str, list[str]]:
 
 def up() -> dict[str, Any]:
     """The cluster of one node; again, it changes nothing."""
-    first = lab("up", "--nodes", "1")
+    first = cluster("up", "--nodes", "1")
     assert first.endswith("changed=true\n")
-    assert lab("up", "--nodes", "1").endswith("changed=false\n")
+    assert cluster("up", "--nodes", "1").endswith("changed=false\n")
     kubectl("get", "nodes,pods", "-A", "-o", "wide")
     return {"nodes": machine.ready_nodes()}
 
 
 def operators() -> dict[str, Any]:
     """Those that a phase by plain Helm needs."""
-    lab("operators", *OPERATORS)
+    cluster("operators", *OPERATORS)
     kubectl("get", "pods", "-A")
     return {"memory_mib": machine_memory()}
 
@@ -190,8 +188,8 @@ def serve() -> dict[str, Any]:
 
 def down() -> dict[str, Any]:
     """The cluster is gone; again, there is nothing to do."""
-    lab("down")
-    assert lab("down").endswith("changed=false\n")
+    cluster("down")
+    assert cluster("down").endswith("changed=false\n")
     return {}
 
 
@@ -231,7 +229,7 @@ def main() -> None:
         was = {key: value for key, value in as_it_was.items() if key != "modules"}
         return {"changes": changes, "was": was, "is": now, "modules_new": new}
 
-    checked = {"check": lambda: {"said": lab("check", "--nodes", "1")}, "up": up, "operators": operators}
+    checked = {"check": lambda: {"said": cluster("check", "--nodes", "1")}, "up": up, "operators": operators}
     reached = all(stage(name, work) for name, work in {**checked, "train": train, "serve": serve}.items())
     if not reached:
         diagnose()

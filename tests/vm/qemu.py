@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import guest
+from vm import guest
 
 PROGRAM = "qemu-system-x86_64"
 MEMORY_MIB = 10240

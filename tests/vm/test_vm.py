@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import disks
-import locks
 import pytest
-import qemu
+from embedded_cluster import locks, paths
+
+from vm import disks, qemu
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3 * 3600)]
-REPO = disks.REPO
+REPO = paths.REPO
 RELEASES = {"bookworm": ("12.", "6.1."), "trixie": ("13.", "6.12.")}
 PATIENCE = 15.0  # Python outside and inside, and the two cores are not always ours alone
 QUIET_SECONDS = 900.0

@@ -1,6 +1,5 @@
 """The planner's arithmetic against counted weights and hand-computed figures, its rules at their limits, the command."""
 
-import importlib.util
 import json
 import os
 import resource
@@ -9,18 +8,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import plan_jobs as jobs
 import pytest
 from trainlab.errors import UserError
 from trainlab.plan import cards, estimate, models, units
 from trainlab.plan.checks import check
 from trainlab.plan.command import command
 from trainlab.plan.job import Volume
-
-_spec = importlib.util.spec_from_file_location("plan_jobs", Path(__file__).with_name("plan_jobs.py"))
-assert _spec and _spec.loader
-jobs = importlib.util.module_from_spec(_spec)
-sys.modules["plan_jobs"] = jobs
-_spec.loader.exec_module(jobs)
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = ROOT / "values" / "survival.yaml"

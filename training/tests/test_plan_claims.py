@@ -1,10 +1,8 @@
 """The planner flags contradictions in what is often told, each given with the numbers told with it."""
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import plan_jobs as jobs
 import pytest
 from trainlab.errors import UserError
 from trainlab.plan import models
@@ -14,13 +12,6 @@ from trainlab.plan.claims import Claims, from_mapping, judge
 from trainlab.plan.estimate import estimate
 from trainlab.plan.findings import Finding
 from trainlab.plan.job import Job
-
-# Loaded by path: the suite runs with --import-mode=importlib, which keeps tests/ off sys.path.
-_spec = importlib.util.spec_from_file_location("plan_jobs", Path(__file__).with_name("plan_jobs.py"))
-assert _spec and _spec.loader
-jobs = importlib.util.module_from_spec(_spec)
-sys.modules["plan_jobs"] = jobs
-_spec.loader.exec_module(jobs)
 
 TEN_GBIT = 1.25e9
 NARROW_7B = replace(models.TABLE["llama-7.39B"], intermediate=11008)

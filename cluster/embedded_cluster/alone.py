@@ -1,0 +1,162 @@
+"""`make demo-alone`: the same phase without Kubernetes, for machines that cannot host the cluster.
+
+Four local processes by torchrun, the same gate, report and server on localhost; the last line says that no cluster was
+used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from embedded_cluster import demo, identity, paths, processes, pyenv, say
+
+FOLDER = paths.HOME / f"alone{identity.SUFFIX}"
+PID_FILE = FOLDER / "server.pid"
+READY_SECONDS = 90.0
+LINES_OF_ERROR = 20
+
+
+def run() -> int:
+    """Train, score, gate, report and serve; returns the exit code."""
+    phase, port = demo.phase(), _port()
+    end_server()
+    _free(port)
+    program = _Program(pyenv.environment(), phase)
+    program("check", "check")
+    program("base model", "fetch", "--models", str(FOLDER / "models"))
+    program(
+        "train, score, gate, report: local processes instead of pods",
+        *("run", "--models", str(FOLDER / "models"), "--out", str(FOLDER / "runs")),
+    )
+    run_folder = max((FOLDER / "runs").glob(f"{phase}-*/"), key=lambda path: path.stat().st_mtime)
+    url = f"http://127.0.0.1:{port}"
+    say.line(f"==> server on 127.0.0.1:{port}")
+    _serve(program, run_folder, port, url)
+    program("", "gate", str(run_folder), values=False)
+    program("", "verify-run", "--run-dir", str(run_folder), "--url", url, values=False)
+    ask = _ask(program, run_folder, url)
+    say.line(f"\nrun directory  {run_folder}\nreport         {run_folder}/report.html\npage           {url}/")
+    say.line(f"ask            {ask}\nstop           make demo-down")
+    say.line("No cluster was used: processes on this machine trained, and a local server answers.")
+    return 0
+
+
+def _port() -> int:
+    asked = os.environ.get("PORT") or "8080"
+    if not asked.isdecimal() or not 1 <= int(asked) <= 65535:
+        raise say.UserError(f"PORT={asked}: give 1 to 65535")
+    return int(asked)
+
+
+def _free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise say.UserError(
+                f"port {port} on 127.0.0.1 is in use: end what listens there or choose another: "
+                f"PORT={port + 10} make demo-alone"
+            ) from None
+
+
+class _Program:
+    """The command trainlab with the phase's files, and the environment that it needs."""
+
+    def __init__(self, venv: Path, phase: str) -> None:
+        self.path = str(venv / "bin" / "trainlab")
+        self.files = [f"values/{phase}.yaml", "-f", f"values/local/{phase}.yaml"]
+        self.env = {
+            "PYTHONPATH": str(paths.REPO / "training" / "src"),
+            "TRAINLAB_DATA": str(paths.REPO / "data"),
+            "TRAINLAB_WHEELS": str(pyenv.wheels()),
+            "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads give the core back: several ranks share it
+        }
+
+    def __call__(self, title: str, command: str, *arguments: str, values: bool = True) -> None:
+        """Run one of its commands; raises say.UserError when it fails."""
+        if title:
+            say.line(f"==> {title}")
+        code = processes.run([self.path, command, *(self.files if values else []), *arguments], self.env)
+        if code:
+            raise say.UserError(f"trainlab {command} ended with {code}, the reason is above; make demo-alone goes on")
+
+
+def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
+    """Start the server so that it outlives this process, and wait until it is ready."""
+    log = FOLDER / "server.log"
+    command = [program.path, "serve", *program.files, "--models", str(FOLDER / "models")]
+    command += ["--run-dir", str(run_folder), "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            command,
+            env={**os.environ, **program.env},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    PID_FILE.write_text(str(server.pid), encoding="ascii")
+    end = time.monotonic() + READY_SECONDS
+    while not _answers(f"{url}/ready"):
+        if server.poll() is not None:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-LINES_OF_ERROR:])
+            raise say.UserError(f"the server ended; its log {log} ends with:\n{tail}")
+        if time.monotonic() > end:
+            raise say.UserError(f"the server was not ready within {READY_SECONDS:.0f} s; its log is {log}")
+        time.sleep(1)
+
+
+def _answers(url: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(url, timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _ask(program: _Program, run_folder: Path, url: str) -> str:
+    """Ask the phase's first question and return the command that asks it again; images have no question."""
+    phase = json.loads((run_folder / "phase.json").read_text(encoding="utf-8"))["phase"]
+    if phase["recipe"] == "resnet":
+        return f"curl -s {url}/v2/models/tuned"
+    question = next(iter(phase["questions"]), "Hello")
+    program("", "ask", "--url", url, question, values=False)
+    body = json.dumps({"model": "tuned", "messages": [{"role": "user", "content": question}]})
+    return f"curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def end_server() -> bool:
+    """End the server of an earlier run; returns whether one ran."""
+    try:
+        pid = int(PID_FILE.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return False
+    PID_FILE.unlink()
+    with contextlib.suppress(OSError):
+        if "trainlab" in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace"):
+            os.kill(pid, signal.SIGTERM)
+            _wait_gone(pid)
+            return True
+    return False
+
+
+def _wait_gone(pid: int, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)

@@ -1,0 +1,144 @@
+"""Builds the Go programs of the cluster from their modules; called by the commands `build`, `up` and `images`.
+
+A binary is named after the hash of everything it is made of, so one that exists is right and is never rebuilt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from embedded_cluster import children, modules, others, paths, programs, toolchain
+from embedded_cluster.say import UserError, info, step
+
+GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: nothing stays of them
+MEMORY_FOR_TWO = 12 * 2**30
+"""Bytes available at which two builds run side by side; one link step of Kubernetes alone takes about 3 GiB."""
+TRASH = "trash-"
+LINES_OF_ERROR = 15
+SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw"}
+"""Static programs, read-only go.mod, caches that can be thrown away; part of each binary's hash, as the flags are."""
+GOGC = "400"  # the compilers collect garbage less often: with -dwarf=false 30 % fewer CPU seconds, some more memory
+BUILD_ORDER = ("kubernetes", "kserve", "helm", "helm4", "training-operator", "kueue", "etcd", "coredns", "trainer")
+"""The order of the builds: the longest first, and beside each other those that share nothing (align.FAMILIES)."""
+
+
+@functools.cache
+def binary(name: str) -> Path:
+    """Return where the binary of this component is, or will be once built."""
+    folder = modules.folder(name)
+    digest = hashlib.sha256(" ".join([toolchain.go_version(), *_flags(name), *SETTINGS.values()]).encode())
+    for source in ("go.mod", "go.sum", "main.go"):
+        file = folder / source
+        if file.exists():
+            digest.update(file.read_bytes())
+    return paths.BIN / f"{name}-{digest.hexdigest()[:12]}"
+
+
+def build_all(names: Iterable[str] | None = None, also: Iterable[str] = (), jobs: int | None = None) -> bool:
+    """Build what is missing of these components (default: all that are installed by default, and `also`).
+
+    Returns whether anything was built. Raises UserError with go's last lines for everything that failed.
+    """
+    if names is None:
+        names = [*(name for name, one in modules.COMPONENTS.items() if one.default), *also]
+    wanted = list(names)
+    missing = [name for name in _ordered(wanted) if not binary(name).exists()]
+    if not missing:
+        return False
+    paths.BIN.mkdir(parents=True, exist_ok=True)
+    _clear_leftovers()
+    jobs = jobs or (2 if _memory_available() >= MEMORY_FOR_TWO else 1)
+    with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
+        failures = [text for text in children.side_by_side(_build, missing, jobs) if text]
+        if failures:
+            raise UserError("\n".join(failures))
+        if not (others.at_work() or paths.CLUSTER.exists()):
+            drop_older()
+    return True
+
+
+def drop_caches() -> None:
+    """Remove what Go downloaded and compiled on the way, 5 GB, by a process that nobody waits for (25 s)."""
+    for folder in (GOCACHE, GOMODCACHE):
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(paths.CACHE / f"{TRASH}{folder.name}-{os.getpid()}")
+    trash = [str(left) for left in paths.CACHE.glob(f"{TRASH}*")]
+    if trash:
+        command = ["nice", "rm", "-rf", "--one-file-system", *trash]
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    rank = {name: place for place, name in enumerate(BUILD_ORDER)}
+    return sorted(names, key=lambda name: (rank.get(name, len(rank)), name))
+
+
+def _build(name: str) -> str:
+    """Build one binary; return the text of the error, empty when it worked."""
+    component = modules.COMPONENTS[name]
+    folder, target = modules.folder(name), binary(name)
+    part = target.with_name(f".{target.name}.part")
+    started = time.monotonic()
+    command = [*programs.WITH_US, toolchain.go(), "build", *_flags(name), "-o", str(part), component.package]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])
+        if not children.ended():
+            info(f"{name}: FAILED after {time.monotonic() - started:.0f} s")
+        return f"building {name} ({component.package}) in {folder} failed:\n  {tail}"
+    part.replace(target)
+    size = target.stat().st_size / 2**20
+    info(f"{name} {modules.version(name) or 'own'}: {time.monotonic() - started:.0f} s, {size:.0f} MiB")
+    return ""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of all go commands: static, read-only go.mod, a cache that can be thrown away."""
+    env = dict(os.environ)
+    env.update(SETTINGS, GOWORK="off", GOTOOLCHAIN="local", GOGC=GOGC, GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))
+    return env
+
+
+def _flags(name: str) -> list[str]:
+    """Return the flags of `go build`: no debug information, which -s -w would throw away after it was compiled."""
+    return ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _ldflags(name)]
+
+
+def _ldflags(name: str) -> str:
+    flags = ["-s", "-w"]
+    if name == "kubernetes":
+        version = modules.version(name)
+        major, minor = version.removeprefix("v").split(".")[:2]
+        # kubeadm refuses to run when it does not know its own version.
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+            flags += [f"-X {package}.gitVersion={version}", f"-X {package}.gitMajor={major}"]
+            flags += [f"-X {package}.gitMinor={minor}", f"-X {package}.gitTreeState=clean"]
+    return " ".join(flags)
+
+
+def _memory_available() -> int:
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _clear_leftovers() -> None:
+    """Remove what a killed build left; the caller holds the cluster's lock, so nobody is writing them."""
+    for part in paths.BIN.glob(".*.part"):
+        part.unlink()
+
+
+def drop_older() -> None:
+    """Remove the binaries of other versions; a running cluster uses its own, so the caller asks for that."""
+    for name in modules.COMPONENTS:
+        for file in paths.BIN.glob(f"{name}-{'[0-9a-f]' * 12}"):
+            if file != binary(name):
+                file.unlink()

@@ -1,0 +1,156 @@
+"""`cluster/python cluster COMMAND`: a real Kubernetes cluster of one to four nodes on this machine, in namespaces.
+
+Called by people, the roles embedded_cluster and image, and the tests. The last line of every command is changed=true or
+changed=false (`exec` and `status` print only what was asked for, `trainer-image` ends with JSON). Exit codes: 0 done, 2 an
+error that the message explains, 3 `check` says that this machine cannot host the cluster, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+# Everything else is imported late: what is wrong in the environment is a sentence.
+from embedded_cluster import ends, patience, say
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cluster/python cluster", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text)
+
+    nodes = {"type": int, "default": 2, "metavar": "N", "help": "number of nodes, 1 to 4 (default 2)"}
+    add("check", "say everything that this machine lacks; exit 3 when it cannot host the cluster").add_argument(
+        "--nodes",
+        **nodes,  # type: ignore[arg-type]
+    )
+    building = add("build", "build the programs from their Go modules")
+    building.add_argument(
+        "--also", nargs="+", default=[], choices=["helm4", "kwok"], help="programs that the cluster itself does without"
+    )
+    building.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
+    add("ready", "bring what every command stands on, or say what is missing")
+    add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")
+    add("demo", "the whole demo; PHASE, NODES name the phase and the number of nodes")
+    add("demo-alone", "the same phase by local processes; PHASE, PORT name the phase and the server's port")
+    add("demo-down", "remove the cluster and end the server of demo-alone").add_argument(
+        "--cache", action="store_true", help="also remove everything that was built or downloaded"
+    )
+    add("align", "after a version in a go.mod changed: one version of what the modules share")
+    add("images", "make the root folder and the images").add_argument(
+        "--force", action="store_true", help="make the images again"
+    )
+    add("up", "bring the cluster up").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
+    installing = add("operators", "install the operators")
+    installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
+    installing.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
+    add("load", "bring images to every node").add_argument(
+        "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
+    )
+    add("trainer-image", "build the image that trains and bring it to every node; the last line is JSON")
+    add("status", "print what runs, as JSON")
+    enter = add("exec", "run a command in a node")
+    enter.add_argument("node", help="n1, n2 ...")
+    enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
+    add("down", "stop and remove the cluster")
+    return parser
+
+
+AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "ready", "venv")
+"""Commands that need no root: they build, or say themselves what they do without it."""
+
+
+def _checkout(command: str) -> int:
+    """Run a command of the checkout that says itself what it did; returns the exit code."""
+    if command in ("ready", "venv"):
+        from embedded_cluster import pyenv
+
+        pyenv.require_venv()
+        if command == "ready":
+            return 0
+        sys.stdout.write(f"{pyenv.environment()}\n")
+        return 0
+    if command == "demo":
+        from embedded_cluster import demo
+
+        return demo.run()
+    from embedded_cluster import alone
+
+    return alone.run()
+
+
+def _change(arguments: argparse.Namespace) -> bool:
+    """Run a command that changes something; returns whether it did."""
+    from embedded_cluster import cluster
+
+    if arguments.command == "build":
+        return cluster.make_programs(arguments.operators, arguments.also)
+    if arguments.command == "align":
+        from embedded_cluster import align
+
+        return align.align()
+    if arguments.command == "images":
+        return cluster.make_parts(force=arguments.force)
+    if arguments.command == "up":
+        return cluster.up(arguments.nodes)
+    if arguments.command == "operators":
+        from embedded_cluster import operators
+
+        names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
+        return operators.install(names)
+    if arguments.command == "load":
+        from embedded_cluster import images
+
+        changed = [images.load(archive) for archive in arguments.archives]
+        return any(changed)
+    if arguments.command == "demo-down":
+        from embedded_cluster import down
+
+        return down.run(arguments.cache)
+    return cluster.down()
+
+
+def main() -> int:
+    """Run the command line and return the exit code."""
+    return ends.run(_main, after="run the same command again: it goes on from here")
+
+
+def _main() -> int:
+    arguments = _parser().parse_args()
+    patience.factor()  # a wrong one is told before anything starts
+    from embedded_cluster import apt, environment, home, preflight, system
+
+    system.require_linux()
+    environment.prepare()
+
+    if arguments.command == "check":
+        return preflight.report(arguments.nodes)
+    if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
+        raise say.UserError(blocked)
+    if arguments.command not in ("status", "exec", "down", "demo-down"):
+        home.claim()
+    if arguments.command in ("build", "demo", "demo-alone", "ready", "venv"):
+        apt.ensure()
+    if arguments.command in ("demo", "demo-alone", "ready", "venv"):
+        return _checkout(arguments.command)
+    from embedded_cluster import cluster, running
+
+    if arguments.command == "trainer-image":
+        from embedded_cluster import trainer_image
+
+        trainer_image.build()
+        return 0
+    if arguments.command == "status":
+        sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
+        return 0
+    if arguments.command == "exec":
+        argv = running.enter(arguments.node, arguments.argv or ["bash"])
+        os.execvp(argv[0], argv)
+    changed = _change(arguments)
+    sys.stdout.write(f"changed={str(changed).lower()}\n")
+    return 0

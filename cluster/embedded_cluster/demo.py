@@ -1,0 +1,121 @@
+"""`make demo`: from an empty machine to a trained, gated, served and compared phase on the embedded cluster.
+
+Every step is repeatable; a second run changes nothing that is already right, also after Ctrl-C or a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from embedded_cluster import children, identity, locks, operators, paths, preflight, processes, say
+
+COMMAND = [sys.executable, str(paths.PACKAGE.parent)]
+CONTINUE = "make demo goes on where it stopped"
+
+
+class Clock:
+    """The times of the steps, for the lines that name them and for the table at the end."""
+
+    def __init__(self) -> None:
+        """Start counting."""
+        self.began = time.monotonic()
+        self.path: list[tuple[str, float]] = []
+
+    def title(self, text: str) -> None:
+        """Print the line that begins a step."""
+        say.line(f"\n==> {text}  ({_minutes(time.monotonic() - self.began)})")
+
+    def table(self, beside: Sequence[processes.Child]) -> None:
+        """Print what the time went into: the steps that nothing ran beside, and what ran beside the longest."""
+        total = time.monotonic() - self.began
+        say.line(f"\n==> Where {_minutes(total)} went: the critical path, and what ran beside it")
+        for name, seconds in self.path:
+            say.info(f"{_minutes(seconds):>12}  {name}")
+        longest = max(beside, key=lambda one: one.seconds)
+        for one in sorted(beside, key=lambda one: -one.seconds):
+            if one is not longest and one.seconds >= 1:
+                say.info(f"{_minutes(one.seconds):>12}  ({one.name}, beside {longest.name})")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def phase() -> str:
+    """The phase that PHASE names; raises say.UserError when there is none of that name."""
+    asked = os.environ.get("PHASE") or "survival"
+    known = sorted(file.stem for file in (paths.REPO / "values").glob("*.yaml"))
+    if asked not in known:
+        raise say.UserError(f"PHASE={asked}: there is no values/{asked}.yaml; phases: {' '.join(known)}")
+    return asked
+
+
+def node_count() -> int:
+    """The number of nodes that NODES names."""
+    asked = os.environ.get("NODES") or "2"
+    if not asked.isdecimal() or not 1 <= int(asked) <= 4:
+        raise say.UserError(f"NODES={asked}: give 1 to 4")
+    return int(asked)
+
+
+def run() -> int:
+    """Make everything and return the exit code."""
+    from embedded_cluster import alone
+
+    wanted, nodes, clock = phase(), node_count(), Clock()
+    clock.title("Can this machine host the cluster?")
+    if preflight.report(nodes):
+        say.line("\n*** This machine cannot host the embedded cluster (see above). Going on WITHOUT Kubernetes. ***")
+        return alone.run()
+    with locks.waiting(paths.HOME / f"demo{identity.SUFFIX}.lock", "another make demo runs", seconds=0):
+        beside = _parts(clock)
+        _cluster(clock, nodes)
+        _play(clock, f"Phase {wanted}: playbooks/site.yml", "site", {"phase": wanted})
+    clock.table(beside)
+    clock.title("make demo done; make demo-down removes it all")
+    return 0
+
+
+def _parts(clock: Clock) -> list[processes.Child]:
+    """Programs, Python environment and trainer image, side by side; the first that fails ends the others."""
+    clock.title("Programs from Go modules, and beside them Python and the trainer image")
+    # The image is one serial chain: it goes first where both want the processor.
+    nice = ["nice", "-n", "10"]
+    beside = [
+        processes.Child("programs", [*nice, *COMMAND, "build", "--operators", *operators.BASIC]),
+        processes.Child("python", [*COMMAND, "venv"]),
+        processes.Child("image", [*COMMAND, "trainer-image"]),
+    ]
+    began = time.monotonic()
+    open_ones = list(beside)
+    while open_ones:
+        for one in [one for one in open_ones if not one.running()]:
+            open_ones.remove(one)
+            if one.wait():
+                children.end_all()
+                raise say.UserError(f"{one.name}: {one.last.removeprefix('error: ')}; {CONTINUE} when that is mended")
+        time.sleep(0.2)
+    longest = max(beside, key=lambda one: one.seconds)
+    clock.path.append((longest.name, time.monotonic() - began))
+    return beside
+
+
+def _cluster(clock: Clock, nodes: int) -> None:
+    title = f"Embedded cluster of {nodes} nodes with its operators"
+    given = {"embedded_cluster_nodes": nodes, "embedded_cluster_operators": operators.BASIC}
+    _play(clock, title, "local", given)
+
+
+def _play(clock: Clock, title: str, playbook: str, variables: Mapping[str, object]) -> None:
+    clock.title(title)
+    began = time.monotonic()
+    program = str(paths.REPO / ".venv" / "bin" / "ansible-playbook")
+    given = ["-e", json.dumps(variables)]
+    code = processes.run([program, "-i", "inventory/local", f"playbooks/{playbook}.yml", *given])
+    if code:
+        raise say.UserError(f"playbooks/{playbook}.yml ended with {code}, the reason is above; {CONTINUE}")
+    clock.path.append((f"playbooks/{playbook}.yml", time.monotonic() - began))

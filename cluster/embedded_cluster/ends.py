@@ -1,0 +1,91 @@
+"""How a command ends: whatever happens is one sentence on standard error and an exit code; called by the programs' main.
+
+2: an error that the sentence explains; 128 + N: ended by signal N, with everything that it had started.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from embedded_cluster import children, say
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by a signal", signal.SIGHUP: "its terminal was closed"}
+
+
+class Ended(KeyboardInterrupt):
+    """A signal ended this command; like Ctrl-C it passes every `except Exception`."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the number of the signal."""
+        super().__init__(number)
+        self.number = number
+
+
+def run(main: Callable[[], int], after: str) -> int:
+    """Run the command line `main` and return its exit code; `after` says what can be done once it was interrupted."""
+    for each in SIGNALS:
+        if signal.getsignal(each) is not signal.SIG_IGN:  # nohup, or a script's background job, asked for that
+            signal.signal(each, _end)
+    try:
+        return main()
+    except say.UserError as error:
+        return _failed(_with_remedy(str(error)))
+    except OSError as error:
+        return _failed(_explained(error))
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, Ended) else int(signal.SIGINT)
+        sys.stderr.write(f"error: {SIGNALS[signal.Signals(number)]}{_during()}; {after}\n")
+        return 128 + number
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    """End what this command has started, then the command; a second signal does not disturb its clearing up."""
+    for each in SIGNALS:
+        signal.signal(each, lambda *_: None)  # not SIG_IGN, which the programs of the clearing up would inherit
+    children.end_all()
+    raise Ended(number)
+
+
+def _failed(text: str) -> int:
+    sys.stderr.write(f"error: {text}\n")
+    return 2
+
+
+def _during() -> str:
+    return f" during `{say.current()}`" if say.current() else ""
+
+
+def _with_remedy(text: str) -> str:
+    """A helper program tells of a full disk in words of its own, without a remedy."""
+    return f"{text}\n{_room()}" if "No space left on device" in text and "free some" not in text else text
+
+
+def _explained(error: OSError) -> str:
+    """What a system call refused, on which file, and what helps."""
+    file = f"{error.filename}: " if error.filename else ""
+    what = f"{file}{error.strerror or error}{_during()}"
+    if error.errno in FULL:
+        return f"{what}; {_room()}"
+    if error.errno == errno.ENOENT and error.filename and "/" not in str(error.filename):
+        return f"{error.filename}: command not found{_during()}; install the package that has it and put it on PATH"
+    if error.errno in FORBIDDEN:
+        return f"{what}; make it writable for this user, or set TRAINLAB_HOME to a folder that is"
+    return f"{what}; run `down`, then the same command again"
+
+
+def _room() -> str:
+    from embedded_cluster import paths  # late: it reads the environment, which may be what is wrong
+
+    folder = next(folder for folder in (paths.HOME, *paths.HOME.parents) if folder.exists())
+    free = shutil.disk_usage(folder).free / 2**20
+    return (
+        f"{folder} has {free:.0f} MiB free: free some space (or i-nodes: df -i), or set TRAINLAB_HOME to a folder on a "
+        "larger disk, then run the same command again"
+    )

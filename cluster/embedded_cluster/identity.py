@@ -1,0 +1,79 @@
+"""The cluster's name and addresses, from the environment: what keeps it apart from other clusters of this machine.
+
+Read by paths.py, cgroups.py and layout.py. Clusters of several names share the caches and nothing else. A wrong value is
+refused when this file is imported, because what follows would work on another cluster.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+
+from embedded_cluster.say import UserError
+
+DEFAULT = "trainlab"
+# Neither OpenShift's 172.30.0.0/16 and 10.128.0.0/14 nor kubeadm's 10.96.0.0/12, flannel's 10.244.0.0/16, what docker
+# takes from 172.17.0.0/16 on, libvirt's or minikube's 192.168.x: this machine may reach, or be part of, any of them.
+NODE_SUBNET = ("TRAINLAB_NODE_SUBNET", "10.246.0.0/24")
+POD_SUBNET = ("TRAINLAB_POD_SUBNET", "10.245.0.0/16")
+SERVICE_SUBNET = ("TRAINLAB_SERVICE_SUBNET", "10.97.0.0/16")
+LONGEST_LINK = 15  # the kernel's IFNAMSIZ, less the zero
+
+
+def checked_name(asked: str) -> str:
+    """Return the name of a cluster; UserError when it cannot be part of a host, folder and link name."""
+    longest = LONGEST_LINK - len(link_of(""))
+    if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", asked) or len(asked) > longest:
+        raise UserError(
+            f"TRAINLAB_CLUSTER={asked}: give at most {longest} lower case letters, digits and hyphens that begin with "
+            "a letter and do not end with a hyphen, e.g. second"
+        )
+    return asked
+
+
+def link_of(name: str) -> str:
+    """Name of the link by which the host reaches the cluster of this name."""
+    return "trainlab0" if name == DEFAULT else f"tl-{name}"
+
+
+def group_of(name: str) -> str:
+    """Name of this cluster's folder below each cgroup hierarchy."""
+    return DEFAULT if name == DEFAULT else f"{DEFAULT}-{name}"
+
+
+def checked_subnet(variable: str, asked: str, example: str) -> ipaddress.IPv4Network:
+    """Return the network; UserError when it is none, or not as large as the nodes' addresses are written for."""
+    length = example.rpartition("/")[2]
+    try:
+        found = ipaddress.IPv4Network(asked)
+    except ValueError:
+        found = None
+    if found is None or str(found.prefixlen) != length or found.is_loopback or found.is_multicast or found.is_reserved:
+        raise UserError(
+            f"{variable}={asked}: give an IPv4 network of the form {example}: {length} bits name the network, the rest is 0"
+        )
+    return found
+
+
+def checked_subnets(environment: dict[str, str]) -> tuple[ipaddress.IPv4Network, ...]:
+    """Return the networks of nodes, pods and Services; UserError when one is wrong or two of them overlap."""
+    asked = {name: environment.get(name) or usual for name, usual in (NODE_SUBNET, POD_SUBNET, SERVICE_SUBNET)}
+    usual = dict((NODE_SUBNET, POD_SUBNET, SERVICE_SUBNET))
+    found = {name: checked_subnet(name, text, usual[name]) for name, text in asked.items()}
+    for one in found:
+        for other in found:
+            if one < other and found[one].overlaps(found[other]):
+                raise UserError(
+                    f"{one}={found[one]} overlaps {other}={found[other]}: set one of them to another network"
+                )
+    return tuple(found.values())
+
+
+NAME = checked_name(os.environ.get("TRAINLAB_CLUSTER") or DEFAULT)
+GROUP, LINK = group_of(NAME), link_of(NAME)
+SUFFIX = "" if NAME == DEFAULT else f"-{NAME}"
+"""What the names of this cluster's folder and lock end with, below TRAINLAB_HOME."""
+NODES, PODS, SERVICES = checked_subnets(dict(os.environ))
+VARIABLES = {NODES: NODE_SUBNET[0], PODS: POD_SUBNET[0], SERVICES: SERVICE_SUBNET[0]}
+"""The variable by which each network is set."""

@@ -1,0 +1,202 @@
+"""Images: the small ones of the components, buildah for the others, and bringing both to the nodes.
+
+Called by the commands `images`, `load` and `up` and by trainer_image.py (`buildah`, `import_oci`, `has_image`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from embedded_cluster import build, children, image_store, modules, oci, others, paths, programs, rootfs, running, say
+
+LAYOUTS = paths.CACHE / "images"
+PAUSE = "localhost/trainlab-pause:1"
+SPARE = 2 << 30  # bytes that stay free: below 1 GiB the kubelet evicts pods
+RESOLVES = "localhost/trainlab-resolves:1"
+# these need root: port 53, data folders of the node, certificates; their manifests say what they may do
+ROOTS = ("coredns", "etcd", "kubernetes", "local-path-provisioner")
+
+
+def _busybox_links(busybox: Path) -> dict[str, str]:
+    """One link per applet. ash runs an applet of its own before a program of that name in /bin: use other names."""
+    listed = programs.run(str(busybox), "--list").split()
+    return {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
+
+
+def recipes() -> dict[tuple[str, ...], oci.Recipe]:
+    """Every small image: its references and what it is made of."""
+    busybox = rootfs.base() / "usr/bin/busybox"
+    shell = _busybox_links(busybox)
+    sleep = ("/bin/busybox", "sleep", "infinity")
+    found: dict[tuple[str, ...], oci.Recipe] = {
+        (PAUSE,): oci.Recipe({"bin/busybox": busybox}, entrypoint=sleep, user="65535:65535"),
+        (RESOLVES,): oci.Recipe({"bin/busybox": busybox, "bin/resolves": build.binary("resolves")}, shell),
+    }
+    for name, one in modules.COMPONENTS.items():
+        file = build.binary(name)
+        if not one.images or not file.exists():
+            continue
+        at = f"usr/local/bin/{name}"
+        links = {(one.link or "").lstrip("/"): f"/{at}"} if one.link and one.link.lstrip("/") != at else {}
+        if name == "kubernetes":
+            links = {f"usr/local/bin/kube-{part}": name for part in ("apiserver", "controller-manager", "scheduler")}
+        user = "0:0" if name in ROOTS else "65532:65532"
+        start = () if name == "kubernetes" else (one.link or f"/{at}",)
+        found[tuple(one.images)] = oci.Recipe({at: file}, links, entrypoint=start, user=user)
+    return found
+
+
+def ensure(force: bool = False) -> bool:
+    """Make and import every small image that is missing or made from other input; returns whether any was."""
+    known = {} if force else image_store.refs()
+    wanted = {
+        refs: recipe
+        for refs, recipe in recipes().items()
+        if any(known.get(ref, {}).get("recipe") != recipe.key() for ref in refs)
+    }
+    if not wanted:
+        return False
+    shutil.rmtree(LAYOUTS, ignore_errors=True)
+    sources = []
+    with say.step(f"write {len(wanted)} images"):
+        for refs, recipe in wanted.items():
+            layout = LAYOUTS / hashlib.sha256(refs[0].encode()).hexdigest()[:12]
+            oci.write(recipe, layout)
+            sources.append(image_store.Source(layout, oci.manifest_of(layout), refs, recipe.key()))
+    image_store.add(sources)
+    for source in sources:
+        _to_nodes(source)
+    shutil.rmtree(LAYOUTS)  # containerd has its own links to the blobs
+    return True
+
+
+def has_image(ref: str) -> str | None:
+    """The digest of `ref` in the image store, None when it is not there."""
+    return image_store.refs().get(ref, {}).get("digest")
+
+
+def import_oci(layout: Path, ref: str) -> bool:
+    """Bring the image of an OCI layout folder under the name `ref` to the image store and to every running node.
+
+    Only layers that a store lacks are unpacked there; blobs are hard links. Returns whether anything changed.
+    """
+    manifest = oci.manifest_of(layout, ref)
+    source = image_store.Source(layout, manifest, (ref,))
+    changed = has_image(ref) != manifest["digest"]
+    nodes = running.nodes()
+    stores = [image_store.folder() / "root"] * changed + [running.root(node) / "var/lib/containerd" for node in nodes]
+    _room(source, stores)
+    if changed:
+        image_store.add([source])
+    return _to_nodes(source) or changed
+
+
+def _room(source: image_store.Source, stores: Sequence[Path]) -> None:
+    """Raise say.UserError when unpacking what these content stores lack of the image would fill the disk."""
+    need = sum(oci.unpacked(source.layout, source.manifest, store / image_store.BLOBS) for store in stores)
+    free = shutil.disk_usage(paths.CACHE).free
+    if need and free - need < SPARE:
+        raise say.UserError(
+            f"{source.refs[0]}: unpacking it in {len(stores)} places takes {need / 2**30:.1f} GiB, {paths.CACHE} has "
+            f"{free / 2**30:.1f} GiB free: free some, or run `down`, import it, then `up` (nodes get it by hard links)"
+        )
+
+
+def _to_nodes(source: image_store.Source) -> bool:
+    """Bring an image to every running node; blobs come from the image store. Returns whether any lacked it."""
+    blobs = image_store.folder() / "root" / image_store.BLOBS
+
+    def lacks(node: str) -> bool:
+        mark = running.loaded(node)
+        return any(mark.get(ref) != source.manifest["digest"] for ref in source.refs)
+
+    def one(node: str) -> None:
+        store = running.root(node) / "var/lib/containerd"
+
+        def ctr(*argv: str, stdin: IO[bytes] | None = None) -> str:
+            return running.ctr(node, *argv, stdin=stdin)
+
+        image_store.announce(ctr, source, store, blobs, running.SHARE)
+        now = {ref: str(source.manifest["digest"]) for ref in source.refs}
+        running.note_loaded(node, {**running.loaded(node), **now})
+
+    nodes = [node for node in running.nodes() if lacks(node)]
+    if nodes:
+        with say.step(f"{source.refs[0]} to {len(nodes)} nodes"):
+            children.side_by_side(one, nodes, len(nodes))
+    return bool(nodes)
+
+
+def load(archive: Path) -> bool:
+    """Import an OCI archive (tar) or layout folder; its references are the names that its index carries."""
+    if archive.is_dir():
+        return _load_layout(archive)
+    if not archive.is_file():
+        raise say.UserError(f"{archive}: no such file or folder; give an OCI archive or an OCI layout folder")
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="load-", dir=paths.CACHE) as folder:
+        with say.step(f"read {archive}"):
+            try:
+                oci.extract(archive, Path(folder))
+            except tarfile.TarError as error:
+                raise say.UserError(f"{archive}: not a tar archive ({error})") from error
+        return _load_layout(Path(folder))
+
+
+def _load_layout(layout: Path) -> bool:
+    changed = False
+    for ref, manifest in oci.named(layout).items():
+        oci.verify(layout, manifest)
+        changed = import_oci(layout, ref) or changed
+    return changed
+
+
+def buildah(
+    *argv: str, mounts: Sequence[Path] = (), env: Mapping[str, str] | None = None, cwd: str = "/", quiet: bool = False
+) -> str:
+    """Run buildah in the Debian root folder; its store is CACHE/containers, its mounts vanish with the command.
+
+    `mounts` and TRAINLAB_HOME are visible at their own paths. Returns standard output when `quiet`.
+    """
+    store, scratch = paths.CACHE / "containers", paths.CACHE / "tmp"
+    for path in (store, scratch):
+        path.mkdir(parents=True, exist_ok=True)
+    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "TMPDIR": str(scratch), **(env or {})}
+    command = ["buildah", "--root", str(store), "--runroot", "/run/containers", *argv]
+    return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
+
+
+def forget_older(*wanted: str) -> None:
+    """Remove every other tag of these images from buildah's store and from the image store, with their layers.
+
+    One that another cluster was given stays: that one's next `up` would have to build it again.
+    """
+    starts, kept = tuple(f"{ref.rpartition(':')[0]}:" for ref in wanted), {*wanted, *others.images()}
+
+    def old(ref: str) -> bool:
+        return ref.startswith(starts) and ref not in kept
+
+    buildah("rm", "--all", quiet=True)  # what a killed build left holds its images; the caller is the only builder
+    for ref in filter(old, buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()):
+        buildah("rmi", ref, quiet=True)
+    buildah("rmi", "--prune", quiet=True)
+    image_store.forget(list(filter(old, image_store.refs())))
+
+
+def export(ref: str, layout: Path) -> None:
+    """Write an image of buildah's store into an OCI layout folder, for `import_oci`; layers that it has are kept.
+
+    skopeo and not `buildah push`, which compresses for this format and so writes every layer again, each time.
+    """
+    layout.mkdir(parents=True, exist_ok=True)
+    store = f"overlay@{paths.CACHE / 'containers'}+/run/containers"
+    source, target = f"containers-storage:[{store}]{ref}", f"oci:{layout}:{ref}"
+    command = ["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, target]
+    rootfs.run(rootfs.base(), command, env={"TMPDIR": str(paths.CACHE / "tmp")})
+    oci.keep_only(layout, ref)

@@ -1,0 +1,128 @@
+"""The components of the cluster: which Go package, which image names; read by build, images and operators.
+
+Versions are pinned once, in cluster/<name>/go.mod, and read from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedded_cluster import paths
+from embedded_cluster.say import UserError
+
+OWN_MAIN = {"kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"}
+"""The components whose main is cluster/<name>/main.go: the module that holds the rest of them."""
+WHOLLY_OWN = ("resolves",)
+"""The components that stand on nothing but Go's standard library, and have no version."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One program: `package` to build, the `images` that hold it and where an image's entrypoint is expected."""
+
+    name: str
+    package: str
+    images: tuple[str, ...] = ()
+    link: str | None = None
+    on_host: bool = False
+    default: bool = True
+
+
+def folder(name: str) -> Path:
+    """Return the folder of the Go module that pins this component."""
+    return paths.COMPONENT_MODULES / name
+
+
+@functools.cache
+def module(name: str) -> tuple[str, str]:
+    """Return (module path, version) of what cluster/<name>/go.mod pins for this component."""
+    file = folder(name) / "go.mod"
+    text = file.read_text(encoding="utf-8")
+    tool = re.search(r"^tool (\S+)$", text, re.MULTILINE)
+    package = tool.group(1) if tool else OWN_MAIN[name]
+    required = re.findall(r"^(?:require )?\s*(\S+) (v\S+)(?: // indirect)?$", text, re.MULTILINE)
+    owners = [(path, version) for path, version in required if f"{package}/".startswith(f"{path}/")]
+    if not owners:
+        raise UserError(f"{file}: no `require` line for {package}; add it with `go get -tool {package}`")
+    return max(owners, key=lambda owner: len(owner[0]))
+
+
+def version(name: str) -> str:
+    """Return the pinned version of this component, e.g. `v1.34.4`; empty for one that is wholly our own."""
+    return "" if name in WHOLLY_OWN else module(name)[1]
+
+
+def _components() -> dict[str, Component]:
+    """Return all components; the image names are those that kubeadm and the upstream manifests ask for."""
+    kubernetes, staging = version("kubernetes"), "us-central1-docker.pkg.dev/k8s-staging-images"
+    control_plane = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    return {
+        one.name: one
+        for one in (
+            Component(
+                "kubernetes",
+                ".",
+                tuple(f"registry.k8s.io/{part}:{kubernetes}" for part in control_plane),
+                on_host=True,
+            ),
+            Component(
+                "etcd",
+                "go.etcd.io/etcd/server/v3",
+                # The -0 is the revision of upstream's image, constants.DefaultEtcdVersion in kubeadm.
+                (f"registry.k8s.io/etcd:{version('etcd').removeprefix('v')}-0",),
+                "/usr/local/bin/etcd",
+            ),
+            Component(
+                "coredns",
+                ".",
+                (f"registry.k8s.io/coredns/coredns:{version('coredns')}",),
+                "/coredns",
+            ),
+            Component("resolves", "."),
+            # Helm 3 for kubernetes.core.helm, which calls `helm list --all`: Helm 4 has no such flag.
+            Component("helm", "helm.sh/helm/v3/cmd/helm", on_host=True),
+            Component("helm4", "helm.sh/helm/v4/cmd/helm", on_host=True, default=False),
+            Component(
+                "local-path-provisioner",
+                "github.com/rancher/local-path-provisioner",
+                (f"docker.io/rancher/local-path-provisioner:{version('local-path-provisioner')}",),
+                "/usr/bin/local-path-provisioner",
+            ),
+            Component(
+                "training-operator",
+                "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+                # Upstream tags the image by commit, not by version: overlays/standalone.
+                ("ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489",),
+                "/manager",
+            ),
+            Component("jobset", "sigs.k8s.io/jobset", (f"{staging}/jobset/jobset:{version('jobset')}",), "/manager"),
+            Component(
+                "trainer",
+                "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+                (f"ghcr.io/kubeflow/trainer/trainer-controller-manager:{version('trainer')}",),
+                "/manager",
+            ),
+            Component(
+                "kserve",
+                "github.com/kserve/kserve/cmd/manager",
+                (f"docker.io/kserve/kserve-controller:{version('kserve')}",),
+                "/manager",
+            ),
+            Component(
+                "kueue", "sigs.k8s.io/kueue/cmd/kueue", (f"{staging}/kueue/kueue:{version('kueue')}",), "/manager"
+            ),
+            Component(
+                "kwok",
+                "sigs.k8s.io/kwok/cmd/kwok",
+                (f"registry.k8s.io/kwok/kwok:{version('kwok')}",),
+                "/usr/local/bin/kwok",
+                default=False,
+            ),
+        )
+    }
+
+
+COMPONENTS: dict[str, Component] = _components()

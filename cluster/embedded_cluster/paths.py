@@ -1,0 +1,25 @@
+"""Every folder and file of the embedded cluster, in one place; imported by all other modules of the package.
+
+cache/ is kept and shared by all clusters (binaries, images, root file system), cluster/ is the running cluster (of another
+name than the usual one: cluster-NAME/) and is gone after `down`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from embedded_cluster import identity
+
+_DEFAULT = Path("/var/lib/trainlab") if os.geteuid() == 0 else Path.home() / ".cache" / "trainlab"
+HOME = Path(os.environ.get("TRAINLAB_HOME") or _DEFAULT).absolute()
+CACHE = HOME / "cache"
+BIN = CACHE / "bin"
+CLUSTER = HOME / f"cluster{identity.SUFFIX}"
+KUBECONFIG = CLUSTER / "admin.conf"
+LOCK = HOME / f"lock{identity.SUFFIX}"
+
+PACKAGE = Path(__file__).resolve().parent
+COMPONENT_MODULES = PACKAGE.parent
+MANIFESTS = COMPONENT_MODULES / "manifests"
+REPO = COMPONENT_MODULES.parent

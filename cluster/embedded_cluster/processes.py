@@ -1,0 +1,57 @@
+"""Commands that run side by side with their lines told apart, and one in the foreground; called by demo.py and alone.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from embedded_cluster import say
+
+
+class Child:
+    """A command that runs beside others; each of its lines is printed at once, with the name of the child before it."""
+
+    def __init__(self, name: str, argv: Sequence[str]) -> None:
+        """Start it, in a process group of its own: Ctrl-C is this process's to hand on."""
+        self.name, self.seconds, self.last = name, 0.0, ""
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            argv,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            process_group=0,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.startswith("changed="):
+                say.line(f"{self.name:<9} {line.rstrip()}")
+            self.last = line.rstrip() or self.last
+        self.seconds = time.monotonic() - self._began
+
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._reader.is_alive() or self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for its end and return the exit code."""
+        self._reader.join()
+        return self._process.wait()
+
+
+def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Run a command in the foreground, with this process's output; return the exit code."""
+    sys.stdout.flush()
+    process = subprocess.Popen(argv, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, process_group=0)
+    return process.wait()

@@ -1,0 +1,25 @@
+"""The machine's proxies are not asked for addresses that exist on this machine only; called by environment.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from embedded_cluster import identity, layout
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+LOCAL = ("localhost", "127.0.0.1", ".svc", ".cluster.local")
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables to add where a proxy is set: NO_PROXY and no_proxy with what was there, and the cluster's addresses.
+
+    The nodes stand there one by one as well, for clients that read no subnets (httpx, curl before 7.86).
+    """
+    if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
+        return {}
+    before = f"{given.get('no_proxy', '')},{given.get('NO_PROXY', '')}".split(",")
+    nodes = [layout.address(number) for number in range(1, layout.MAX_NODES + 1)]
+    kept = ",".join(
+        dict.fromkeys(word.strip() for word in (*before, *LOCAL, *nodes, *map(str, identity.VARIABLES)) if word.strip())
+    )
+    return {"no_proxy": kept, "NO_PROXY": kept}

@@ -1,0 +1,243 @@
+"""The Python environment of the checkout and the wheels of the trainer image, both from lock files; the command `venv`.
+
+pip downloads (it knows the user's index, proxy and certificates), uv installs (six times as fast as pip). The wheels are
+those of the image's Python; another Python of the machine gets wheels of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from embedded_cluster import files, locks, paths, rootfs, say, system
+
+TRAINER = paths.REPO / "images" / "trainer"
+TRAINER_LOCKS = tuple(TRAINER / name for name in ("requirements.lock", "models.lock", "alone.lock"))
+TOOLS_LOCK = paths.REPO / "requirements.lock"
+INSTALLER_LOCK = paths.PACKAGE / "installer.lock"
+GLIBC = range(5, 37)  # bookworm has glibc 2.36; pip matches the tag of a wheel exactly, so each is named
+CHECKOUTS = ".checkouts.json"
+NETWORK = "check the network, its proxy (http_proxy, https_proxy) and pip's index (`pip config list`)"
+
+
+def python_version() -> str:
+    """Version of the Python that runs this, e.g. `3.11`."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _hash(*parts: object) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part.read_bytes() if isinstance(part, Path) else f"{part}\0".encode())
+    return whole.hexdigest()[:12]
+
+
+def require_venv() -> None:
+    """Raise say.UserError when this Python cannot make virtual environments: Debian packages that part separately."""
+    probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
+    if probe.returncode:
+        raise say.UserError(
+            f"{sys.executable} cannot make virtual environments (no module ensurepip): "
+            f"{system.install(['python3-venv'])}; or name another Python: PYTHON=... make ..."
+        )
+
+
+def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -> None:
+    """Run a quiet command; raises say.UserError with the reason that it gives and the remedy."""
+    done = subprocess.run(
+        [str(one) for one in argv],
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or [f"exit {done.returncode}"]
+        told = next((line for line in lines if line.lower().startswith("error")), lines[-1])
+        raise say.UserError(f"{what}: {told.strip()[:400]}; {remedy}")
+
+
+def installer() -> Path:
+    """The folder of a small environment that holds pip and uv; made when it is not there."""
+    folder = paths.CACHE / f"installer-{_hash(INSTALLER_LOCK, os.path.realpath(sys.executable), sys.version)}"
+    if not (folder / ".complete").exists():
+        with locks.waiting(paths.CACHE / "installer.lock", "another command installs pip and uv"):
+            if not (folder / ".complete").exists():
+                _make_installer(folder)
+    return folder
+
+
+def _make_installer(folder: Path) -> None:
+    """The first thing that asks the package index: it says so soon when nobody answers."""
+    require_venv()
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
+    asked: list[str | Path] = ["install", "--no-deps", "--require-hashes", "--retries", "1", "-r", INSTALLER_LOCK]
+    _run([*_pip(folder), *asked], "cannot reach Python's package index", NETWORK)
+    (folder / ".complete").touch()
+
+
+def _pip(folder: Path) -> list[str]:
+    return [str(folder / "bin" / "pip"), "--disable-pip-version-check", "--quiet", "--no-cache-dir", "--no-input"]
+
+
+def uv(folder: Path) -> Path:
+    """The uv program in an installer()."""
+    return folder / "bin" / "uv"
+
+
+def download(arguments: Sequence[str | Path], target: Path, what: str) -> None:
+    """Download packages by hash and without their dependencies into the folder `target`."""
+    target.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f"{target.name}.tmp")  # what a killed pip leaves is removed by the next one
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    common: list[str | Path] = ["download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-d", target]
+    _run([*_pip(installer()), *common, *arguments], what, NETWORK, TMPDIR=str(scratch))
+    shutil.rmtree(scratch)
+
+
+def _requirements(files: Sequence[Path]) -> list[str]:
+    return [word for file in files for word in ("-r", str(file))]
+
+
+def _tags() -> list[str]:
+    """pip's arguments for wheels of the trainer image, whatever Python asks: CPython of bookworm, this processor."""
+    machine = platform.machine()
+    names = ["manylinux2014", "linux", *(f"manylinux_2_{minor}" for minor in GLIBC)]
+    names += ["manylinux1", "manylinux2010"] if machine == "x86_64" else []
+    version = ["--implementation", "cp", "--python-version", rootfs.PYTHON]
+    return version + [word for name in names for word in ("--platform", f"{name}_{machine}")]
+
+
+def _lock() -> Path:
+    return paths.CACHE / "python.lock"
+
+
+def wheels() -> Path:
+    """The folder of the trainer image's wheels (2 GB), downloaded when it is not there."""
+    target = paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *TRAINER_LOCKS)}"
+    if not (target / ".complete").exists():
+        with locks.waiting(_lock(), "another command makes the Python environment"):
+            _download_wheels(target)
+    return target
+
+
+def _download_wheels(target: Path) -> None:
+    if (target / ".complete").exists():  # another command made them meanwhile
+        return
+    with say.step("wheels of the training stack (2 GB, once)"):
+        for old in paths.CACHE.glob("wheels-*"):
+            if old != target:
+                shutil.rmtree(old)
+        download([*_tags(), *_requirements(TRAINER_LOCKS)], target, "downloading the training stack")
+        (target / ".complete").touch()
+
+
+def _wheels_of_this_python() -> Path:
+    """The trainer's wheels for the Python that runs this: the image's own where that is the same one."""
+    ours = wheels()
+    if python_version() == rootfs.PYTHON and sysconfig.get_platform().startswith("linux"):
+        return ours
+    target = ours.with_name(f"{ours.name}-{python_version()}")
+    if not (target / ".complete").exists():
+        with say.step(f"wheels of the training stack for Python {python_version()} (most are the image's)"):
+            target.mkdir(exist_ok=True)
+            for wheel in ours.glob("*.whl"):
+                if "-py3-none-" in wheel.name or "-py2.py3-none-" in wheel.name:
+                    files.link(wheel, target / wheel.name)
+            what = f"downloading the training stack for Python {python_version()}"
+            download(_requirements(TRAINER_LOCKS), target, what)
+            (target / ".complete").touch()
+    return target
+
+
+def environment() -> Path:
+    """The environment of the checkout, linked as .venv; made when it is not there. Returns its folder."""
+    require_venv()
+    hashed = _hash(*TRAINER_LOCKS, TOOLS_LOCK, os.path.realpath(sys.executable), sys.version)
+    folder = paths.CACHE / f"venv-{hashed}"
+    if not (folder / ".complete").exists():
+        found = _wheels_of_this_python()
+        with locks.waiting(_lock(), "another command makes the Python environment"):
+            if not (folder / ".complete").exists():
+                _make(folder, found)
+    _link(folder)
+    return folder
+
+
+def _make(folder: Path, found: Path) -> None:
+    with say.step("Python environment (6 GB, once)"):
+        scratch = paths.CACHE / "python.part"
+        for left in (scratch, folder):
+            shutil.rmtree(left, ignore_errors=True)
+        _drop_unused(folder)
+        download(_requirements([TOOLS_LOCK]), scratch / "tools", "downloading the tools")
+        _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
+        install: list[str | Path] = [
+            uv(installer()),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            folder / "bin" / "python",
+        ]
+        # The cache is on the file system of the environment: files are linked, not copied.
+        install += ["--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--no-index", "--no-deps"]
+        for source, files in ((found, TRAINER_LOCKS), (scratch / "tools", (TOOLS_LOCK,))):
+            argv = [*install, "--require-hashes", "--find-links", source, *_requirements(files)]
+            _run(argv, f"installing into {folder}", f"free disk? else remove {source} and run this again")
+        shutil.rmtree(scratch)
+        # Runs the sources of the checkout that linked last: nothing is built or installed for it.
+        program = folder / "bin" / "trainlab"
+        program.write_text(f"#!{folder}/bin/python\nimport sys\nfrom trainlab.cli import main\nsys.exit(main())\n")
+        program.chmod(0o755)
+        (folder / ".complete").touch()
+
+
+def _drop_unused(but: Path) -> None:
+    """Remove the environments that no checkout links any more; one without a record is left alone."""
+    for folder in paths.CACHE.glob(f"venv-{'?' * 12}"):
+        users = _users(folder)
+        if folder != but and users is not None and not any(_links(user, folder) for user in users):
+            shutil.rmtree(folder)
+
+
+def _users(folder: Path) -> list[Path] | None:
+    try:
+        return [Path(one) for one in json.loads((folder / CHECKOUTS).read_text(encoding="utf-8"))]
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _links(checkout: Path, folder: Path) -> bool:
+    return (checkout / ".venv").is_symlink() and (checkout / ".venv").resolve() == folder
+
+
+def _link(folder: Path) -> None:
+    """Make .venv of this checkout a link to the environment, and note in it who uses it."""
+    site = next((folder / "lib").glob("python3.*/site-packages"))
+    _write(site / "trainlab.pth", f"{paths.REPO / 'training' / 'src'}\n")
+    users = {str(one) for one in _users(folder) or () if _links(one, folder)} | {str(paths.REPO)}
+    _write(folder / CHECKOUTS, json.dumps(sorted(users)))
+    link = paths.REPO / ".venv"
+    if not _links(paths.REPO, folder):
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a small file in one step, when it says something else."""
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        part = file.with_name(f".{file.name}.{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.replace(file)

@@ -1,0 +1,120 @@
+"""Upstream's manifests with our overlay, as one file per operator in the cache; called by operators.
+
+Upstream's files come from the Go module that the operator is built from, so image and manifests are of one version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedded_cluster import build, modules, paths, toolchain
+from embedded_cluster.say import UserError
+
+RENDERED = paths.CACHE / "manifests"
+HELPER_IMAGE = "localhost/trainlab-resolves:1"
+"""busybox with `resolves`, made by the image step; used inside ConfigMaps of two operators."""
+AFTER = "after"
+"""Folder of an overlay whose objects need the operator to run."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What to install: `source` is the folder in the Go module, `image` the name that upstream gives its image.
+
+    Operators of one `stream` are applied one after the other, the streams side by side.
+    """
+
+    name: str
+    source: str
+    namespace: str
+    deployment: str
+    image: str | None = None
+    default: bool = True
+    stream: int = 0
+
+
+def digest(operator: Operator) -> str:
+    """Return a hash of everything that the rendered manifests are made of."""
+    state = hashlib.sha256(repr((operator, modules.module(operator.name), _images(operator))).encode())
+    for folder in (paths.MANIFESTS / "common", paths.MANIFESTS / operator.name):
+        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+            state.update(f"{file.relative_to(paths.MANIFESTS)}\0".encode() + file.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def render(operator: Operator, part: str = "") -> str:
+    """Return the manifests of an operator, or those of a part of it (AFTER; empty when it has none).
+
+    Raises UserError when kustomize fails or an image is not the one that modules.py names.
+    """
+    target = RENDERED / f"{operator.name}{'-' if part else ''}{part}-{digest(operator)}.yaml"
+    if target.exists():
+        return target.read_text(encoding="utf-8")
+    if not (paths.MANIFESTS / operator.name / part).exists():
+        return ""
+    RENDERED.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=RENDERED) as work:
+        text = _kustomize(operator, Path(work), part)
+        if not part:
+            _check_images(operator, text)
+        fresh = Path(work) / "rendered.yaml"
+        fresh.write_text(text, encoding="utf-8")
+        for old in RENDERED.glob(f"{operator.name}{'-' if part else ''}{part}-{'[0-9a-f]' * 16}.yaml"):
+            old.unlink()
+        fresh.replace(target)
+    return text
+
+
+def _images(operator: Operator) -> tuple[str, ...]:
+    return modules.COMPONENTS[operator.name].images
+
+
+def _kustomize(operator: Operator, work: Path, part: str) -> str:
+    overlay = work / operator.name
+    shutil.copytree(paths.MANIFESTS / "common", work / "common")
+    shutil.copytree(paths.MANIFESTS / operator.name, overlay)
+    # Copied, as kustomize takes no absolute path; without its modes, as the module cache is read-only.
+    shutil.copytree(_upstream(operator), overlay / "up", copy_function=shutil.copyfile)
+    for folder, _, _ in os.walk(overlay):
+        Path(folder).chmod(0o755)
+    name, tag = _images(operator)[0].rsplit(":", 1)
+    top = {
+        "resources": [str(Path(operator.name) / part)],
+        "images": [{"name": operator.image or name, "newName": name, "newTag": tag}],
+    }
+    (work / "kustomization.yaml").write_text(json.dumps(top), encoding="ascii")
+    # The restriction would keep after/ from reading up/ next to it.
+    command = [str(build.binary("kubernetes")), "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone"]
+    done = subprocess.run([*command, str(work)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise UserError(f"{paths.MANIFESTS / operator.name}: kustomize failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _upstream(operator: Operator) -> Path:
+    """Return the folder of upstream's manifests in the module cache, downloaded where it is not there."""
+    path, version = modules.module(operator.name)
+    command = [toolchain.go(), "mod", "download", "-json", f"{path}@{version}"]
+    done = subprocess.run(
+        command, cwd=modules.folder(operator.name), env=build.environment(), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise UserError(f"{path}@{version}: cannot read the Go module: {done.stderr.strip() or done.stdout.strip()}")
+    return Path(json.loads(done.stdout)["Dir"]) / operator.source
+
+
+def _check_images(operator: Operator, text: str) -> None:
+    found = set(re.findall(r"^ *(?:- )?image: ([^\s{]+)$", text, re.MULTILINE)) - {HELPER_IMAGE}
+    if found != set(_images(operator)):
+        raise UserError(
+            f"{paths.MANIFESTS / operator.name}: the manifests ask for {sorted(found)}, "
+            f"cluster/embedded_cluster/modules.py makes {sorted(_images(operator))}"
+        )

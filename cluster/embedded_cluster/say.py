@@ -1,0 +1,59 @@
+"""What the package prints and the one error that it raises; imported by all its other modules."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+HEARTBEAT_SECONDS = 30.0
+_steps: list[str] = []
+
+
+class UserError(Exception):
+    """Something that the user has to know or repair; ends.py prints `error: TEXT` and exits 2."""
+
+
+def line(text: str) -> None:
+    """Print one whole line at once, also when stdout is a pipe or others print beside it."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def info(text: str) -> None:
+    """Print one indented line."""
+    line(f"    {text}")
+
+
+@contextmanager
+def step(name: str, limit: float = 0) -> Iterator[None]:
+    """Print `==> name` at once, a line every 30 s while the block runs, and its seconds at the end.
+
+    A wait names its limit in seconds, so that each line says how much of it is left.
+    """
+    most = f" of at most {limit:.0f} s" if limit else ""
+    line(f"==> {name}")
+    _steps.append(name)
+    start = time.monotonic()
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_SECONDS):
+            info(f"{name}: still running after {time.monotonic() - start:.0f} s{most}")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+        _steps.remove(name)  # not after an error: its sentence says during which step it was
+    finally:
+        ended.set()
+        thread.join()
+        info(f"{name}: {time.monotonic() - start:.1f} s")
+
+
+def current() -> str:
+    """The innermost step that has begun and not ended well; empty when there is none."""
+    return _steps[-1] if _steps else ""

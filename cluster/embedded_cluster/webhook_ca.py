@@ -1,0 +1,112 @@
+"""Certificates of the operators' webhooks, from a CA of our own; called by operators.
+
+KServe wants cert-manager for one Secret: three more pods, and no recent release that the Go proxy can build.
+The others make their own certificate, but start with an empty Secret, which the kubelet looks at again after more
+than a minute: with a valid one in place they are ready in seconds, and keep it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedded_cluster import paths, rootfs
+
+PLACEHOLDER = "caBundle: Cg=="
+"""What an overlay puts where the CA's certificate has to be; operators that rotate fill their own webhooks."""
+DAYS = "3650"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a webhook server is reached, the Secret it reads, and the name that it wants its CA to have."""
+
+    namespace: str
+    service: str
+    secret: str
+    ca: str | None = None
+
+    @property
+    def host(self) -> str:
+        return f"{self.service}.{self.namespace}.svc"
+
+
+SERVERS = {
+    "jobset": Server("jobset-system", "jobset-webhook-service", "jobset-webhook-server-cert", "jobset-ca"),
+    "kserve": Server("kserve", "kserve-webhook-server-service", "kserve-webhook-server-cert"),
+    "kueue": Server("kueue-system", "kueue-webhook-service", "kueue-webhook-server-cert", "kueue-ca"),
+    "trainer": Server(
+        "kubeflow-system",
+        "kubeflow-trainer-controller-manager",
+        "kubeflow-trainer-webhook-cert",
+        "kubeflow-trainer-ca",
+    ),
+    "training-operator": Server(
+        "kubeflow", "training-operator", "training-operator-webhook-cert", "training-operator-ca"
+    ),
+}
+
+
+def make() -> Path:
+    """Make the CA and all server certificates of this cluster where there are none; return their folder."""
+    folder = paths.CLUSTER / "webhook-ca"
+    if folder.exists():
+        return folder
+    part = folder.with_name("webhook-ca.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True, mode=0o700)
+    # The rotator in the operators (cert-controller) reads PKCS #1 only, and looks for its CA's name in the SAN.
+    _openssl(part, "genrsa", "-traditional", "-out", "ca.key", "2048")
+    names = ",".join(f"DNS:{one.ca}" for one in SERVERS.values() if one.ca)
+    subject = ("-subj", "/CN=trainlab webhook CA", "-addext", f"subjectAltName={names}")
+    _openssl(part, "req", "-x509", "-new", "-key", "ca.key", "-days", DAYS, *subject, "-out", "ca.crt")
+    for name, server in SERVERS.items():
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
+        _openssl(part, "req", *key, "-subj", f"/CN={server.service}", "-out", f"{name}.csr")
+        extensions = f"subjectAltName=DNS:{server.host}\nextendedKeyUsage=serverAuth\n"
+        (part / f"{name}.ext").write_text(extensions, encoding="ascii")
+        authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", DAYS)
+        request = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
+        _openssl(part, "x509", "-req", *authority, *request)
+    part.replace(folder)
+    return folder
+
+
+def sign(operator: str, manifests: str) -> str:
+    """Return the manifests with the operator's Secret filled and the CA in those webhooks that ask for it."""
+    server = SERVERS.get(operator)
+    if server is None:
+        return manifests
+    folder = make()
+    data = {"tls.crt": _base64(folder / f"{operator}.crt"), "tls.key": _base64(folder / f"{operator}.key")}
+    data |= {"ca.crt": _base64(folder / "ca.crt")}
+    if server.ca:
+        data |= {"ca.key": _base64(folder / "ca.key")}
+    metadata = {"name": server.secret, "namespace": server.namespace}
+    secret = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    # Upstream's own Secret would empty ours for a moment.
+    documents = [text for text in manifests.split("\n---\n") if not _is_secret(text, server.secret)]
+    # After the Namespace, which kustomize puts first, and before the Deployment.
+    last = next(place for place, text in enumerate(documents) if re.search(r"^kind: Deployment$", text, re.MULTILINE))
+    documents.insert(last, secret)
+    return "\n---\n".join(documents).replace(PLACEHOLDER, f"caBundle: {_base64(folder / 'ca.crt')}")
+
+
+def _is_secret(document: str, name: str) -> bool:
+    return bool(
+        re.search(r"^kind: Secret$", document, re.MULTILINE)
+        and re.search(rf"^  name: {re.escape(name)}$", document, re.MULTILINE)
+    )
+
+
+def _openssl(folder: Path, *arguments: str) -> None:
+    """openssl of the nodes' root folder: the machine needs none."""
+    rootfs.run(rootfs.base(), ["openssl", *arguments], cwd=str(folder))
+
+
+def _base64(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode("ascii")

@@ -1,0 +1,164 @@
+"""What the catalogs of the test cluster offer: packages, channels, versions, and what each operator brings with it.
+
+Channels and versions as in August 2026; the rest of each PackageManifest is reduced to what the playbooks read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from api_server import crds
+
+Json = dict[str, Any]
+OWN, EVERYWHERE = "OwnNamespace", "AllNamespaces"
+RELEASES = {"2.25": "rhoai-2.25", "3.3": "rhoai-3.3", "3.4": "rhoai-3.4", "3.5": "rhoai-3.5", "3.6": "rhoai-3.6-ea.2"}
+
+
+@dataclass(frozen=True)
+class Package:
+    """One operator: `channels` name the newest version of each; `mode` is the install mode that it supports."""
+
+    source: str
+    default: str
+    channels: dict[str, str]
+    mode: str
+    entries: dict[str, list[str]] = field(default_factory=dict)
+
+
+PACKAGES: dict[str, Package] = {
+    "nfd": Package("redhat-operators", "stable", {"stable": "nfd.4.20.0-202510211040"}, OWN),
+    "gpu-operator-certified": Package(
+        "certified-operators",
+        "stable",
+        {
+            "stable": "gpu-operator-certified.v26.7.0",
+            "v26.7": "gpu-operator-certified.v26.7.0",
+            "v26.3": "gpu-operator-certified.v26.3.3",
+            "v25.10": "gpu-operator-certified.v25.10.1",
+        },
+        OWN,
+    ),
+    "openshift-cert-manager-operator": Package(
+        "redhat-operators", "stable-v1", {"stable-v1": "cert-manager-operator.v1.19.0"}, EVERYWHERE
+    ),
+    "job-set": Package("redhat-operators", "stable-v1.0", {"stable-v1.0": "jobset-operator.v1.0.0"}, OWN),
+    "kueue-operator": Package(
+        "redhat-operators",
+        "stable-v1.4",
+        {f"stable-v1.{minor}": f"kueue-operator.v1.{minor}.0" for minor in (2, 3, 4)},
+        EVERYWHERE,
+    ),
+    "aws-efs-csi-driver-operator": Package(
+        "redhat-operators", "stable", {"stable": "aws-efs-csi-driver-operator.v4.20.0"}, EVERYWHERE
+    ),
+    "odf-operator": Package(
+        "redhat-operators",
+        "stable-4.20",
+        {f"stable-4.{minor}": f"odf-operator.v4.{minor}.1" for minor in (19, 20)},
+        OWN,
+    ),
+    "rhods-operator": Package(
+        "redhat-operators",
+        "stable-3.x",
+        {
+            "stable-3.x": "rhods-operator.3.4.3",
+            "stable-3.3": "rhods-operator.3.3.6",
+            "stable-3.4": "rhods-operator.3.4.3",
+            "stable-3.5": "rhods-operator.3.5.0",
+            "stable-3.6": "rhods-operator.3.6.0",
+            "stable-2.25": "rhods-operator.2.25.10",
+        },
+        EVERYWHERE,
+        {"stable-3.4": ["rhods-operator.3.4.3", "rhods-operator.3.4.2"]},
+    ),
+}
+
+
+def manifest(name: str) -> Json:
+    """Return the PackageManifest of a package."""
+    package = PACKAGES[name]
+    return {
+        "apiVersion": "packages.operators.coreos.com/v1",
+        "kind": "PackageManifest",
+        "metadata": {
+            "name": name,
+            "namespace": "openshift-marketplace",
+            "labels": {"catalog": package.source, "catalog-namespace": "openshift-marketplace"},
+        },
+        "status": {
+            "catalogSource": package.source,
+            "catalogSourceNamespace": "openshift-marketplace",
+            "packageName": name,
+            "defaultChannel": package.default,
+            "channels": [
+                {
+                    "name": channel,
+                    "currentCSV": head,
+                    "entries": [{"name": each} for each in package.entries.get(channel, [head])],
+                }
+                for channel, head in package.channels.items()
+            ],
+        },
+    }
+
+
+def owned(package: str, csv: str) -> list[Json]:
+    """Return the CRDs that this version brings: the true ones where they are at hand."""
+    if package == "nfd":
+        return _either(
+            "NodeFeatureDiscovery", "nfd.openshift.io", ["v1"], True, "openshift/nodefeaturediscoveries.yaml"
+        )
+    if package == "gpu-operator-certified":
+        return _either("ClusterPolicy", "nvidia.com", ["v1"], False, "gpu-operator/nvidia.com_clusterpolicies.yaml")
+    if package == "openshift-cert-manager-operator":
+        return [crds.reduced("operator.openshift.io", "CertManager", ["v1alpha1"], False)]
+    if package == "job-set":
+        return _either("JobSetOperator", "operator.openshift.io", ["v1"], False, "openshift/jobset-operator.yaml")
+    if package == "kueue-operator":
+        # ../shared/crds holds the early kueue.operator.openshift.io/v1alpha1 only, which no supported version serves
+        return [crds.reduced("kueue.openshift.io", "Kueue", ["v1"], False)]
+    if package == "aws-efs-csi-driver-operator":
+        return []  # ClusterCSIDriver is OpenShift's own
+    if package == "odf-operator":
+        return [crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True)]
+    version = csv.removeprefix("rhods-operator.").rsplit(".", 1)[0]
+    versions = ["v1"] if version == "2.25" else ["v1", "v2"]
+    group = "opendatahub.io"
+    return [
+        one
+        for kind, prefix in (("DataScienceCluster", "datasciencecluster"), ("DSCInitialization", "dscinitialization"))
+        for one in _either(
+            kind, f"{prefix}.{group}", versions, False, f"{RELEASES[version]}/{prefix}.{group}_{kind.lower()}s.yaml"
+        )
+    ]
+
+
+def drivers() -> Json:
+    """Return the CRD by which OpenShift, with or without an operator of EFS, lists storage drivers."""
+    return crds.reduced("operator.openshift.io", "ClusterCSIDriver", ["v1"], False)
+
+
+def _either(kind: str, group: str, versions: list[str], namespaced: bool, file: str) -> list[Json]:
+    if crds.true_ones():
+        return crds.shared(file)
+    plural = {"NodeFeatureDiscovery": "nodefeaturediscoveries", "ClusterPolicy": "clusterpolicies"}.get(kind, "")
+    return [crds.reduced(group, kind, versions, namespaced, plural)]
+
+
+def examples(package: str) -> str:
+    """Return the alm-examples of a package's ClusterServiceVersion, as text."""
+    if package != "gpu-operator-certified":
+        return "[]"
+    if crds.true_ones():
+        csv = crds.read(crds.SHARED / "gpu-operator" / "gpu-operator-certified.clusterserviceversion.yaml")[0]
+        return str(csv["metadata"]["annotations"]["alm-examples"])
+    spec = {"driver": {"enabled": True}, "devicePlugin": {"enabled": True, "config": {"name": "", "default": ""}}}
+    policy = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "gpu-cluster-policy"},
+        "spec": spec,
+    }
+    return json.dumps([policy])

@@ -1,0 +1,113 @@
+"""Where the true CustomResourceDefinitions come from, and the reduced ones that stand in where they are not at hand.
+
+OLM's and JobSet's come from their Go modules. Those of OpenShift AI, the GPU operator and OpenShift are on no registry:
+they are read from ../shared/crds beside the checkout (or TRAINLAB_CRDS). PackageManifest is an aggregated API without any
+CRD: the tests serve it as a reduced CRD.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+from embedded_cluster import build, modules, paths, toolchain
+
+Json = dict[str, Any]
+SHARED = Path(os.environ.get("TRAINLAB_CRDS") or paths.REPO.parent / "shared" / "crds")
+REDUCED_REASON = (
+    f"{SHARED} is not there: the CRDs of OpenShift AI, the GPU operator and OpenShift are reduced ones without schema"
+)
+OLM_MODULE = "github.com/operator-framework/api@v0.34.0"
+OLM_SUM = "h1:REiEaYhG1CWmDoajdcAdZqtgoljWG+ixMY59vUX5pFI="
+OLM_KINDS = ("subscriptions", "clusterserviceversions", "installplans", "operatorgroups", "catalogsources")
+
+
+@functools.cache
+def _module(name: str) -> tuple[Path, str]:
+    """Return (folder, checksum) of a Go module, downloaded once."""
+    done = subprocess.run(
+        [toolchain.go(), "mod", "download", "-json", name],
+        cwd="/",
+        env=build.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"go mod download {name}: {done.stdout} {done.stderr}")
+    found = json.loads(done.stdout)
+    return Path(found["Dir"]), found["Sum"]
+
+
+def read(file: Path) -> list[Json]:
+    """Return the CRDs of a file."""
+    with file.open(encoding="utf-8") as stream:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return [one for one in yaml.load_all(stream, loader) if one]
+
+
+def olm() -> list[Json]:
+    """Return OLM's CRDs, from its Go module."""
+    folder, checksum = _module(OLM_MODULE)
+    if checksum != OLM_SUM:
+        raise RuntimeError(f"{OLM_MODULE} has checksum {checksum}, expected {OLM_SUM}")
+    return [one for kind in OLM_KINDS for one in read(folder / "crds" / f"operators.coreos.com_{kind}.yaml")]
+
+
+def jobset() -> list[Json]:
+    """Return JobSet's CRD, from the Go module of the version in cluster/jobset."""
+    folder, _ = _module(f"sigs.k8s.io/jobset@{modules.version('jobset')}")
+    return read(folder / "config" / "components" / "crd" / "bases" / "jobset.x-k8s.io_jobsets.yaml")
+
+
+def true_ones() -> bool:
+    """Tell whether the CRDs that are on no registry are at hand."""
+    return SHARED.is_dir()
+
+
+def shared(*files: str) -> list[Json]:
+    """Return CRDs from the folder beside the checkout, without the conversion webhooks that nobody serves here."""
+    found = [one for file in files for one in read(SHARED / file)]
+    for one in found:
+        one["spec"].pop("conversion", None)
+    return found
+
+
+def reduced(group: str, kind: str, versions: list[str], namespaced: bool, plural: str = "") -> Json:
+    """Return a CRD that accepts every field; the last version is the stored one."""
+    plural = plural or f"{kind.lower()}s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, tests only"},
+        },
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "scope": "Namespaced" if namespaced else "Cluster",
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": version == versions[-1],
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                }
+                for version in versions
+            ],
+        },
+    }
+
+
+def package_manifests() -> Json:
+    """Return the stand-in for the aggregated API packages.operators.coreos.com."""
+    found = reduced("packages.operators.coreos.com", "PackageManifest", ["v1"], namespaced=True)
+    del found["spec"]["versions"][0]["subresources"]  # its status is what the catalogs say, written at once
+    return found

@@ -1,0 +1,103 @@
+"""The API server as the tests use it: playbooks run against it, and all that it holds can be listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api_server.client import Client
+from api_server.server import Server
+
+REPO = Path(__file__).resolve().parents[2]
+PLAYBOOK_SECONDS = 300
+TIMEOUTS = dict.fromkeys(("operators", "resources", "rhoai", "removal"), 120)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished ansible-playbook: `text` is all that it printed."""
+
+    code: int
+    text: str
+
+    @property
+    def changed(self) -> int:
+        """Number of changed tasks, from the recap."""
+        found = re.search(r"changed=(\d+)", self.text)
+        assert found, self.text
+        return int(found[1])
+
+    @property
+    def error(self) -> str:
+        """The message of the failed task on one line; the run has to have failed, without a traceback."""
+        assert self.code != 0, self.text
+        assert "Traceback" not in self.text
+        return " ".join(self.text.split("error:", 1)[1].split())
+
+
+class Cluster:
+    """The API server and what the tests do with it."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        """`folder` takes the inventories."""
+        self.server, self._folder = server, folder
+        self.client = Client(server.kubeconfig)
+
+    def inventory(
+        self, kubeconfig: Path | None = None, hosts: dict[str, dict[str, Any]] | None = None, **variables: Any
+    ) -> Path:
+        """Write an inventory with these variables, of one host or of several with variables of their own."""
+        own = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        given = {
+            "trainlab_kubeconfig": str(kubeconfig or self.server.kubeconfig),
+            "platform_poll": 0.5,
+            "platform_timeouts": TIMEOUTS,
+        } | variables
+        all_ = {"hosts": {name: own | more for name, more in (hosts or {"cluster": {}}).items()}, "vars": given}
+        inventory = self._folder / "inventory.json"
+        inventory.write_text(json.dumps({"all": all_}), encoding="utf-8")
+        return inventory
+
+    def playbook(self, name: str, *options: str, kubeconfig: Path | None = None, **variables: Any) -> Run:
+        """Run a playbook with these variables in the inventory."""
+        return self._run(name, self.inventory(kubeconfig, **variables), *options)
+
+    def refusals(
+        self, name: str, wrong: dict[str, dict[str, Any]], hidden: str = "", **variables: Any
+    ) -> dict[str, str]:
+        """Run a playbook once for many inventories that it must refuse, each a host; return the error of each.
+
+        The process that is ansible-playbook takes longer to start than a refusal. Text that is `hidden` must not be printed.
+        """
+        settings = {"ANSIBLE_ANY_ERRORS_FATAL": "false", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
+        run = self._run(name, self.inventory(hosts=wrong, **variables), **settings)
+        assert "Traceback" not in run.text, run.text
+        assert not hidden or hidden not in run.text, run.text
+        found = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)
+        errors = {host: " ".join(json.loads(result)["msg"].split()) for host, result in found}
+        assert errors.keys() == wrong.keys(), run.text
+        return errors
+
+    def _run(self, name: str, inventory: Path, *options: str, **settings: str) -> Run:
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        own = {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")}
+        done = subprocess.run(
+            [program, "-i", str(inventory), f"playbooks/{name}.yml", *options],
+            cwd=REPO,
+            env=os.environ | own | settings,
+            capture_output=True,
+            text=True,
+            timeout=PLAYBOOK_SECONDS,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout + done.stderr)
+
+    def objects(self) -> set[str]:
+        """Name everything that the API server holds."""
+        return self.client.objects()

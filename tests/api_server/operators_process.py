@@ -1,0 +1,66 @@
+"""The process that acts as OLM, GPU operator, JobSet, cert-manager and OpenShift AI; started by server.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import requests
+
+from api_server import catalog, crds
+from api_server.client import Client
+from api_server.olm import Olm
+from api_server.operands import Operands
+
+POLL_SECONDS = 0.5
+NAMESPACES = (
+    "openshift-marketplace",
+    "openshift-monitoring",
+    "openshift-config-managed",
+    "openshift-cluster-csi-drivers",
+)
+STEP_SECONDS = 0.5
+
+
+def prepare(client: Client) -> None:
+    """Load what a bare OpenShift has: OLM's API, the catalogs with their packages, the list of storage drivers."""
+    for crd in [*crds.olm(), crds.package_manifests(), catalog.drivers()]:
+        client.apply(crd)
+    for name in NAMESPACES:
+        client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    end = time.monotonic() + 30
+    for name in catalog.PACKAGES:
+        while True:
+            try:
+                client.apply(catalog.manifest(name))
+                break
+            except (LookupError, requests.HTTPError):  # a new CRD is served a moment later
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+
+def main(folder: Path) -> None:
+    """Act until killed; an error of one round is printed and the next round goes on, as operators do."""
+    client = Client(folder / "kubeconfig")
+    prepare(client)
+    faults: dict[str, str] = {}
+    actors = (Olm(client, faults, STEP_SECONDS), Operands(client, faults))
+    (folder / "ready").touch()
+    while True:
+        told = (folder / "faults.json").read_text(encoding="ascii")
+        faults.clear()
+        faults.update(json.loads(told))
+        for actor in actors:
+            try:
+                actor.step()
+            except (requests.RequestException, LookupError) as error:
+                print(f"{type(actor).__name__}: {error}", flush=True)
+        (folder / "faults.done").write_text(told, encoding="ascii")
+        time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

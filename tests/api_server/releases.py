@@ -1,0 +1,77 @@
+"""Releases of the chart on the API server of training_api.py, by each Helm program; used by test_live.py."""
+
+import os
+import subprocess
+from typing import Any
+
+from charts.rendering import CHART, ROOT, binary
+
+from api_server.client import Client
+from api_server.server import Server
+
+Document = dict[str, Any]
+
+
+class Releases:
+    """One API server, one namespace, one Helm program."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        """Make the namespace that belongs to this Helm program."""
+        self.server, self.helm_name, self.namespace = server, name, f"releases-{name}"
+        self.client = Client(server.kubeconfig)
+        self.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+
+    def run(self, *arguments: str, nobody: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run Helm against the server, as administrator or as a user with rights in the namespace only."""
+        kubeconfig = self.server.nobody if nobody else self.server.kubeconfig
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.server.folder), "KUBECONFIG": str(kubeconfig)}
+        command = [str(binary(self.helm_name)), *arguments, "--namespace", self.namespace]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+    def upgrade(self, *arguments: str, release: str = "demo", nobody: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run `helm upgrade --install` with the survival phase at local scale."""
+        files = [str(ROOT / "values" / "survival.yaml"), str(ROOT / "values" / "local" / "survival.yaml")]
+        return self.run(
+            "upgrade", "--install", release, str(CHART), "-f", files[0], "-f", files[1], *arguments, nobody=nobody
+        )
+
+    def names(self, kind: str, api_version: str) -> list[str]:
+        """Return the names of all objects of a kind in the namespace."""
+        return sorted(item["metadata"]["name"] for item in self.client.items(api_version, kind, self.namespace))
+
+    def one(self, kind: str, api_version: str) -> Document:
+        """Return the only object of a kind in the namespace."""
+        (found,) = self.client.items(api_version, kind, self.namespace)
+        return found
+
+
+def done(process: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a Helm command that must have worked."""
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def refused(process: subprocess.CompletedProcess[str]) -> str:
+    """Return the error of a Helm command that must have failed."""
+    assert process.returncode != 0, process.stdout
+    return process.stderr
+
+
+def owner(namespace: str) -> list[Document]:
+    """Return role and binding of the user `nobody`, who may do everything in the namespace and nothing outside."""
+    api = "rbac.authorization.k8s.io"
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "Role",
+            "metadata": {"name": "owner", "namespace": namespace},
+            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "owner", "namespace": namespace},
+            "roleRef": {"apiGroup": api, "kind": "Role", "name": "owner"},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": "nobody"}],
+        },
+    ]

@@ -1,0 +1,86 @@
+"""An API server that serves training, serving and queue, without their operators; the fixture `training` in conftest.py."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import requests
+import yaml
+
+from api_server.attendee import until
+from api_server.client import Client, Json, condition
+from api_server.server import Server
+from charts import upstream
+
+KUEUE = "kueue.x-k8s.io/v1beta1"
+WORKLOADS = ("kueue", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml")
+CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), WORKLOADS)
+GPUS = 4
+KUBEFLOW = "kubeflow.org/v1"
+POLL_SECONDS = 0.5
+
+
+class Training(Server):
+    """The true CRDs, a node that claims four GPUs, and a ClusterQueue."""
+
+    def start(self) -> None:
+        """Start, and return when all of it is there."""
+        super().start()
+        client = Client(self.kubeconfig)
+        install(client, upstream.from_module)
+        client.apply(node(GPUS))
+        client.send("PATCH", "/api/v1/nodes/n1/status", node(GPUS), "application/merge-patch+json")
+        client.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "nvidia-pool"}, "spec": {}})
+
+
+def install(client: Client, read: Callable[[str, str], str]) -> None:
+    """Install the operators' CRDs, without the operators, and wait until all their versions are served."""
+    for component, path in CRDS:
+        crd = yaml.load(read(component, path), yaml.CSafeLoader)
+        crd["spec"].pop("conversion", None)
+        client.apply(json.loads(json.dumps(crd, default=str)))
+        group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
+        for version in [each["name"] for each in crd["spec"]["versions"] if each["served"]]:
+            until(functools.partial(_served, client, f"{group}/{version}", kind))
+
+
+def _served(client: Client, api: str, kind: str) -> bool:
+    return client.path(api, kind) is not None
+
+
+def node(gpus: int) -> Json:
+    """Return a Node that offers GPUs; no kubelet stands behind it."""
+    allocatable = {"cpu": "8", "memory": "64Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": allocatable}}
+
+
+def free_claims(client: Client) -> None:
+    """Take away the finalizers whose controller does not run here."""
+    for kind in ("PersistentVolumeClaim", "PersistentVolume"):
+        for one in client.items("v1", kind):
+            client.merge(one, {"metadata": {"finalizers": None}})
+
+
+@contextlib.contextmanager
+def trainer(kubeconfig: Path) -> Iterator[None]:
+    """Act as the training operator meanwhile: each PyTorchJob has succeeded at once; claims may go."""
+    client, ended = Client(kubeconfig), threading.Event()
+
+    def act() -> None:
+        while not ended.wait(POLL_SECONDS):
+            with contextlib.suppress(requests.HTTPError):  # somebody else was faster; the next round sees it
+                for job in client.items(KUBEFLOW, "PyTorchJob"):
+                    if not job.get("status"):
+                        client.status(job, {"conditions": [condition("Succeeded", True)], "replicaStatuses": {}})
+                free_claims(client)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()

@@ -1,0 +1,54 @@
+"""`make demo` is ended at each line of its first minute, on a machine without caches: nothing of it runs on.
+
+Real downloads and real builds; test_demo.py of tests/e2e ends it in a play.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from e2e import stopping
+from embedded_cluster import locks, system
+
+# The disk that a whole cold demo needs may not be free beside the caches of the machine that tests.
+DEMO = """
+import sys
+from embedded_cluster import commands, preflight
+preflight.DISK_GIB = dict.fromkeys(preflight.DISK_GIB, 0.0)
+sys.argv = ["cluster", "demo"]
+sys.exit(commands.main())
+"""
+OWN = {  # a demo that runs here has the usual ones
+    "TRAINLAB_CLUSTER": "stops",
+    "TRAINLAB_NODE_SUBNET": "10.246.9.0/24",
+    "TRAINLAB_POD_SUBNET": "10.253.0.0/16",
+    "TRAINLAB_SERVICE_SUBNET": "10.254.0.0/16",
+}
+LINES = [
+    ("Can this machine host the cluster?", signal.SIGINT),
+    ("Programs from Go modules", signal.SIGTERM),
+    ("Debian bookworm root folder", signal.SIGTERM),
+    ("build ", signal.SIGINT),
+    ("wheels of the training stack", signal.SIGTERM),
+]
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not system.has_apt(), reason="the demo makes its cluster as root on Debian only"
+)
+
+
+@pytest.mark.parametrize(("line", "number"), LINES)
+@pytest.mark.whole
+def test_nothing_runs_on_after_a_signal(tmp_path: Path, line: str, number: signal.Signals) -> None:
+    """One sentence, the signal's exit code, no process, no lock."""
+    home = tmp_path / "home"
+    env = {"TRAINLAB_HOME": str(home), "PYTHONPATH": str(stopping.REPO / "cluster"), **OWN}
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "-c", DEMO], env)
+    output = "".join(ended.lines)
+    assert ended.code == 128 + number, output
+    assert ended.lines[-1].startswith("error: ") and ended.lines[-1].endswith("goes on from here\n"), output
+    assert "Traceback" not in output
+    assert not ended.left
+    assert not [file for file in home.rglob("*lock*") if file.is_file() and locks.held(file)]

@@ -1,0 +1,176 @@
+"""Whatever ends a command of the embedded cluster is one sentence and an exit code, and nothing that it started goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
+START = "import errno, os, subprocess, sys, time\nfrom embedded_cluster import children, ends, programs, say\n"
+RUN = "\nsys.exit(ends.run(main, after='it goes on from here'))\n"
+# programs in threads, one of which is tried again when it fails, each with a grandchild
+THREADS = """
+def work(number):
+    for _ in range(3):
+        subprocess.run(["bash", "-c", f"sleep 3{number}.25 & wait"])
+def main():
+    with say.step("the work"):
+        children.side_by_side(work, [1, 2, 3], 2)
+    return 0
+"""
+# one program that is waited for, with grandchildren, which nobody would end but us
+SERIAL = """
+def main():
+    with say.step("the work"):
+        subprocess.run(["bash", "-c", "sleep 31.25 & bash -c 'sleep 32.25 & wait'"])
+    return 0
+"""
+
+
+def _command(body: str) -> list[str]:
+    return [sys.executable, "-c", START + body + RUN]
+
+
+def _said(body: str) -> tuple[int, str]:
+    code, said, _ = _ended(body)
+    return code, said
+
+
+def _ended(body: str) -> tuple[int, str, int]:
+    """Exit code, standard error and session of a program that ran to its end."""
+    with subprocess.Popen(
+        _command(body), cwd=CLUSTER, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        _, said = process.communicate()
+    return process.returncode, said, process.pid
+
+
+def _sleepers(session: int) -> list[str]:
+    """Of one session, for another run of these tests may be at work beside this one."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words, its = file.read_text().split("\0"), os.getsid(int(file.parent.name))
+        except OSError:
+            continue
+        if its == session and words[0] == "sleep" and words[1].startswith("3") and words[1].endswith(".25"):
+            found.append(words[1])
+    return found
+
+
+@pytest.mark.parametrize("body", [THREADS, SERIAL], ids=["threads", "serial"])
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by a signal"), (signal.SIGHUP, 129, "terminal")],
+)
+def test_a_signal_ends_everything(number: int, code: int, words: str, body: str) -> None:
+    """The signal reaches this process alone, as `kill` sends it: its programs, and theirs, end too."""
+    with subprocess.Popen(
+        _command(body), cwd=CLUSTER, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while len(_sleepers(process.pid)) < 2:
+            time.sleep(0.05)
+            assert process.poll() is None
+        begin = time.monotonic()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert time.monotonic() - begin < 10
+    assert _sleepers(process.pid) == []
+    (sentence,) = said.splitlines()
+    assert sentence.startswith("error: ") and words in sentence
+    assert sentence.endswith(" during `the work`; it goes on from here")
+
+
+def test_a_failure_ends_what_runs_beside_it() -> None:
+    begin = time.monotonic()
+    code, said, session = _ended(
+        "def work(number):\n    programs.run(*(['sleep', '31.25'] if number else ['false']))\n"
+        "def main():\n    return len(children.side_by_side(work, [0, 1], 2))\n"
+    )
+    assert (code, said) == (2, "error: false: exit 1\n")
+    assert time.monotonic() - begin < 10 and _sleepers(session) == []
+
+
+def test_a_signal_at_the_start_of_a_thread_ends_what_it_starts() -> None:
+    """The thread runs, and the pool does not know it yet: it would be waited for at the end of the process."""
+    begin = time.monotonic()
+    met = (
+        "import threading\n"
+        "begin = threading.Thread.start\n"
+        "def start(self):\n"
+        "    begin(self)\n"
+        "    time.sleep(0.5)\n"
+        "    raise ends.Ended(15)\n"
+    )
+    body = THREADS.replace('("the work"):', '("the work"):\n        threading.Thread.start = start')
+    code, said, session = _ended(met + body)
+    assert code == 143 and said.startswith("error: ended by a signal during `the work`"), said
+    assert time.monotonic() - begin < 10 and _sleepers(session) == []
+
+
+def test_what_was_ended_has_not_failed() -> None:
+    """A build that another one's failure ended says nothing of its own."""
+    code, said = _said(
+        "def work(number):\n"
+        "    if number:\n"
+        "        raise say.UserError('one')\n"
+        "    subprocess.run(['sleep', '30'])\n"
+        "    sys.stderr.write(f'{children.ended()}\\n')\n"
+        "def main():\n    return children.ended() or len(children.side_by_side(work, [0, 1], 2))\n"
+    )
+    assert (code, said) == (2, "True\nerror: one\n")
+
+
+def test_results_are_in_order() -> None:
+    code, said = _said(
+        "def main():\n    return children.side_by_side(lambda n: n * n, range(5), 3) != [0, 1, 4, 9, 16]\n"
+    )
+    assert (code, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (
+            "OSError(errno.ENOSPC, 'No space left on device', '/d/f')",
+            ["/d/f: No space left on device", "during `s`", "free some"],
+        ),
+        ("OSError(errno.EDQUOT, 'Disk quota exceeded', '/d/f')", ["/d/f: Disk quota exceeded", "free some"]),
+        ("OSError(errno.EROFS, 'Read-only file system', '/d/f')", ["/d/f: Read-only", "set TRAINLAB_HOME"]),
+        ("FileNotFoundError(2, 'No such file', 'nsenter')", ["nsenter: command not found", "install the package"]),
+        ("say.UserError('cp: f: No space left on device')", ["cp: f: No space left", "MiB free: free some"]),
+        ("BrokenPipeError(32, 'Broken pipe')", ["Broken pipe during `s`"]),
+    ],
+)
+def test_an_error_is_a_sentence(raised: str, words: list[str]) -> None:
+    code, said = _said(f"def main():\n    with say.step('s'):\n        raise {raised}\n")
+    assert code == 2 and said.startswith("error: ") and "Traceback" not in said
+    assert all(word in said for word in words), said
+
+
+def test_a_missing_or_failing_program_is_a_sentence() -> None:
+    assert _said("def main():\n    programs.run('no-such-program')\n")[1].startswith(
+        "error: no-such-program: command not"
+    )
+    code, said = _said("def main():\n    programs.run(*programs.WITH_US, 'ls', '/no/such')\n")
+    assert code == 2 and said.startswith("error: ls /no/such: ") and said.endswith("No such file or directory\n")
+
+
+def test_no_program_raises_its_own_error() -> None:
+    """`check=True` is a traceback."""
+    files = CLUSTER.rglob("*.py")
+    assert [file.name for file in files if "check=True" in file.read_text(encoding="utf-8")] == []
+
+
+def test_what_a_script_asked_to_ignore_stays_ignored() -> None:
+    """nohup, and a background job of a script, whose terminal's Ctrl-C is not for it."""
+    body = "import signal\ndef main():\n    os.kill(os.getpid(), signal.SIGHUP)\n    return 7\n"
+    command = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", *_command(body)]
+    assert subprocess.run(command, cwd=CLUSTER, env=os.environ.copy(), check=False).returncode == 7

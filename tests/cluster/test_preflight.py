@@ -1,0 +1,120 @@
+"""What a machine lacks is said all at once, each with its remedy, and a check makes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from embedded_cluster import cgroups, paths, preflight, system
+
+
+@pytest.fixture(autouse=True)
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root on a Debian with everything, and nothing made yet."""
+    monkeypatch.setattr(paths, "HOME", tmp_path / "trainlab")
+    monkeypatch.setattr(paths, "CACHE", tmp_path / "trainlab" / "cache")
+    monkeypatch.setattr(paths, "BIN", tmp_path / "trainlab" / "cache" / "bin")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(system, "release", lambda: {"ID": "debian"})
+    monkeypatch.setattr(cgroups, "exists", lambda: False)
+
+
+def _disk(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
+    usage = shutil.disk_usage("/")._replace(free=int(gib * 2**30))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+
+
+def _memory(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
+    monkeypatch.setattr(preflight, "_meminfo", lambda _key: gib)
+
+
+def test_a_user_is_told_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert preflight.problems(2) == ["the cluster needs root, and this is uid 1000: use sudo, or log in as root"]
+
+
+@pytest.mark.parametrize("tool", preflight.TOOLS)
+def test_a_missing_tool_is_named_by_its_package(monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    found = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == tool else found(name, **more))
+    assert preflight._tools() == [f"missing tools: apt-get install {preflight.TOOLS[tool]}"]
+
+
+def test_memory_and_disk_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    _disk(monkeypatch, 12.0)
+    _memory(monkeypatch, 6.5)
+    memory, disk = preflight._resources(2)
+    assert memory == "memory available: 6.5 GiB, needed 12 GiB: end other programs or add memory"
+    assert disk.startswith(
+        f"disk at {paths.HOME.parent}: 12.0 GiB free, needed 40 GiB for programs, Python packages, images"
+    )
+    assert disk.endswith("free some, or set TRAINLAB_HOME to a folder on a larger disk")
+
+
+def test_enough_of_both_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    _disk(monkeypatch, 41.0)
+    _memory(monkeypatch, 12.5)
+    assert preflight._resources(2) == []
+
+
+def test_a_cluster_that_runs_has_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its own pods take is no reason to refuse a second run."""
+    _disk(monkeypatch, 41.0)
+    _memory(monkeypatch, 2.0)
+    monkeypatch.setattr(cgroups, "exists", lambda: True)
+    assert preflight._resources(2) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "controllers", "words"),
+    [
+        (0, set(), "no cgroup file system at /sys/fs/cgroup"),
+        (2, {"cpu", "memory", "pids"}, "cgroup controllers missing in /sys/fs/cgroup: cpuset"),
+        (1, {"cpu", "cpuacct", "cpuset", "memory"}, "cgroup controllers missing in /sys/fs/cgroup: devices, pids"),
+    ],
+)
+def test_cgroups_without_what_the_kubelet_needs(
+    monkeypatch: pytest.MonkeyPatch, version: int, controllers: set[str], words: str
+) -> None:
+    monkeypatch.setattr(cgroups, "version", lambda: version)
+    monkeypatch.setattr(cgroups, "controllers", lambda: controllers)
+    assert preflight._cgroups() == [f"{words}; {preflight.RIGHTS}"]
+
+
+def test_a_container_without_rights_is_told_the_kernels_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, 1, "", "unshare: unshare failed: Operation not permitted\n")
+
+    monkeypatch.setattr(subprocess, "run", refused)
+    assert preflight._namespaces() == [
+        f"namespaces cannot be made: unshare: unshare failed: Operation not permitted; {preflight.RIGHTS}"
+    ]
+
+
+def test_everything_is_told_at_once_and_nothing_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacks(what: str) -> Callable[..., list[str]]:
+        return lambda *_: [what]
+
+    for check in ("_tools", "_cgroups", "_namespaces", "_subnets", "_resources"):
+        monkeypatch.setattr(preflight, check, lacks(check))
+    assert preflight.report(9) == preflight.CANNOT_HOST
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "this machine cannot host the cluster: 6 thing(s) missing"
+    assert said[1:-1] == [
+        f"  - {one}"
+        for one in ("--nodes 9: give 1 to 4", "_tools", "_cgroups", "_namespaces", "_subnets", "_resources")
+    ]
+    assert not paths.HOME.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="tries namespaces and mounts")
+def test_a_try_leaves_nothing(tmp_path: Path) -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    preflight._namespaces()
+    assert list(tmp_path.iterdir()) == [] and Path("/proc/self/mountinfo").read_text() == before

@@ -1,0 +1,71 @@
+"""The Python environment: one that another checkout uses is left alone, and a failed download is a sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from embedded_cluster import paths, pyenv
+from embedded_cluster.say import UserError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "CACHE", tmp_path)
+    return tmp_path
+
+
+def _environment(cache: Path, name: str, users: list[Path] | None) -> Path:
+    folder = cache / f"venv-{name * 12}"
+    folder.mkdir()
+    if users is not None:
+        (folder / pyenv.CHECKOUTS).write_text(json.dumps([str(user) for user in users]))
+    return folder
+
+
+def test_only_environments_that_nobody_links_are_dropped(cache: Path) -> None:
+    user, gone = cache / "user", cache / "gone"
+    user.mkdir()
+    used = _environment(cache, "a", [user])
+    (user / ".venv").symlink_to(used)
+    unused, moved = _environment(cache, "b", [gone]), _environment(cache, "c", [user])
+    unknown, new = _environment(cache, "d", None), _environment(cache, "e", [])
+    pyenv._drop_unused(but=new)
+    assert used.exists() and unknown.exists() and new.exists()
+    assert not unused.exists() and not moved.exists()
+
+
+def test_linking_records_the_checkout_and_forgets_who_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = cache / "checkout"
+    checkout.mkdir()
+    monkeypatch.setattr(paths, "REPO", checkout)
+    folder = _environment(cache, "a", [cache / "left"])
+    (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    (checkout / ".venv").symlink_to("elsewhere")
+    pyenv._link(folder)
+    assert (checkout / ".venv").resolve() == folder
+    assert json.loads((folder / pyenv.CHECKOUTS).read_text()) == [str(checkout)]
+
+
+def test_a_failed_program_is_one_sentence() -> None:
+    """pip's own ERROR line is the reason, not the last of its hints."""
+    script = "echo 'WARNING: retrying' >&2; echo 'ERROR: no match for torch' >&2; echo 'hint: try' >&2; exit 1"
+    with pytest.raises(UserError) as failed:
+        pyenv._run(["sh", "-c", script], "downloading", pyenv.NETWORK)
+    assert str(failed.value) == f"downloading: ERROR: no match for torch; {pyenv.NETWORK}"
+
+
+def test_wheels_of_the_image_do_not_depend_on_this_python() -> None:
+    """pip is asked for the image's Python and every manylinux tag of its libc, by its own list of this machine's."""
+    words = pyenv._tags()
+    assert words[words.index("--python-version") + 1] == "3.11"
+    debug = subprocess.run(
+        [pyenv.installer() / "bin" / "pip", "debug", "--verbose"], capture_output=True, text=True, check=True
+    ).stdout
+    tags = {line.strip().rpartition("-none-")[2] for line in debug.splitlines() if "-none-manylinux" in line}
+    newest = max(pyenv.GLIBC)
+    known = {tag for tag in tags if not (minor := re.match(r"manylinux_2_(\d+)_", tag)) or int(minor[1]) <= newest}
+    assert known and known <= set(words[words.index("--platform") :])

@@ -1,0 +1,1 @@
+"""The tests on fresh machines, and what makes such a machine."""

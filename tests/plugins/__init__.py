@@ -1,0 +1,1 @@
+"""The tests of the collection's plugins, and what they share."""

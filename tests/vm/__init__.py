@@ -1,0 +1,1 @@
+"""The tests in virtual machines, and what makes and runs one."""
