@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
@@ -24,13 +23,8 @@ class ActionModule(ClusterAction):
     """Without a list of attendees all of them go."""
 
     DOING = "removing attendees"
-    SPEC: ClassVar[Json] = {
-        "attendees": {"type": "list", "elements": "dict", "required": True},
-        "dest": {"type": "path", "required": True},
-        "timeout": {"type": "float", "required": True},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""
         removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
         names = {each["name"] for each in args["attendees"]} | {name for _line, name in removed if name}

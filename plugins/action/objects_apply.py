@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
@@ -29,14 +29,8 @@ class ActionModule(ClusterAction):
     """Applies what differs from the document or its hash."""
 
     DOING = "applying the objects of {owner}"
-    SPEC: ClassVar[Json] = {
-        "owner": {"type": "str", "required": True},
-        "documents": {"type": "list", "elements": "dict", "required": True},
-        "namespace": {"type": "str", "default": ""},
-        "prune": {"type": "list", "elements": "dict", "default": []},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
         if args["prune"] and not self._namespace:

@@ -7,7 +7,6 @@ their state (new, ours, found, external), the documents to apply, and the drift.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
@@ -29,37 +28,19 @@ MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
 FIELDS = tuple(each.name for each in fields(Wanted))
-MAPPING: dict[str, Any] = {"type": "dict", "default": {}}
 
 
 class ActionModule(ClusterAction):
     """Asks everything that decides, then decides."""
 
     DOING = "looking at the cluster's operators"
-    SPEC: ClassVar[Json] = {
-        "cluster_id": {"type": "str", "default": ""},
-        "table": {"type": "dict", "required": True},
-        "resources": MAPPING,
-        "releases": {"type": "dict", "required": True},
-        "operators": {"type": "list", "elements": "str", "required": True},
-        "release": {"type": "str", "default": ""},
-        "channels": MAPPING,
-        "sources": MAPPING,
-        "versions": MAPPING,
-        "approval": {"type": "str", "choices": ["Automatic", "Manual"], "default": "Automatic"},
-        "components": MAPPING,
-        "gpu_policy": MAPPING,
-        "gpu_shares": {"type": "int", "default": 1},
-        "storage": MAPPING,
-        "training_api": {"type": "str", "default": "auto"},
-    }
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""
         wanted = _wanted(args)
         _refuse(wrong_names(wanted) or contradictions(wanted))
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Return operators, documents, drift; AnsibleActionFail with every objection."""
         wanted, resources, api = _wanted(args), args["resources"], self.api
         _refuse([text for text in [wrong_cluster(api, args["cluster_id"])] if text])

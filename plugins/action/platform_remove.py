@@ -6,8 +6,6 @@ the versions, their CustomResourceDefinitions, and last the namespaces. Running 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
@@ -25,15 +23,8 @@ class ActionModule(ClusterAction):
     """Goes through the table from its end."""
 
     DOING = "removing the platform"
-    SPEC: ClassVar[Json] = {
-        "table": {"type": "dict", "required": True},
-        "resources": {"type": "dict", "required": True},
-        "remove_data": {"type": "bool", "default": False},
-        "timeout": {"type": "float", "required": True},
-        "poll": {"type": "float", "default": 5.0},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
         self._lines, self._timeout, self._poll = Lines(), args["timeout"], args["poll"]
         self._removed: list[str] = []
