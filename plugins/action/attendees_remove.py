@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER_LABEL, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
-OWNER, ATTENDEE = "attendees", "trainlab.rhoai/attendee"
+OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
 BESIDE = ((RBAC, "ClusterRoleBinding"), (RBAC, "RoleBinding"), ("v1", "PersistentVolume"))
 """What lies outside the attendees' namespaces; each carries the attendee's name as a label."""
@@ -47,7 +48,9 @@ class ActionModule(ClusterAction):
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
         path = self.api.path(api_version, kind)
-        found = self.api.items(str(path), f"{OWNER_LABEL}={OWNER}" + ("" if kind == "ClusterRole" else f",{ATTENDEE}"))
+        found = self.api.items(
+            str(path), f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
+        )
         return [one | {"apiVersion": api_version, "kind": kind} for one in found if not names or _name(one) in names]
 
     def _files(self, folder: Path, names: set[str]) -> list[str]:
@@ -65,4 +68,4 @@ class ActionModule(ClusterAction):
 
 def _name(thing: Json) -> str:
     """The attendee to whom an object belongs; empty for what they share."""
-    return str((thing["metadata"].get("labels") or {}).get(ATTENDEE, ""))
+    return str((thing["metadata"].get("labels") or {}).get(labels.ATTENDEE, ""))

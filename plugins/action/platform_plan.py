@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
@@ -22,7 +23,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     in_order,
     wrong_names,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, PlatformApi, ours
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, ours
 
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
@@ -140,7 +141,7 @@ def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
     space = api.look("v1", "Namespace", entry["namespace"])
     for mine in (seen.subscription, space):
         if mine is not None and ours(mine):
-            return str((mine["metadata"].get("annotations") or {}).get(RECORD, ""))
+            return str((mine["metadata"].get("annotations") or {}).get(labels.SERVED_BEFORE, ""))
     return ",".join(group for group in entry.get("api_groups", []) if api.get(f"/apis/{group}") is not None)
 
 

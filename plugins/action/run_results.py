@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, rounds, watch_pods
@@ -160,11 +161,11 @@ def reader(name: str, args: Json) -> dict[str, Any]:
     }
     if args["pull_secret"]:
         spec["imagePullSecrets"] = [{"name": args["pull_secret"]}]
-    labels = {
+    carried = {
         "app.kubernetes.io/name": "trainjob",
         "app.kubernetes.io/instance": args["release"],
         "app.kubernetes.io/component": "reader",
         "app.kubernetes.io/part-of": "trainlab",
-        "trainlab.dev/run": args["run"],
+        labels.RUN: args["run"],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": carried}, "spec": spec}

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition
@@ -54,7 +54,7 @@ def _service(api: Api, args: Json) -> Json | None:
 
 def _belongs(service: Json | None, run: str) -> bool:
     """Tell whether the InferenceService serves this run, not the one before a changed phase."""
-    return bool(service) and (service or {})["metadata"].get("labels", {}).get("trainlab.dev/run", run) == run
+    return bool(service) and (service or {})["metadata"].get("labels", {}).get(labels.RUN, run) == run
 
 
 def _promotion(api: Api, args: Json, lines: Lines) -> str | None:
