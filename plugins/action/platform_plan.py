@@ -24,11 +24,12 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     wrong_names,
 )
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, ours
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
 
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
-FIELDS = tuple(each.name for each in fields(Wanted))
+FIELDS = tuple(each.name for each in fields(Wanted) if each.name != "releases")
 
 
 class ActionModule(ClusterAction):
@@ -42,7 +43,7 @@ class ActionModule(ClusterAction):
         _refuse(wrong_names(wanted) or contradictions(wanted))
 
     def act_on_cluster(self, args: Json) -> Json:
-        """Return operators, documents, drift; AnsibleActionFail with every objection."""
+        """Return operators, documents, release, drift; AnsibleActionFail with every objection."""
         wanted, resources, api = _wanted(args), args["resources"], self.api
         _refuse([text for text in [wrong_cluster(api, args["cluster_id"])] if text])
         if api.resource(OLM, "Subscription") is None:
@@ -71,13 +72,14 @@ class ActionModule(ClusterAction):
                 for one in plan
                 if one["name"] in resources
             },
+            "release": releases().get(wanted.release, {}),
             "drift": drift,
             "requests": api.requests,
         }
 
 
 def _wanted(args: Json) -> Wanted:
-    return Wanted(**{key: args[key] for key in FIELDS})
+    return Wanted(releases=releases(), **{key: args[key] for key in FIELDS})
 
 
 def _refuse(errors: list[str]) -> None:

@@ -1,6 +1,6 @@
 """Which operators are installed from where, and what speaks against it: pure functions used by platform_plan.
 
-The table of operators and releases is roles/platform/vars/main.yml.
+The table of operators is roles/platform/vars/main.yml, that of releases meta/releases.yml.
 """
 
 from __future__ import annotations
