@@ -20,7 +20,7 @@ class ActionModule(DocumentedAction):
 
     def act(self, args: Json) -> Json:
         """Return rows, errors, table and junit; findings are no failure of this task."""
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
         context = args["context"]
         cluster_state = ClusterState(

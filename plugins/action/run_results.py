@@ -35,7 +35,7 @@ class ActionModule(DocumentedAction):
         folder = Path(args["dest"]).expanduser() / args["run"]
         if self.check:
             return {"changed": False, "path": str(folder), **_known(folder)}
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         files = unpacked(_read(api, args), args["run"])
         changed = _write(folder, files)
         return {"changed": changed, "path": str(folder), **_known(folder)}

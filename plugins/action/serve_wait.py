@@ -27,7 +27,7 @@ class ActionModule(DocumentedAction):
 
     def act(self, args: Json) -> Json:
         """Return promoted, reason, cluster_ip and answers; AnsibleActionFail when the server cannot come up."""
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = Lines()
         found: Json = {"changed": False, "promoted": False, "reason": "", "cluster_ip": "", "answers": {}}
         if self.check and not _service(api, args):

@@ -25,7 +25,7 @@ class ActionModule(DocumentedAction):
 
     def act(self, args: Json) -> Json:
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = Lines()
         found = self._wait(api, args, lines)
         return {"changed": False, "seconds": round(lines.seconds), **found}

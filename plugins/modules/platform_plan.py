@@ -98,6 +98,10 @@ operators:
   returned: success
   type: list
   elements: dict
+release:
+  description: Entry of meta/releases.yml for the release; empty without one.
+  returned: success
+  type: dict
 resources:
   description: The resources by operator, in the version that the cluster serves.
   returned: success

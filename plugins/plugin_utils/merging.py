@@ -1,4 +1,4 @@
-"""Merging values files as Helm does; used by the plugin context."""
+"""Merging values files as Helm does; used by the plugin resolve_phase."""
 
 from __future__ import annotations
 

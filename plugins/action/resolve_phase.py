@@ -1,4 +1,4 @@
-"""Action plugin context: see plugins/modules/context.py."""
+"""Action plugin resolve_phase: see plugins/modules/resolve_phase.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ActionModule(DocumentedAction):
 
 def _connected(args: Json) -> tuple[Api, Json]:
     """Return the connection and what the API server says of its version; AnsibleActionFail for another cluster."""
-    api, version = connect(args["kubeconfig"])
+    api, version = connect(args["kubeconfig"], args["kube_context"])
     if wrong := wrong_cluster(api, args["cluster_id"]):
         raise AnsibleActionFail(f"nothing was applied: {wrong}")
     return api, version
