@@ -5,14 +5,12 @@ It imports the tests' catalog and the embedded cluster's modules: PYTHONPATH nam
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
-from api_server import catalog
 from embedded_cluster import modules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,16 +26,9 @@ def prepare() -> None:
 
 
 def variables(role: str) -> dict[str, Any]:
-    """Return the constants of a role; an entry that is only a reference to another one is replaced by that."""
+    """Return the constants of a role."""
     found: dict[str, Any] = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: resolved(each) for key, each in value.items()}
-        reference = re.fullmatch(r"\{\{ (\w+) \}\}", value) if isinstance(value, str) else None
-        return found[reference[1]] if reference else value
-
-    return {key: resolved(value) for key, value in found.items()}
+    return found
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -46,36 +37,28 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def releases() -> str:
+def supported() -> str:
     """Return one row for each release of OpenShift AI."""
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.openshift import RELEASES
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted, choice, in_order
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases, span
 
-    platform, image = variables("platform"), variables("image")
-    known = platform["__platform_releases"]
-    registry = image["__image_registry"]
+    operators, registry = variables("platform")["__platform_table"], variables("image")["__image_registry"]
     rows = []
-    for release, entry in known.items():
-        wanted = Wanted(platform["__platform_table"], known, ["gpu", "rhoai"], release, {}, {}, {}, "Automatic")
-        low, high = RELEASES[release]
-        span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}" if high else f"{low[0]}.{low[1]} and later"
-        channel = choice(wanted, "rhoai")[0]
+    for release, entry in releases().items():
+        wanted = Wanted(operators, releases(), ["gpu", "rhoai"], release, {}, {}, {}, "Automatic")
         managed = {key for key, each in entry["components"].items() if each["managementState"] == "Managed"}
         jobs = [name for key, name in (("trainingoperator", "PyTorchJob"), ("trainer", "TrainJob")) if key in managed]
-        base = (
-            image["__image_bases"][release].replace("{{ __image_registry }}", "REGISTRY").replace(registry, "REGISTRY")
-        )
         scenario = ROOT / "molecule" / f"{SCENARIO}{release}" / "molecule.yml"
         rows.append(
             [
                 release,
-                span,
-                f"`{channel}`",
-                catalog.PACKAGES["rhods-operator"].channels[channel].removeprefix("rhods-operator."),
+                span(release),
+                f"`{choice(wanted, 'rhoai')[0]}`",
+                entry["version"],
                 f"`{choice(wanted, 'kueue')[0]}`",
                 ", ".join(in_order(wanted)),
                 ", ".join(jobs),
-                f"`{base}`",
+                f"`{entry['image'].replace(registry, 'REGISTRY')}`",
                 f"`{SCENARIO}{release}`" if scenario.exists() else "none",
             ]
         )
@@ -89,6 +72,31 @@ def releases() -> str:
         "job kinds",
     ]
     return table([*head, "base of the trainer image", "molecule scenario"], rows)
+
+
+def prepared() -> str:
+    """Say which releases nobody could test."""
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+
+    names = [release for release, entry in releases().items() if entry.get("prepared")]
+    return "\n".join(
+        f"{name} is prepared, not tested: its channels and versions are expected, not seen." for name in names
+    )
+
+
+def admitted() -> str:
+    """Say whose TrainJobs Kueue admits."""
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+
+    bounds: dict[str, list[str]] = {}
+    for release, entry in releases().items():
+        if "newest_kueue_for_trainjobs" in entry:
+            bounds.setdefault(entry["newest_kueue_for_trainjobs"], []).append(release)
+    told = [
+        f"TrainJobs of {', '.join(names)} are admitted by Kueue up to `stable-v{newest}` only, PyTorchJobs by all."
+        for newest, names in bounds.items()
+    ]
+    return "\n".join(told)
 
 
 def operators() -> str:
@@ -124,24 +132,23 @@ def text() -> str:
     prepare()
     return f"""# Compatibility
 
-Written by `make gen` from `roles/platform/vars/main.yml`, `roles/image/vars/main.yml`, the check `versions` of
-`playbooks/verify.yml`, the catalog of the tests (`tests/api_server/catalog.py`) and `cluster/*/go.mod`. A test fails when it is
-not up to date.
+Written by `make gen` from `meta/releases.yml`, `roles/platform/vars/main.yml` and `cluster/*/go.mod`. A test fails when it
+is not up to date.
 
 ## Releases of OpenShift AI
 
-{releases()}
+{supported()}
 
 "OpenShift" is what the documentation of each release supports; `playbooks/verify.yml` warns outside of it. "version in
-the tests" is the head of the channel as the tests' catalog has it (August 2026). "operators" are those that
-`platform_operators: [gpu, rhoai]` brings, in order. REGISTRY is the cluster's own image registry. 3.6 is prepared, not
-tested: its channels and versions are expected, not seen.
+the tests" is the head of the channel in August 2026, which the tests' catalog offers. "operators" are those that
+`platform_operators: [gpu, rhoai]` brings, in order. REGISTRY is the cluster's own image registry.
+{prepared()}
 
 A molecule scenario installs the release from a bare API server to a ready DataScienceCluster, again with no change, with
 a failing operator, and removes it, against a real kube-apiserver with test-only operators. **No release has been
 installed on a real OpenShift by us.** `molecule test -s {SCENARIO}3.4` runs one of them.
 
-TrainJobs of 3.3, 3.4 and 3.5 (Trainer 2.1) are admitted by Kueue up to `stable-v1.3` only; PyTorchJobs by all.
+{admitted()}
 
 ## Operators
 

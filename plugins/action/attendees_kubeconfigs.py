@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
 
 import yaml
 from ansible.errors import AnsibleActionFail
@@ -21,21 +20,13 @@ class ActionModule(ClusterAction):
     """Makes what is missing or has not long to live."""
 
     DOING = "a token for an attendee"
-    SPEC: ClassVar[Json] = {
-        "attendees": {"type": "list", "elements": "dict", "required": True},
-        "service_account": {"type": "str", "required": True},
-        "dest": {"type": "path", "required": True},
-        "hours": {"type": "float", "required": True},
-        "server": {"type": "str", "default": ""},
-        "site": {"type": "dict", "default": {}},
-    }
 
     def refuse(self, args: Json) -> None:
         """Refuse a life in which no training ends."""
         if args["hours"] < SHORTEST_HOURS:
             raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {SHORTEST_HOURS:g} or more")
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Write; returns changed, dest, written (names) and until, when the first of them ends."""
         folder = Path(args["dest"]).absolute()
         cluster = tokens.cluster_entry(args["kubeconfig"], args["kube_context"], args["server"])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER_LABEL, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
-OWNER, ATTENDEE = "attendees", "trainlab.rhoai/attendee"
+OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
 BESIDE = ((RBAC, "ClusterRoleBinding"), (RBAC, "RoleBinding"), ("v1", "PersistentVolume"))
 """What lies outside the attendees' namespaces; each carries the attendee's name as a label."""
@@ -24,13 +24,8 @@ class ActionModule(ClusterAction):
     """Without a list of attendees all of them go."""
 
     DOING = "removing attendees"
-    SPEC: ClassVar[Json] = {
-        "attendees": {"type": "list", "elements": "dict", "required": True},
-        "dest": {"type": "path", "required": True},
-        "timeout": {"type": "float", "required": True},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""
         removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
         names = {each["name"] for each in args["attendees"]} | {name for _line, name in removed if name}
@@ -53,7 +48,9 @@ class ActionModule(ClusterAction):
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
         path = self.api.path(api_version, kind)
-        found = self.api.items(str(path), f"{OWNER_LABEL}={OWNER}" + ("" if kind == "ClusterRole" else f",{ATTENDEE}"))
+        found = self.api.items(
+            str(path), f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
+        )
         return [one | {"apiVersion": api_version, "kind": kind} for one in found if not names or _name(one) in names]
 
     def _files(self, folder: Path, names: set[str]) -> list[str]:
@@ -71,4 +68,4 @@ class ActionModule(ClusterAction):
 
 def _name(thing: Json) -> str:
     """The attendee to whom an object belongs; empty for what they share."""
-    return str((thing["metadata"].get("labels") or {}).get(ATTENDEE, ""))
+    return str((thing["metadata"].get("labels") or {}).get(labels.ATTENDEE, ""))

@@ -6,39 +6,21 @@ import textwrap
 from dataclasses import asdict
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import ClusterState, Finding, Options
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
 
-SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "namespace": {"type": "str", "required": True},
-    "release": {"type": "str", "required": True},
-    "context": {"type": "dict", "required": True},
-    "stage": {"type": "str", "choices": ["before", "all"], "default": "all"},
-    "helm": {"type": "path", "default": "helm"},
-    "pypi_models": {"type": "list", "elements": "str", "default": []},
-    "models_from_here": {"type": "bool", "default": False},
-    "image_build": {"type": "bool", "default": False},
-    "cluster_queue": {"type": "str", "default": ""},
-    "image_source": {"type": "str", "default": "none"},
-}
 WIDTH = 110
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(DocumentedAction):
     """Looks at a cluster and changes nothing."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Return rows, errors, table and junit; findings are no failure of this task."""
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(SPEC)
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
         context = args["context"]
         cluster_state = ClusterState(

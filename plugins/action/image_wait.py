@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
@@ -14,14 +12,8 @@ class ActionModule(ClusterAction):
     """A pod that runs has pulled its images: the gate before a job that must not wait for them."""
 
     DOING = "pulling images by DaemonSet {namespace}/{name}"
-    SPEC: ClassVar[Json] = {
-        "namespace": {"type": "str", "required": True},
-        "name": {"type": "str", "required": True},
-        "timeout": {"type": "float", "required": True},
-        "unschedulable_timeout": {"type": "float", "default": 60.0},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Wait; returns nodes, the number of those that have the images."""
         space, name = args["namespace"], args["name"]
         path = f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"

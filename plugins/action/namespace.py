@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import projects
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
@@ -21,15 +19,8 @@ class ActionModule(ClusterAction):
     """State present makes it and says what the user may make in it; absent removes it when it is ours."""
 
     DOING = "namespace {name}"
-    SPEC: ClassVar[Json] = {
-        "name": {"type": "str", "required": True},
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "labels": {"type": "dict", "default": {}},
-        "makes": {"type": "list", "elements": "str", "default": []},
-        "timeout": {"type": "float", "default": 120},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Return changed, ours, how (found, absent, namespace, project), may_not (of `makes`) and notes."""
         self._name: str = args["name"]
         found = self._look()

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER_LABEL, failure, plain, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
-HASH = "trainlab.rhoai/applied"
-"""Annotation: hash of the document as it was applied; tells a field that was taken out of the document."""
 SHOWN = 5
 FORBIDDEN = 403
 REMOVE_SECONDS, POLL_SECONDS = 120.0, 1.0
@@ -29,14 +28,8 @@ class ActionModule(ClusterAction):
     """Applies what differs from the document or its hash."""
 
     DOING = "applying the objects of {owner}"
-    SPEC: ClassVar[Json] = {
-        "owner": {"type": "str", "required": True},
-        "documents": {"type": "list", "elements": "dict", "required": True},
-        "namespace": {"type": "str", "default": ""},
-        "prune": {"type": "list", "elements": "dict", "default": []},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
         if args["prune"] and not self._namespace:
@@ -64,21 +57,21 @@ class ActionModule(ClusterAction):
                 )
             for one in self._items(path, (api_version, kind) in kinds):
                 typed = one | {"apiVersion": api_version, "kind": kind}
-                if (one["metadata"].get("labels") or {}).get(OWNER_LABEL) == self._owner:
+                if (one["metadata"].get("labels") or {}).get(labels.OWNER) == self._owner:
                     there[_key(typed)] = typed
                 elif _key(typed) in wanted:
                     foreign.append(title(typed))
         if foreign:
             raise AnsibleActionFail(
                 f"{', '.join(foreign[:SHOWN])}{', ...' if len(foreign) > SHOWN else ''} "
-                f"{'is' if len(foreign) == 1 else 'are'} there without label {OWNER_LABEL}={self._owner}, so somebody else "
+                f"{'is' if len(foreign) == 1 else 'are'} there without label {labels.OWNER}={self._owner}, so somebody else "
                 f"made {'it' if len(foreign) == 1 else 'them'}; delete or label, or leave that part out; nothing was applied"
             )
         return there
 
     def _items(self, path: str, applied: bool) -> list[Json]:
         try:
-            return self.api.items(path, "" if self._namespace else f"{OWNER_LABEL}={self._owner}")
+            return self.api.items(path, "" if self._namespace else f"{labels.OWNER}={self._owner}")
         except ApiError as error:
             if error.status != FORBIDDEN or applied:
                 raise
@@ -115,7 +108,7 @@ class ActionModule(ClusterAction):
         if foreign:
             raise AnsibleActionFail(
                 f"{'namespace' if len(foreign) == 1 else 'namespaces'} {', '.join(foreign[:SHOWN])}"
-                f"{', ...' if len(foreign) > SHOWN else ''} exist without label {OWNER_LABEL}={self._owner}, so somebody "
+                f"{', ...' if len(foreign) > SHOWN else ''} exist without label {labels.OWNER}={self._owner}, so somebody "
                 "else made them; choose other names, or delete them; nothing was applied"
             )
 
@@ -139,9 +132,11 @@ def _marked(document: Json, owner: str) -> Json:
     """The document with owner label and hash."""
     metadata = document["metadata"]
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
-    labels = (metadata.get("labels") or {}) | {OWNER_LABEL: owner}
-    annotations = (metadata.get("annotations") or {}) | {HASH: digest}
-    return document | {"metadata": metadata | {"labels": labels, "annotations": annotations}}
+    marks = {
+        "labels": (metadata.get("labels") or {}) | {labels.OWNER: owner},
+        "annotations": (metadata.get("annotations") or {}) | {labels.APPLIED: digest},
+    }
+    return document | {"metadata": metadata | marks}
 
 
 def _key(document: Json) -> tuple[str, str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import build_context, builds
@@ -27,17 +26,8 @@ class ActionModule(ClusterAction):
     """Applies the BuildConfig, builds unless the tag is there, and watches."""
 
     DOING = "building {namespace}/{name}"
-    SPEC: ClassVar[Json] = {
-        "namespace": {"type": "str", "required": True},
-        "name": {"type": "str", "required": True},
-        "documents": {"type": "list", "elements": "dict", "required": True},
-        "root": {"type": "path", "required": True},
-        "context": {"type": "list", "elements": "str", "default": []},
-        "again": {"type": "bool", "default": False},
-        "timeout": {"type": "float", "required": True},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Build; returns changed, image (REPOSITORY@DIGEST), tag and build (name, empty when none was needed)."""
         self._space, self._name = args["namespace"], args["name"]
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"

@@ -6,7 +6,7 @@ What exists without our owner label is never changed: it is reported as `found`,
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
@@ -18,12 +18,8 @@ class ActionModule(ClusterAction):
     """Applies the documents in their order."""
 
     DOING = "applying objects"
-    SPEC: ClassVar[Json] = {
-        "documents": {"type": "list", "elements": "dict", "required": True},
-        "fields_only": {"type": "bool", "default": False},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (one line each), drift (sentences) and the number of requests."""
         self._fields_only = bool(args["fields_only"])
         lines: list[str] = []

@@ -7,9 +7,9 @@ their state (new, ours, found, external), the documents to apply, and the drift.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
@@ -23,44 +23,27 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     in_order,
     wrong_names,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD, PlatformApi, ours
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, ours
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
 
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
-FIELDS = tuple(each.name for each in fields(Wanted))
-MAPPING: dict[str, Any] = {"type": "dict", "default": {}}
+FIELDS = tuple(each.name for each in fields(Wanted) if each.name != "releases")
 
 
 class ActionModule(ClusterAction):
     """Asks everything that decides, then decides."""
 
     DOING = "looking at the cluster's operators"
-    SPEC: ClassVar[Json] = {
-        "cluster_id": {"type": "str", "default": ""},
-        "table": {"type": "dict", "required": True},
-        "resources": MAPPING,
-        "releases": {"type": "dict", "required": True},
-        "operators": {"type": "list", "elements": "str", "required": True},
-        "release": {"type": "str", "default": ""},
-        "channels": MAPPING,
-        "sources": MAPPING,
-        "versions": MAPPING,
-        "approval": {"type": "str", "choices": ["Automatic", "Manual"], "default": "Automatic"},
-        "components": MAPPING,
-        "gpu_policy": MAPPING,
-        "gpu_shares": {"type": "int", "default": 1},
-        "storage": MAPPING,
-        "training_api": {"type": "str", "default": "auto"},
-    }
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""
         wanted = _wanted(args)
         _refuse(wrong_names(wanted) or contradictions(wanted))
 
-    def act(self, args: Json) -> Json:
-        """Return operators, documents, drift; AnsibleActionFail with every objection."""
+    def act_on_cluster(self, args: Json) -> Json:
+        """Return operators, documents, release, drift; AnsibleActionFail with every objection."""
         wanted, resources, api = _wanted(args), args["resources"], self.api
         _refuse([text for text in [wrong_cluster(api, args["cluster_id"])] if text])
         if api.resource(OLM, "Subscription") is None:
@@ -89,13 +72,14 @@ class ActionModule(ClusterAction):
                 for one in plan
                 if one["name"] in resources
             },
+            "release": releases().get(wanted.release, {}),
             "drift": drift,
             "requests": api.requests,
         }
 
 
 def _wanted(args: Json) -> Wanted:
-    return Wanted(**{key: args[key] for key in FIELDS})
+    return Wanted(releases=releases(), **{key: args[key] for key in FIELDS})
 
 
 def _refuse(errors: list[str]) -> None:
@@ -159,7 +143,7 @@ def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
     space = api.look("v1", "Namespace", entry["namespace"])
     for mine in (seen.subscription, space):
         if mine is not None and ours(mine):
-            return str((mine["metadata"].get("annotations") or {}).get(RECORD, ""))
+            return str((mine["metadata"].get("annotations") or {}).get(labels.SERVED_BEFORE, ""))
     return ",".join(group for group in entry.get("api_groups", []) if api.get(f"/apis/{group}") is not None)
 
 

@@ -6,13 +6,12 @@ the versions, their CustomResourceDefinitions, and last the namespaces. Running 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, OWNER_LABEL, RECORD, ours, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
 
@@ -25,15 +24,8 @@ class ActionModule(ClusterAction):
     """Goes through the table from its end."""
 
     DOING = "removing the platform"
-    SPEC: ClassVar[Json] = {
-        "table": {"type": "dict", "required": True},
-        "resources": {"type": "dict", "required": True},
-        "remove_data": {"type": "bool", "default": False},
-        "timeout": {"type": "float", "required": True},
-        "poll": {"type": "float", "default": 5.0},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
         self._lines, self._timeout, self._poll = Lines(), args["timeout"], args["poll"]
         self._removed: list[str] = []
@@ -48,7 +40,7 @@ class ActionModule(ClusterAction):
         found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self.api.items(path)}
         for name in reversed(list(resources)):
             entry = resources[name]
-            self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{OWNER_LABEL}={OWNER}"))
+            self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}"))
         spaces: list[Json] = []
         for entry in reversed(list(table.values())):
             subscription = found.get(entry["package"])
@@ -59,7 +51,10 @@ class ActionModule(ClusterAction):
             mine = [one for one in (subscription, space) if one is not None and ours(one)]
             if mine:  # a namespace alone is what an interrupted run leaves
                 self._operator(
-                    entry, subscription, (mine[0]["metadata"].get("annotations") or {}).get(RECORD, ""), remove_data
+                    entry,
+                    subscription,
+                    (mine[0]["metadata"].get("annotations") or {}).get(labels.SERVED_BEFORE, ""),
+                    remove_data,
                 )
                 spaces += self._spaces(entry)
         # those that the operators made first: ours are what a repeated run knows them by

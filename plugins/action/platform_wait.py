@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
-from typing import ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
@@ -34,14 +33,8 @@ class ActionModule(ClusterAction):
     """Looks at each in turn until all are ready or one is beyond hope."""
 
     DOING = "waiting for the platform"
-    SPEC: ClassVar[Json] = {
-        "operators": {"type": "list", "elements": "dict", "default": []},
-        "resources": {"type": "list", "elements": "dict", "default": []},
-        "timeout": {"type": "float", "required": True},
-        "poll": {"type": "float", "default": 5.0},
-    }
 
-    def act(self, args: Json) -> Json:
+    def act_on_cluster(self, args: Json) -> Json:
         """Wait; returns `seconds` and `states` by title, `examples` (alm-examples) by operator, `versions` by CRD."""
         self._examples: dict[str, list[Json]] = {}
         self._versions: dict[str, list[str]] = {}

@@ -13,24 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, rounds, watch_pods
 
-SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "namespace": {"type": "str", "required": True},
-    "release": {"type": "str", "required": True},
-    "run": {"type": "str", "required": True},
-    "claim": {"type": "str", "required": True},
-    "sub_path": {"type": "str", "default": ""},
-    "image": {"type": "str", "required": True},
-    "pull_policy": {"type": "str", "default": "IfNotPresent"},
-    "pull_secret": {"type": "str", "default": ""},
-    "placement": {"type": "dict", "default": {}},
-    "dest": {"type": "path", "required": True},
-    "timeout": {"type": "int", "default": 120},
-}
 UNSCHEDULABLE_SECONDS = 30.0
 QUIET_SECONDS = 5.0
 # small files only: a kubelet rotates a container's log at 10 MiB
@@ -40,20 +27,15 @@ SCRIPT = (
 )
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(DocumentedAction):
     """Copies JSON files and report of a run to the controller."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Return path, files, report, gate; AnsibleActionFail when the volume cannot be read."""
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(SPEC)
         folder = Path(args["dest"]).expanduser() / args["run"]
-        if self._task.check_mode:
+        if self.check:
             return {"changed": False, "path": str(folder), **_known(folder)}
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         files = unpacked(_read(api, args), args["run"])
         changed = _write(folder, files)
         return {"changed": changed, "path": str(folder), **_known(folder)}
@@ -179,11 +161,11 @@ def reader(name: str, args: Json) -> dict[str, Any]:
     }
     if args["pull_secret"]:
         spec["imagePullSecrets"] = [{"name": args["pull_secret"]}]
-    labels = {
+    carried = {
         "app.kubernetes.io/name": "trainjob",
         "app.kubernetes.io/instance": args["release"],
         "app.kubernetes.io/component": "reader",
         "app.kubernetes.io/part-of": "trainlab",
-        "trainlab.dev/run": args["run"],
+        labels.RUN: args["run"],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": carried}, "spec": spec}

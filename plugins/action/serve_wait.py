@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
@@ -18,34 +18,19 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
     watch_pods,
 )
 
-SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "namespace": {"type": "str", "required": True},
-    "release": {"type": "str", "required": True},
-    "run": {"type": "str", "required": True},
-    "question": {"type": "str", "default": ""},
-    "max_tokens": {"type": "int", "default": 64},
-    "timeout": {"type": "int", "default": 900},
-    "unschedulable_timeout": {"type": "int", "default": 60},
-}
 MODELS = ("base", "tuned")
 ASK_TRIES = 5
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(DocumentedAction):
     """Waits for the promotion and for the served model, then asks it."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Return promoted, reason, cluster_ip and answers; AnsibleActionFail when the server cannot come up."""
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(SPEC)
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = Lines()
         found: Json = {"changed": False, "promoted": False, "reason": "", "cluster_ip": "", "answers": {}}
-        if self._task.check_mode and not _service(api, args):
+        if self.check and not _service(api, args):
             return {**found, "reason": "check mode: not waited for"}
         reason = _promotion(api, args, lines)
         if reason is not None:
@@ -69,7 +54,7 @@ def _service(api: Api, args: Json) -> Json | None:
 
 def _belongs(service: Json | None, run: str) -> bool:
     """Tell whether the InferenceService serves this run, not the one before a changed phase."""
-    return bool(service) and (service or {})["metadata"].get("labels", {}).get("trainlab.dev/run", run) == run
+    return bool(service) and (service or {})["metadata"].get("labels", {}).get(labels.RUN, run) == run
 
 
 def _promotion(api: Api, args: Json, lines: Lines) -> str | None:

@@ -11,29 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 
-SPEC = {
-    "argv": {"type": "list", "elements": "str", "required": True},
-    "chdir": {"type": "path", "default": ""},
-    "environment": {"type": "dict", "default": {}},
-}
 KEPT_LINES = 20
 CHANGED = re.compile(r"^changed=(true|false)$")
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(DocumentedAction):
     """Runs a command on the controller and prints what it says while it says it."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def act(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return changed and answer as the last line says; AnsibleActionFail with the last lines of a failure."""
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(SPEC)
-        if self._task.check_mode:
+        if self.check:
             return {"changed": False, "skipped": True, "msg": f"check mode: {' '.join(args['argv'])} not run"}
         lines = _run(args["argv"], args["chdir"], {key: str(value) for key, value in args["environment"].items()})
         return outcome(lines)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
@@ -17,28 +17,15 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
     watch_pods,
 )
 
-SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "namespace": {"type": "str", "required": True},
-    "release": {"type": "str", "required": True},
-    "timeout": {"type": "int", "default": 7200},
-    "unschedulable_timeout": {"type": "int", "default": 60},
-    "start_timeout": {"type": "int", "default": 90},
-}
 AGAIN = "repair the cause and run the playbook again with -e train_again=true"
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(DocumentedAction):
     """Waits for the training job of a release, tells what happens, ends as soon as its end is certain."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(SPEC)
-        api, _version = connect(args["kubeconfig"])
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = Lines()
         found = self._wait(api, args, lines)
         return {"changed": False, "seconds": round(lines.seconds), **found}
@@ -52,14 +39,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if patience.unanswered:
                 continue
             if job is None:
-                if self._task.check_mode:
+                if self.check:
                     return {"run": "", "kind": "", "state": "absent"}
                 if lines.seconds > args["start_timeout"]:
                     raise AnsibleActionFail(_missing(args))
                 continue
             kind, thing = job
             found = patience.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
-            if found or self._task.check_mode:
+            if found or self.check:
                 return found or {"run": name(thing), "kind": kind.kind, "state": "running"}
         raise AssertionError("rounds() ends with an error")
 

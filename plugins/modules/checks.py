@@ -9,10 +9,6 @@ description:
   - Looks at a cluster without changing it and returns what is missing, why it matters, and what to do.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
   namespace:
     description: Namespace of the release.
     type: str
@@ -22,7 +18,7 @@ options:
     type: str
     required: true
   context:
-    description: Fact C(trainlab_context) as module M(trainlab.rhoai.context) made it.
+    description: Fact C(trainlab_context) as module M(trainlab.rhoai.resolve_phase) made it.
     type: dict
     required: true
   stage:
@@ -55,9 +51,7 @@ options:
     description: Where the role image takes the image from on OpenShift; other than C(none) needs the cluster's registry.
     type: str
     default: none
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

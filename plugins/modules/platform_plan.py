@@ -22,17 +22,13 @@ options:
     description: The resources by which they do their work.
     type: dict
     default: {}
-  releases:
-    description: The releases of OpenShift AI.
-    type: dict
-    required: true
   operators:
     description: Names of the wanted operators; what they need is added.
     type: list
     elements: str
     required: true
   release:
-    description: Release of OpenShift AI.
+    description: Release of OpenShift AI, one of the collection's meta/releases.yml.
     type: str
     default: ""
   channels:
@@ -82,7 +78,6 @@ EXAMPLES = r"""
   trainlab.rhoai.platform_plan:
     kubeconfig: ~/.kube/config
     table: "{{ __platform_table }}"
-    releases: "{{ __platform_releases }}"
     operators: [gpu, rhoai]
     release: "3.4"
 """
@@ -103,6 +98,10 @@ operators:
   returned: success
   type: list
   elements: dict
+release:
+  description: Entry of meta/releases.yml for the release; empty without one.
+  returned: success
+  type: dict
 resources:
   description: The resources by operator, in the version that the cluster serves.
   returned: success

@@ -10,10 +10,6 @@ description:
   - Needs no exec and no copy rights, only those that an install of the chart needs anyway.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
   namespace:
     description: Namespace of the release.
     type: str
@@ -58,9 +54,7 @@ options:
     description: Seconds until the pod must have ended.
     type: int
     default: 120
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

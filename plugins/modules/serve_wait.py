@@ -10,10 +10,6 @@ description:
   - A run that the gate does not promote is no failure.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
   namespace:
     description: Namespace of the release.
     type: str
@@ -42,9 +38,7 @@ options:
     description: Seconds a pod may wait for a node.
     type: int
     default: 60
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

@@ -10,10 +10,6 @@ description:
   - Ends at once with reason and last log lines when a container fails, an image cannot be pulled, or no node takes a pod.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
   namespace:
     description: Namespace of the release.
     type: str
@@ -34,9 +30,7 @@ options:
     description: Seconds until the job, and its first pod, must exist.
     type: int
     default: 90
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """

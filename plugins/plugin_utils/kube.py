@@ -181,12 +181,12 @@ def wrong_cluster(api: Api, expected: str) -> str:
     try:
         found = (api.get("/api/v1/namespaces/kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
     except ApiError as error:
-        return f"platform_cluster_id is set, but the cluster does not tell its id ({error}); set it to '' for this user"
+        return f"trainlab_cluster_id is set, but the cluster does not tell its id ({error}); set it to '' for this user"
     if found == expected:
         return ""
     return (
-        f"platform_cluster_id: {expected} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
-        "right cluster, or platform_cluster_id to this one's (`oc get namespace kube-system -o jsonpath={.metadata.uid}`)"
+        f"trainlab_cluster_id: {expected} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
+        "right cluster, or trainlab_cluster_id to this one's (`oc get namespace kube-system -o jsonpath={.metadata.uid}`)"
     )
 
 

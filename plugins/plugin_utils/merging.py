@@ -1,15 +1,9 @@
-"""Merging values files as Helm does, and Ansible's tagged data made plain; used by the plugin context."""
+"""Merging values files as Helm does; used by the plugin resolve_phase."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-
-def plain(value: Any) -> Any:
-    """Return the same data as ordinary Python types: YAML and JSON writers refuse Ansible's own."""
-    return json.loads(json.dumps(value, default=str))
 
 
 def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

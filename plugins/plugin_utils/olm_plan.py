@@ -1,6 +1,6 @@
 """Which operators are installed from where, and what speaks against it: pure functions used by platform_plan.
 
-The table of operators and releases is roles/platform/vars/main.yml.
+The table of operators is roles/platform/vars/main.yml, that of releases meta/releases.yml.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import RECORD
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 
 Json = dict[str, Any]
 OLM = "operators.coreos.com/v1alpha1"
@@ -223,7 +223,7 @@ def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
             "metadata": {
                 "name": one["namespace"],
                 "labels": {"openshift.io/cluster-monitoring": "true"},
-                "annotations": {RECORD: one["record"]},
+                "annotations": {labels.SERVED_BEFORE: one["record"]},
             },
         }
         for one in ours
@@ -257,7 +257,7 @@ def _subscription(wanted: Wanted, one: Json) -> Json:
         "metadata": {
             "name": one["subscription"],
             "namespace": one["namespace"],
-            "annotations": {RECORD: one["record"]},
+            "annotations": {labels.SERVED_BEFORE: one["record"]},
         },
         "spec": spec,
     }

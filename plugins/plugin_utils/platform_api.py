@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
     NOT_FOUND,
     Api,
@@ -21,10 +22,8 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
 
 MANAGER = "trainlab-platform"
 """The name under which server-side apply records our fields."""
-OWNER_LABEL, OWNER = "trainlab.rhoai/owner", "platform"
-"""What we created carries this label; nothing without it is ever changed or removed."""
-RECORD = "trainlab.rhoai/served-before"
-"""Annotation of our Namespaces and Subscriptions: API groups that were there before the operator, so that removal spares them."""
+OWNER = "platform"
+"""Value of the owner label on what these plugins create."""
 CORE_GROUP = "v1"
 CONFLICT = 409
 VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
@@ -118,13 +117,13 @@ class PlatformApi(Api):
 
 def ours(thing: Json) -> bool:
     """Tell whether the platform role created this object."""
-    return (thing["metadata"].get("labels") or {}).get(OWNER_LABEL) == OWNER
+    return (thing["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
 
 
 def labelled(document: Json) -> Json:
     """Return the document with our owner label."""
     metadata = document["metadata"]
-    return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {OWNER_LABEL: OWNER}}}
+    return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {labels.OWNER: OWNER}}}
 
 
 def plain(thing: Json) -> Json:

@@ -266,8 +266,8 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("storage", ALL | {"platform_storage": {"kind": "efs"}}, ["platform_storage.fileSystemId is empty", "set it"]),
     (
         "cluster",
-        ALL | {"platform_cluster_id": "elsewhere"},
-        ["platform_cluster_id", "elsewhere", "trainlab_kubeconfig"],
+        ALL | {"trainlab_cluster_id": "elsewhere"},
+        ["trainlab_cluster_id", "elsewhere", "trainlab_kubeconfig"],
     ),
 ]
 

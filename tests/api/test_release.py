@@ -72,8 +72,8 @@ def test_a_queue_without_a_name_applies_nothing(cluster: Cluster) -> None:
 def test_another_cluster_than_the_one_that_is_meant_is_left_alone(cluster: Cluster, playbook: str) -> None:
     """Playbooks without a phase's values look at the cluster's id, too, before they touch anything."""
     bare = cluster.objects()
-    wanted = {"platform_cluster_id": "elsewhere", "trainlab_namespace": SPACE, "trainlab_release": "survival"}
+    wanted = {"trainlab_cluster_id": "elsewhere", "trainlab_namespace": SPACE, "trainlab_release": "survival"}
     refused = cluster.playbook(playbook, "-e", "attendees_count=1", **wanted)
     assert refused.code != 0 and "Traceback" not in refused.text, refused.text
-    assert "platform_cluster_id: elsewhere is expected" in " ".join(refused.text.split()), refused.text
+    assert "trainlab_cluster_id: elsewhere is expected" in " ".join(refused.text.split()), refused.text
     assert cluster.objects() == bare

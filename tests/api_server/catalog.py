@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from api_server import crds
 
 Json = dict[str, Any]
 OWN, EVERYWHERE = "OwnNamespace", "AllNamespaces"
-RELEASES = {"2.25": "rhoai-2.25", "3.3": "rhoai-3.3", "3.4": "rhoai-3.4", "3.5": "rhoai-3.5", "3.6": "rhoai-3.6-ea.2"}
+RELEASES: dict[str, Json] = yaml.safe_load(
+    (Path(__file__).resolve().parents[2] / "meta/releases.yml").read_text("utf-8")
+)
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,8 @@ PACKAGES: dict[str, Package] = {
     "rhods-operator": Package(
         "redhat-operators",
         "stable-3.x",
-        {
-            "stable-3.x": "rhods-operator.3.4.3",
-            "stable-3.3": "rhods-operator.3.3.6",
-            "stable-3.4": "rhods-operator.3.4.3",
-            "stable-3.5": "rhods-operator.3.5.0",
-            "stable-3.6": "rhods-operator.3.6.0",
-            "stable-2.25": "rhods-operator.2.25.10",
-        },
+        {"stable-3.x": "rhods-operator.3.4.3"}
+        | {each["channels"]["rhoai"]: f"rhods-operator.{each['version']}" for each in RELEASES.values()},
         EVERYWHERE,
         {"stable-3.4": ["rhods-operator.3.4.3", "rhods-operator.3.4.2"]},
     ),
@@ -126,11 +125,12 @@ def owned(package: str, csv: str) -> list[Json]:
     version = csv.removeprefix("rhods-operator.").rsplit(".", 1)[0]
     versions = ["v1"] if version == "2.25" else ["v1", "v2"]
     group = "opendatahub.io"
+    folder = next((path.name for path in crds.SHARED.glob(f"rhoai-{version}*")), "")
     return [
         one
         for kind, prefix in (("DataScienceCluster", "datasciencecluster"), ("DSCInitialization", "dscinitialization"))
         for one in _either(
-            kind, f"{prefix}.{group}", versions, False, f"{RELEASES[version]}/{prefix}.{group}_{kind.lower()}s.yaml"
+            kind, f"{prefix}.{group}", versions, False, f"{folder}/{prefix}.{group}_{kind.lower()}s.yaml"
         )
     ]
 

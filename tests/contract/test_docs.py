@@ -9,15 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import yaml
-from api_server import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 compatibility = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "compatibility.py")))
 PAGE = (ROOT / "docs" / "openshift.md").read_text(encoding="utf-8")
-SAMPLES = ROOT / "inventory" / "sample" / "group_vars" / "all.yml"
 OPENSHIFT = ROOT / "inventory" / "openshift" / "group_vars" / "all.yml"
-PREPARED = {"3.6"}
-"""Releases of the table that nobody could test yet: they have no scenario."""
+RELEASES: dict[str, Any] = yaml.safe_load((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))
+TESTED = [release for release, entry in RELEASES.items() if not entry.get("prepared")]
 
 
 def load(path: Path) -> Any:
@@ -35,14 +33,14 @@ def described() -> dict[str, Any]:
 
 
 def test_variables_exist() -> None:
-    """Each name with the prefix of a role is a described variable; each other one is in the sample inventory."""
+    """Each name with the prefix of a role is a described variable; and so is each that they share."""
     known = described()
     prefixes = "|".join(sorted(path.name for path in (ROOT / "roles").iterdir()))
     named = set(re.findall(rf"(?<![\w./-])(?:{prefixes})_[a-z_]+\b(?!\.yml)", PAGE)) - {"ocp4_workload_trainlab"}
     assert len(named) > 20
     assert named <= set(known), f"not in any argument_specs.yml: {sorted(named - set(known))}"
     shared = set(re.findall(r"(?<![\w./-])trainlab_[a-z]+\b", PAGE))
-    assert shared <= set(load(SAMPLES)), shared
+    assert shared <= set(known), shared
 
 
 def test_variables_of_playbooks_exist() -> None:
@@ -103,21 +101,25 @@ def test_compatibility_is_up_to_date() -> None:
 
 def test_each_release_has_a_scenario() -> None:
     """A scenario for each release but the prepared ones; all are the one file molecule/default/molecule.yml."""
-    releases = set(compatibility.variables("platform")["__platform_releases"])
     found = {path.parent.name.removeprefix("rhoai-"): path for path in ROOT.glob("molecule/rhoai-*/molecule.yml")}
-    assert set(found) == releases - PREPARED
+    assert set(found) == set(TESTED)
     for path in found.values():
         assert path.is_symlink() and path.resolve() == ROOT / "molecule" / "default" / "molecule.yml", path
         assert [each.name for each in path.parent.iterdir()] == ["molecule.yml"]
 
 
-def test_releases_are_the_same_everywhere() -> None:
-    """Role, image, checks and the catalog of the tests know the same releases."""
-    compatibility.prepare()
-    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.openshift import RELEASES
+def test_a_release_that_is_named_is_in_the_table() -> None:
+    """The tested ones in the README, and those that an inventory or the workload of AgnosticD starts with."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"OpenShift AI {TESTED[0]} to {TESTED[-1]} |" in readme
+    chosen = load(ROOT / "inventory" / "openshift" / "platform.yml")["all"]["vars"]["platform_release"]
+    assert {chosen, described()["ocp4_workload_trainlab_rhoai_release"]} <= set(TESTED)
 
-    known = set(compatibility.variables("platform")["__platform_releases"])
-    assert set(RELEASES) == known
-    assert set(catalog.RELEASES) == known
-    assert set(compatibility.variables("image")["__image_bases"]) == known
-    assert known >= PREPARED
+
+def test_releases_are_written_down_once() -> None:
+    """No other file of these folders has an entry for a release."""
+    entry = re.compile(rf"^\s*\"({'|'.join(map(re.escape, RELEASES))})\":", re.MULTILINE)
+    folders = ("plugins", "roles", "docs", "inventory", "tests/api_server")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yml")]
+    assert [path for path in files if entry.search(path.read_text(encoding="utf-8"))] == []
+    assert entry.search((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))

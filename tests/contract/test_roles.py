@@ -14,6 +14,8 @@ ROLES = sorted(path for path in (ROOT / "roles").iterdir() if (path / "tasks").i
 HYPER_PARAMETERS = [name for block in (AnswerTrain, Unfreeze) for name in block.model_fields if "_" in name] + [
     "epochs"
 ]
+FACTS = {"image_ref", "serve_result", "train_run", "trainlab_context"}
+"""What roles tell each other and the play after them."""
 EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
 
@@ -49,6 +51,38 @@ def test_every_variable_has_a_description_and_the_role_as_prefix(role: Path) -> 
         assert option.get("description"), name
         assert option.get("type"), name
         assert name.startswith((f"{role.name}_", "trainlab_")), name
+
+
+@EACH
+def test_the_readme_says_what_the_role_does_and_shows_a_play(role: Path) -> None:
+    """Purpose in one sentence, a play that calls the role, and where its variables are described."""
+    text = (role / "README.md").read_text(encoding="utf-8")
+    title, purpose = text.split("\n\n")[:2]
+    assert title == f"# {role.name}" and re.fullmatch(r"[A-Z][^\n]+\.", purpose)
+    assert f"`ansible-doc -t role trainlab.rhoai.{role.name}`" in text
+    (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (play,) = yaml.safe_load(example)
+    called = play.get("roles") or [task.get("ansible.builtin.include_role", {}) for task in play["tasks"]]
+    assert f"trainlab.rhoai.{role.name}" in [each.get("role") or each.get("name") for each in called]
+
+
+@EACH
+def test_the_readme_sets_variables_of_the_role_and_shared_ones_only(role: Path) -> None:
+    text = (role / "README.md").read_text(encoding="utf-8")
+    known = set(options(role)) | set(options(ROOT / "roles" / "phase"))
+    (play,) = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
+    steps = [play, *play.get("roles", []), *play.get("tasks", [])]
+    given = {name for step in steps for name in step.get("vars", {})}
+    assert given and given <= known, sorted(given - known)
+
+
+@EACH
+def test_the_readme_names_described_variables_only(role: Path) -> None:
+    text = (role / "README.md").read_text(encoding="utf-8")
+    names = {each.name for each in ROLES}
+    prefixes = "|".join(sorted({*names, "trainlab"}, key=len, reverse=True))
+    named = set(re.findall(rf"(?<![\w./-])(?:{prefixes})_[a-z_]+\b", text)) - names
+    assert named <= {name for each in ROLES for name in options(each)} | FACTS
 
 
 @EACH

@@ -10,15 +10,12 @@ import pytest
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = Path(os.environ.get("TRAINLAB_CRDS") or ROOT.parent / "shared" / "crds")
 VARS: dict[str, Any] = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text(encoding="utf-8"))
-RELEASES: dict[str, Any] = VARS["__platform_releases"]
-for entry in RELEASES.values():
-    if isinstance(entry["components"], str):
-        assert entry["components"] == "{{ __platform_training }}"
-        entry["components"] = VARS["__platform_training"]
+RELEASES = releases()
 
 
 def said(operators: list[str] | None = None, release: str = "3.4", **more: Any) -> str:

@@ -114,6 +114,35 @@ def test_playbooks_are_found_by_name(folder: Path, installed: Path) -> None:
     assert done.returncode == 0 and len(names) >= 14, done.stdout + done.stderr
 
 
+def example(installed: Path, folder: Path, role: str) -> str:
+    """Write the play of a role's README into the working folder and return its name."""
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", (installed / "roles" / role / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    (folder / f"{role}.yml").write_text(text, encoding="utf-8")
+    return f"{role}.yml"
+
+
+def test_plays_of_the_roles_readmes_are_right(folder: Path, installed: Path) -> None:
+    names = [example(installed, folder, path.name) for path in sorted((installed / "roles").iterdir())]
+    done = play(folder, *names, "--syntax-check")
+    assert done.returncode == 0 and len(names) >= 11, done.stdout + done.stderr
+
+
+def test_roles_work_in_a_play_of_ones_own(cluster: Any, folder: Path, installed: Path) -> None:
+    """Without an inventory: what the role is not told has the shared defaults, the cluster of KUBECONFIG among them."""
+    env = {"ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"), "KUBECONFIG": str(cluster.kubeconfig)}
+    done = tool("ansible-playbook", example(installed, folder, "phase"), cwd=folder, **env)
+    assert done.returncode == 0 and '"msg": "fine: 0 refusals' in done.stdout, done.stdout + done.stderr
+    cluster.objects[REVIEW] = {"status": {"allowed": True}}
+    (folder / "artifacts").mkdir(exist_ok=True)
+    done = tool("ansible-playbook", example(installed, folder, "verify"), cwd=folder, **env)
+    rows = json.loads((folder / "artifacts" / "verify.json").read_text(encoding="utf-8"))
+    assert done.returncode != 0 and "Traceback" not in done.stdout + done.stderr
+    assert any(row["state"] == "error" for row in rows)
+    assert any("/namespaces/trainlab-demo" in path for _, path in cluster.asked), cluster.asked
+
+
 def test_without_a_cluster(folder: Path, installed: Path) -> None:
     """A playbook that needs none ends well; one that needs one says what is missing."""
     inventory = ("-i", str(installed / "inventory" / "kubernetes"))

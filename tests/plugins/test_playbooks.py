@@ -101,9 +101,9 @@ def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
 
 def test_site_stops_at_another_cluster(cluster: Any) -> None:
     cluster.objects["/api/v1/namespaces/kube-system"] = {"metadata": {"uid": "here"}}
-    extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "platform_cluster_id": "elsewhere"})
+    extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_cluster_id": "elsewhere"})
     said = " ".join(error_of(ansible("playbooks/site.yml", "-e", extra)).split())
-    assert "nothing was applied: platform_cluster_id: elsewhere is expected but" in said
+    assert "nothing was applied: trainlab_cluster_id: elsewhere is expected but" in said
     assert "is cluster here; set trainlab_kubeconfig" in said
     assert {method for method, _ in cluster.asked} == {"GET"}
 

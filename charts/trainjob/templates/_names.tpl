@@ -69,14 +69,17 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- $served -}}
 {{- end -}}
 
+{{- /* Of the labels that only this project has. */}}
+{{- define "trainjob.labelDomain" -}}trainlab.dev{{- end -}}
+
 {{- define "trainjob.labels" -}}
 app.kubernetes.io/name: trainjob
 app.kubernetes.io/instance: {{ .release | quote }}
 app.kubernetes.io/part-of: trainlab
 app.kubernetes.io/managed-by: {{ .managedBy }}
 app.kubernetes.io/version: {{ .version | quote }}
-trainlab.dev/run: {{ .run }}
-trainlab.dev/phase: {{ .phase.name | quote }}
+{{ include "trainjob.labelDomain" . }}/run: {{ .run }}
+{{ include "trainjob.labelDomain" . }}/phase: {{ .phase.name | quote }}
 {{- end -}}
 
 {{- /* Labels of an object that Kueue may queue. */}}

@@ -30,7 +30,9 @@ topologySpreadConstraints:
     # Or an empty control-plane node would count as a place that has to be filled first.
     nodeTaintsPolicy: Honor
     labelSelector:
-      matchLabels: {trainlab.dev/run: {{ $ctx.run }}, app.kubernetes.io/component: train}
+      matchLabels:
+        {{ include "trainjob.labelDomain" . }}/run: {{ $ctx.run }}
+        app.kubernetes.io/component: train
 {{- end }}
 initContainers:
   - name: fetch

@@ -6,6 +6,7 @@ import json
 
 from ..kube import Json
 from ..pods import condition
+from ..releases import pair, releases, span
 from .cluster_state import ClusterState, Finding, quantity, tolerates
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
@@ -13,17 +14,6 @@ CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions
 NVIDIA_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present")
 DSC = "datasciencecluster.opendatahub.io"
 REGISTRY = "image-registry.openshift-image-registry.svc"
-# OpenShift AI and the releases of OpenShift that its documentation supports it on; no upper end where none is named
-RELEASES = {
-    "2.25": ((4, 16), (4, 21)),
-    "3.3": ((4, 19), (4, 22)),
-    "3.4": ((4, 19), (4, 22)),
-    "3.5": ((4, 19), None),
-    "3.6": ((4, 19), None),
-}
-OLDER_TRAINER = {"3.3", "3.4", "3.5"}
-"""Releases with Trainer 2.1, which knows no runtimePatches as Kueue 0.17 and later write them (kueue issue 14722)."""
-KUEUE_FOR_OLDER = (1, 3)
 
 
 def nfd(cluster_state: ClusterState) -> Finding:
@@ -45,7 +35,7 @@ def nfd(cluster_state: ClusterState) -> Finding:
             'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\', and add a machine with a GPU',
         )
     cluster, operator = _openshift(cluster_state), _installed(cluster_state, "openshift-nfd", "nfd.")
-    if cluster and operator and _pair(operator) < cluster:
+    if cluster and operator and pair(operator) < cluster:
         return Finding(
             "warning",
             f"Node Feature Discovery {operator} is older than OpenShift {cluster[0]}.{cluster[1]}",
@@ -164,22 +154,22 @@ def versions(cluster_state: ClusterState) -> Finding:
         return Finding.skipped("no OpenShift, or no OpenShift AI")
     release = ".".join(product.split(".")[:2])
     fix = "docs: supported configurations of OpenShift AI; set platform_release to one that fits"
-    if release not in RELEASES:
-        known = ", ".join(RELEASES)
+    if release not in releases():
+        known = ", ".join(releases())
         return Finding("warning", f"OpenShift AI {product} is none of {known}", "it was not tested with this", fix)
-    low, high = RELEASES[release]
-    if cluster < low or (high and cluster > high):
-        span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}" if high else f"{low[0]}.{low[1]} and later"
-        text = f"OpenShift AI {product} on OpenShift {cluster[0]}.{cluster[1]}; supported: {span}"
+    first, *last = (pair(each) for each in releases()[release]["openshift"])
+    if cluster < first or (last and cluster > last[0]):
+        text = f"OpenShift AI {product} on OpenShift {cluster[0]}.{cluster[1]}; supported: {span(release)}"
         return Finding("warning", text, "Red Hat does not support this combination", fix)
     kueue = _installed(cluster_state, "openshift-kueue-operator", "kueue-operator.")
-    if kueue and cluster_state.site["queue"] and release in OLDER_TRAINER and _pair(kueue) > KUEUE_FOR_OLDER:
+    newest = releases()[release].get("newest_kueue_for_trainjobs")
+    if kueue and cluster_state.site["queue"] and newest and pair(kueue) > pair(newest):
         if cluster_state.site["trainingApi"] != "pytorchjob":
             return Finding(
                 "error" if cluster_state.site["trainingApi"] == "trainjob" else "warning",
                 f"Kueue {kueue} with the Trainer of OpenShift AI {release}",
                 "a TrainJob is never admitted: `runtime patch not found` (kueue issue 14722)",
-                "set site.trainingApi to pytorchjob, or platform_channels.kueue to stable-v1.3",
+                f"set site.trainingApi to pytorchjob, or platform_channels.kueue to stable-v{newest}",
             )
     return Finding.ok(
         f"OpenShift {cluster[0]}.{cluster[1]}, OpenShift AI {product}" + (f", Kueue {kueue}" if kueue else "")
@@ -215,7 +205,7 @@ def _openshift(cluster_state: ClusterState) -> tuple[int, int] | None:
     """Major and minor version of OpenShift, None elsewhere."""
     found = cluster_state.api.get("/apis/config.openshift.io/v1/clusterversions/version")
     text = ((found or {}).get("status") or {}).get("desired", {}).get("version", "")
-    return _pair(text) if text else None
+    return pair(text) if text else None
 
 
 def _installed(cluster_state: ClusterState, namespace: str, prefix: str) -> str:
@@ -225,8 +215,3 @@ def _installed(cluster_state: ClusterState, namespace: str, prefix: str) -> str:
         if name.startswith(prefix) and (each.get("status") or {}).get("phase") == "Succeeded":
             return str(name.removeprefix(prefix).removeprefix("v"))
     return ""
-
-
-def _pair(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)

@@ -1,4 +1,4 @@
-"""Action plugin context: see plugins/modules/context.py."""
+"""Action plugin resolve_phase: see plugins/modules/resolve_phase.py."""
 
 from __future__ import annotations
 
@@ -12,39 +12,27 @@ from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged, plain
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged
 
-SPEC = {
-    "kubeconfig": {"type": "path", "required": True},
-    "files": {"type": "list", "elements": "path", "default": []},
-    "site": {"type": "dict", "default": {}},
-    "phase_overrides": {"type": "dict", "default": {}},
-    "cluster_id": {"type": "str", "default": ""},
-}
 COLLECTION = Path(__file__).resolve().parents[2]
 SOURCES = COLLECTION / "training" / "src"
 INVENTORY = "inventory (trainlab_site, trainlab_phase_overrides)"
 CHECK_SECONDS = 60
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(DocumentedAction):
     """Checks the values and the connection; what they are is fact `trainlab_context` for all roles after it."""
 
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
+    def act(self, args: Json) -> Json:
         """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with the reason of no connection."""
-        super().run(tmp, task_vars)
-        _result, args = self.validate_argument_spec(SPEC)
         if not args["files"]:
             _connected(args)
             return {"changed": False}
-        own = {"site": plain(args["site"])}
+        own = {"site": args["site"]}
         if args["phase_overrides"]:
-            own["phase"] = plain(args["phase_overrides"])
+            own["phase"] = args["phase_overrides"]
         values = merged([*(_read(Path(file)) for file in args["files"]), own])
         with tempfile.TemporaryDirectory() as folder:
             overlay = Path(folder) / "inventory.yaml"
@@ -68,7 +56,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 def _connected(args: Json) -> tuple[Api, Json]:
     """Return the connection and what the API server says of its version; AnsibleActionFail for another cluster."""
-    api, version = connect(args["kubeconfig"])
+    api, version = connect(args["kubeconfig"], args["kube_context"])
     if wrong := wrong_cluster(api, args["cluster_id"]):
         raise AnsibleActionFail(f"nothing was applied: {wrong}")
     return api, version

@@ -1,9 +1,9 @@
-"""Documentation of the module context, which checks the values and the connection before anything else; the code is plugins/action/context.py."""
+"""Documentation of the module resolve_phase, which checks the values and the connection before anything else; the code is plugins/action/resolve_phase.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: context
+module: resolve_phase
 short_description: Check a phase's values and the connection to its cluster
 description:
   - Merges values files and the inventory's part, lets C(trainlab check) judge them, and asks the API server who it is.
@@ -11,10 +11,6 @@ description:
   - Fails with the sentences of C(trainlab check), or names the variable when the cluster cannot be reached.
 version_added: 0.1.0
 options:
-  kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
   files:
     description: Values files, later ones win. Without any only the connection is looked at, and nothing is returned.
     type: list
@@ -32,16 +28,14 @@ options:
     description: uid of the namespace kube-system; another cluster is refused. Empty checks nothing.
     type: str
     default: ""
-notes:
-  - Runs on the controller, with the Python package C(kubernetes).
-  - Supports check mode.
+extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
 """
 
 EXAMPLES = r"""
 - name: Check values and connection
-  trainlab.rhoai.context:
+  trainlab.rhoai.resolve_phase:
     kubeconfig: ~/.kube/config
     files: [values/survival.yaml]
     site: {queue: team-a}
