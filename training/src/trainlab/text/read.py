@@ -134,7 +134,7 @@ def _json(path: Path, text: str) -> Iterator[Row]:
 
 
 def _csv(path: Path, text: str) -> Iterator[Row]:
-    csv.field_size_limit(len(text) + 1)  # a field may be a whole document; the limit is 128 KiB otherwise
+    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # a field may be a whole document
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = next(reader, [])
