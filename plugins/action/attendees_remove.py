@@ -9,7 +9,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
 OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -41,7 +41,7 @@ class ActionModule(ClusterAction):
         # volumes after the claims that use them, and those are in the namespaces
         rounds = [spaces, [*beside, *shared]]
         if not self.check:
-            lines = Lines()
+            lines = StatusLines()
             for things in rounds:
                 remove(self.api, things, timeout, POLL_SECONDS, lines)
         return [(title(one), _name(one)) for things in rounds for one in things]

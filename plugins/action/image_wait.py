@@ -5,7 +5,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, Patience, rounds, watch_pods
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
 
 
 class ActionModule(ClusterAction):
@@ -20,15 +20,15 @@ class ActionModule(ClusterAction):
         pods = f"/api/v1/namespaces/{space}/pods"
         if self.check:
             return {"changed": False, "nodes": 0}
-        lines = Lines()
-        patience = Patience(lines)
-        for _round in rounds(
+        lines = StatusLines()
+        retries = ApiRetries(lines)
+        for _poll in polls(
             args["timeout"],
             f"the pull by DaemonSet {space}/{name}",
             f"see `kubectl -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, or run the "
             "playbook again: the nodes go on pulling",
         ):
-            found = patience.ask(lambda: self.api.get(path))
+            found = retries.ask(lambda: self.api.get(path))
             if found is None:
                 continue
             wanted, ready = _progress(found)
@@ -36,7 +36,7 @@ class ActionModule(ClusterAction):
                 lines.changed("images", f"on {ready} of {wanted} nodes")
                 if ready == wanted:
                     return {"changed": False, "nodes": wanted}
-            there = patience.ask(lambda: self.api.items(pods, f"app.kubernetes.io/name={name}"))
+            there = retries.ask(lambda: self.api.items(pods, f"app.kubernetes.io/name={name}"))
             trouble = watch_pods(self.api, space, there or [], lines, args["unschedulable_timeout"])
             if trouble:
                 raise AnsibleActionFail(f"images are not on the nodes: {trouble}")

@@ -8,7 +8,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import plain, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, rounds
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, polls
 
 FORBIDDEN, CONFLICT = 403, 409
 POLL_SECONDS = 1.0
@@ -98,7 +98,7 @@ class ActionModule(ClusterAction):
             ) from error
         notes.append(f"namespace {self._name} is a Project of this user, who may not create namespaces")
         hint = f"see `oc get project {self._name}` and `oc -n {self._name} get rolebindings`"
-        for _round in rounds(READY_SECONDS, f"the right to work in project {self._name}", hint):
+        for _poll in polls(READY_SECONDS, f"the right to work in project {self._name}", hint):
             if self._look() is not None and projects.may(self.api, "create", "configmaps", namespace=self._name):
                 break
 
@@ -123,5 +123,5 @@ class ActionModule(ClusterAction):
         if projects.requested(found):  # its user may delete the Project, and not the Namespace below it
             typed = typed | {"apiVersion": projects.API, "kind": "Project"}
         if not self.check:
-            remove(self.api, [typed], timeout, POLL_SECONDS, Lines())
+            remove(self.api, [typed], timeout, POLL_SECONDS, StatusLines())
         return nothing | {"changed": True, "ours": True, "how": "absent", "notes": [f"{title(typed)} is gone"]}

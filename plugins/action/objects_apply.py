@@ -17,7 +17,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
 SHOWN = 5
 FORBIDDEN = 403
@@ -84,7 +84,7 @@ class ActionModule(ClusterAction):
         wanted = {_key(each) for each in documents}
         left = [one for key, one in there.items() if key not in wanted]
         if not self.check:
-            remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, Lines())
+            remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, StatusLines())
         return [f"{'would delete' if self.check else 'deleted'}: {title(one)}" for one in left]
 
     def _all(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:

@@ -16,7 +16,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title as named
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, Patience, rounds
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiRetries, StatusLines, polls
 
 LOG_LINES = 25
 REGISTRY_SECONDS = 20.0
@@ -32,7 +32,7 @@ class ActionModule(ClusterAction):
         self._space, self._name = args["namespace"], args["name"]
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"
         self._stream = f"{builds.IMAGES}/namespaces/{self._space}/imagestreams/{self._name}"
-        self._lines = Lines()
+        self._lines = StatusLines()
         files = archive = build_context.packed(Path(args["root"]), args["context"]) if args["context"] else b""
         spec = next(each["spec"] for each in args["documents"] if each["kind"] == "BuildConfig")
         if spec["source"]["type"] == "Dockerfile":
@@ -95,7 +95,7 @@ class ActionModule(ClusterAction):
 
     def _registry(self) -> None:
         """The registry gives an ImageStream its repository at once, when there is one."""
-        for _round in rounds(
+        for _poll in polls(
             REGISTRY_SECONDS,
             f"the registry's repository for ImageStream {self._space}/{self._name}",
             "the cluster's image registry is Removed or has no storage (usual on bare metal): `oc patch "
@@ -121,14 +121,14 @@ class ActionModule(ClusterAction):
 
     def _watch(self, name: str, timeout: float) -> None:
         path = f"{builds.BUILDS}/namespaces/{self._space}/builds/{name}"
-        patience = Patience(self._lines)
-        for _round in rounds(
+        retries = ApiRetries(self._lines)
+        for _poll in polls(
             timeout,
             f"build {self._space}/{name}",
             f"see `oc -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it goes on "
             "with this build",
         ):
-            build = patience.ask(lambda: self.api.get(path))
+            build = retries.ask(lambda: self.api.get(path))
             if build is None:
                 continue
             self._lines.changed(f"build {name}", builds.says(build))

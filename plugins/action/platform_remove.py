@@ -13,7 +13,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
 CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 GROUPS = "operators.coreos.com/v1"
@@ -27,7 +27,7 @@ class ActionModule(ClusterAction):
 
     def act_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
-        self._lines, self._timeout, self._poll = Lines(), args["timeout"], args["poll"]
+        self._lines, self._timeout, self._poll = StatusLines(), args["timeout"], args["poll"]
         self._removed: list[str] = []
         self._kept: list[str] = []
         self._everything(args["table"], args["resources"], args["remove_data"])

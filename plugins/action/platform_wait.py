@@ -23,7 +23,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready impo
     judge_plan,
     judge_subscription,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
 OLM, CSV = "operators.coreos.com/v1alpha1", "ClusterServiceVersion"
 ALM_EXAMPLES = "alm-examples"
@@ -53,7 +53,7 @@ class ActionModule(ClusterAction):
     def _wait(self, operators: list[Json], resources: list[Json]) -> tuple[dict[str, float], dict[str, str]]:
         pending = {one["title"]: ("operator", one) for one in operators}
         pending |= {one["title"]: ("resource", one) for one in resources}
-        lines, seconds, states = Lines(), {}, {}
+        lines, seconds, states = StatusLines(), {}, {}
         while pending:
             for title, (sort, one) in list(pending.items()):
                 verdict = self._operator(one) if sort == "operator" else self._resource(one)

@@ -8,13 +8,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged
 
 COLLECTION = Path(__file__).resolve().parents[2]
 SOURCES = COLLECTION / "training" / "src"
@@ -33,7 +31,9 @@ class ActionModule(DocumentedAction):
         own = {"site": args["site"]}
         if args["phase_overrides"]:
             own["phase"] = args["phase_overrides"]
-        values = merged([*(_read(Path(file)) for file in args["files"]), own])
+        for file in map(Path, args["files"]):
+            if not file.is_file():
+                raise AnsibleActionFail(_missing(file))
         with tempfile.TemporaryDirectory() as folder:
             overlay = Path(folder) / "inventory.yaml"
             overlay.write_text(yaml.safe_dump(own), encoding="utf-8")
@@ -42,7 +42,6 @@ class ActionModule(DocumentedAction):
             plan = _plan(files)
         api, version = _connected(args)
         context = {
-            "values": values,
             "phase": resolved["phase"],
             "site": resolved["site"],
             "world_size": resolved["world_size"],
@@ -62,19 +61,11 @@ def _connected(args: Json) -> tuple[Api, Json]:
     return api, version
 
 
-def _read(file: Path) -> Json:
-    """Return a values file; what is wrong with its content is for `trainlab check` to say."""
-    if not file.is_file():
-        known = ", ".join(sorted(each.stem for each in file.parent.glob("*.yaml")))
-        raise AnsibleActionFail(
-            f"trainlab_values: {file}: no such file; set -e phase=NAME or trainlab_values to files that exist"
-            + (f"; phases there: {known}" if known else "")
-        )
-    try:
-        found: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _missing(file: Path) -> str:
+    known = ", ".join(sorted(each.stem for each in file.parent.glob("*.yaml")))
+    return f"trainlab_values: {file}: no such file; set -e phase=NAME or trainlab_values to files that exist" + (
+        f"; phases there: {known}" if known else ""
+    )
 
 
 def _short(file: str) -> str:

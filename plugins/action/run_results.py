@@ -16,7 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Lines, rounds, watch_pods
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, polls, watch_pods
 
 UNSCHEDULABLE_SECONDS = 30.0
 QUIET_SECONDS = 5.0
@@ -87,10 +87,10 @@ def _json(file: Path) -> Json:
 
 def _read(api: Api, args: Json) -> str:
     """Run the reading pod to its end and return its log."""
-    lines, namespace = Lines(), args["namespace"]
+    lines, namespace = StatusLines(), args["namespace"]
     with _pod(api, args) as name:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        for _round in rounds(args["timeout"], f"pod {name}", f"kubectl -n {namespace} describe pod {name}"):
+        for _poll in polls(args["timeout"], f"pod {name}", f"kubectl -n {namespace} describe pod {name}"):
             pod = api.get(path)
             if pod is None:
                 raise AnsibleActionFail(f"pod {name} was removed by somebody while it read the volume")
@@ -100,7 +100,7 @@ def _read(api: Api, args: Json) -> str:
                 trouble = watch_pods(api, namespace, [pod], lines, UNSCHEDULABLE_SECONDS)
                 if trouble:
                     raise AnsibleActionFail(f"the results of {args['run']} cannot be read: {trouble}")
-    raise AssertionError("rounds() ends with an error")
+    raise AssertionError("polls() ends with an error")
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def _delete(api: Api, path: str) -> None:
     except ApiError as error:
         if error.status != 404:
             raise AnsibleActionFail(f"{path} cannot be removed: {error}") from error
-    for _round in rounds(30, f"removal of {path}", "look for its finalizers"):
+    for _poll in polls(30, f"removal of {path}", "look for its finalizers"):
         if api.get(path) is None:
             return
 

@@ -12,9 +12,9 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Ap
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
     POLL_SECONDS,
-    Lines,
-    Patience,
-    rounds,
+    ApiRetries,
+    StatusLines,
+    polls,
     watch_pods,
 )
 
@@ -28,7 +28,7 @@ class ActionModule(DocumentedAction):
     def act(self, args: Json) -> Json:
         """Return promoted, reason, cluster_ip and answers; AnsibleActionFail when the server cannot come up."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
-        lines = Lines()
+        lines = StatusLines()
         found: Json = {"changed": False, "promoted": False, "reason": "", "cluster_ip": "", "answers": {}}
         if self.check and not _service(api, args):
             return {**found, "reason": "check mode: not waited for"}
@@ -57,18 +57,18 @@ def _belongs(service: Json | None, run: str) -> bool:
     return bool(service) and (service or {})["metadata"].get("labels", {}).get(labels.RUN, run) == run
 
 
-def _promotion(api: Api, args: Json, lines: Lines) -> str | None:
+def _promotion(api: Api, args: Json, lines: StatusLines) -> str | None:
     """Wait for the promotion Job; return None when it promoted, else why not."""
-    patience, job_name = Patience(lines), f"{args['run']}-promote"
+    retries, job_name = ApiRetries(lines), f"{args['run']}-promote"
     hint = f"kubectl -n {args['namespace']} logs job/{job_name}"
-    for _round in rounds(args["timeout"], f"promotion Job {job_name}", hint):
-        word, reason = patience.ask(lambda: _promotion_now(api, args, lines, job_name)) or ("", None)
+    for _poll in polls(args["timeout"], f"promotion Job {job_name}", hint):
+        word, reason = retries.ask(lambda: _promotion_now(api, args, lines, job_name)) or ("", None)
         if word:
             return reason
-    raise AssertionError("rounds() ends with an error")
+    raise AssertionError("polls() ends with an error")
 
 
-def _promotion_now(api: Api, args: Json, lines: Lines, job_name: str) -> tuple[str, str | None]:
+def _promotion_now(api: Api, args: Json, lines: StatusLines, job_name: str) -> tuple[str, str | None]:
     """Look once; return (`promoted`, None), (`refused`, why), or (``, None) while the Job runs."""
     namespace, run = args["namespace"], args["run"]
     job = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job_name}")
@@ -81,14 +81,14 @@ def _promotion_now(api: Api, args: Json, lines: Lines, job_name: str) -> tuple[s
         )
     word, message = jobs.outcome(jobs.BATCH, job)
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{jobs.BATCH.pod_label}={job_name}")
-    if word == "good":
+    if word == "succeeded":
         if _belongs(_service(api, args), run):
             return "promoted", None
         return "refused", _last_line(api, namespace, pods) or "the promotion Job made no InferenceService"
     # the Job tries again with a new pod, so one that failed counts only at the end
-    seen = pods if word == "bad" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
+    seen = pods if word == "failed" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
     trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
-    if word == "bad" or trouble:
+    if word == "failed" or trouble:
         raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
     lines.alive(f"{job_name}: still running")
     return "", None
@@ -103,16 +103,16 @@ def _last_line(api: Api, namespace: str, pods: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _ready(api: Api, args: Json, lines: Lines) -> None:
+def _ready(api: Api, args: Json, lines: StatusLines) -> None:
     """Wait until the InferenceService is Ready for what it was last asked to be."""
-    namespace, release, patience = args["namespace"], args["release"], Patience(lines)
+    namespace, release, retries = args["namespace"], args["release"], ApiRetries(lines)
     hint = f"kubectl -n {namespace} describe inferenceservice {release}"
-    for _round in rounds(args["timeout"], f"InferenceService {release}", hint):
-        if patience.ask(lambda: _ready_now(api, args, lines)):
+    for _poll in polls(args["timeout"], f"InferenceService {release}", hint):
+        if retries.ask(lambda: _ready_now(api, args, lines)):
             return
 
 
-def _ready_now(api: Api, args: Json, lines: Lines) -> bool:
+def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
     """Look once; AnsibleActionFail when a pod of it is beyond hope."""
     namespace, release = args["namespace"], args["release"]
     service = _service(api, args)

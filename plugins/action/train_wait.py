@@ -10,10 +10,10 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import D
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+    ApiRetries,
     Follower,
-    Lines,
-    Patience,
-    rounds,
+    StatusLines,
+    polls,
     watch_pods,
 )
 
@@ -26,17 +26,17 @@ class ActionModule(DocumentedAction):
     def act(self, args: Json) -> Json:
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
-        lines = Lines()
+        lines = StatusLines()
         found = self._wait(api, args, lines)
         return {"changed": False, "seconds": round(lines.seconds), **found}
 
-    def _wait(self, api: Api, args: Json, lines: Lines) -> Json:
-        namespace, patience = args["namespace"], Patience(lines)
+    def _wait(self, api: Api, args: Json, lines: StatusLines) -> Json:
+        namespace, retries = args["namespace"], ApiRetries(lines)
         follower = Follower(api, namespace, lines)
         hint = f"kubectl -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
-        for _round in rounds(args["timeout"], f"the training job of release {args['release']}", hint):
-            job = patience.ask(lambda: _find(api, namespace, args["release"]))
-            if patience.unanswered:
+        for _poll in polls(args["timeout"], f"the training job of release {args['release']}", hint):
+            job = retries.ask(lambda: _find(api, namespace, args["release"]))
+            if retries.unanswered:
                 continue
             if job is None:
                 if self.check:
@@ -45,22 +45,22 @@ class ActionModule(DocumentedAction):
                     raise AnsibleActionFail(_missing(args))
                 continue
             kind, thing = job
-            found = patience.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
+            found = retries.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
             if found or self.check:
                 return found or {"run": name(thing), "kind": kind.kind, "state": "running"}
-        raise AssertionError("rounds() ends with an error")
+        raise AssertionError("polls() ends with an error")
 
     def _look(
-        self, api: Api, kind: jobs.Kind, job: dict[str, Any], args: Json, lines: Lines, follower: Follower
+        self, api: Api, kind: jobs.Kind, job: dict[str, Any], args: Json, lines: StatusLines, follower: Follower
     ) -> Json | None:
         """Look once; return the result when the job has succeeded."""
         run, namespace = name(job), args["namespace"]
         word, message = jobs.outcome(kind, job)
-        if word == "good":
+        if word == "succeeded":
             return {"run": run, "kind": kind.kind, "state": "succeeded"}
         pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={run}")
         trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"])
-        if word == "bad" or trouble:
+        if word == "failed" or trouble:
             raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}")
         if word == "queued":
             lines.changed(run, f"waits in the queue: {message}")

@@ -6,7 +6,7 @@ DOCUMENTATION = r"""
 module: resolve_phase
 short_description: Check a phase's values and the connection to its cluster
 description:
-  - Merges values files and the inventory's part, lets C(trainlab check) judge them, and asks the API server who it is.
+  - Lets C(trainlab check) merge and judge values files and the inventory's part, and asks the API server who it is.
   - Lets C(trainlab plan) say what the phase needs; what it refuses is in the result, and no failure of this task.
   - Fails with the sentences of C(trainlab check), or names the variable when the cluster cannot be reached.
 version_added: 0.1.0
@@ -48,7 +48,7 @@ ansible_facts:
   type: complex
   contains:
     trainlab_context:
-      description: C(values) as merged for Helm, C(phase) and C(site) with all defaults, C(world_size), C(plan)
+      description: C(phase) and C(site) as merged, with all defaults, C(world_size), C(plan)
         (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubernetes) version, C(openshift) true or false.
       returned: success
       type: dict

@@ -19,8 +19,8 @@ class Kind:
     group_version: str
     plural: str
     pod_label: str
-    good: str
-    bad: str = "Failed"
+    succeeded: str
+    failed: str = "Failed"
 
     def path(self, namespace: str) -> str:
         """API path of the objects in a namespace."""
@@ -34,8 +34,8 @@ BATCH = Kind("Job", "batch/v1", "jobs", "batch.kubernetes.io/job-name", "Complet
 
 
 def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
-    """Return (`good`, `bad`, `queued` or `running`; the status' own words)."""
-    for word, kinds in (("bad", kind.bad), ("good", kind.good)):
+    """Return (`succeeded`, `failed`, `queued` or `running`; the status' own words)."""
+    for word, kinds in (("failed", kind.failed), ("succeeded", kind.succeeded)):
         found = condition(job, kinds)
         if found.get("status") == "True":
             return word, str(found.get("message", ""))

@@ -8,10 +8,10 @@ from ansible.errors import AnsibleActionFail
 
 from .kube import Json
 from .platform_api import PlatformApi, title
-from .waiting import Lines
+from .waiting import StatusLines
 
 
-def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: Lines) -> None:
+def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: StatusLines) -> None:
     """Delete `things` (with apiVersion and kind); AnsibleActionFail names what holds one that is still there.
 
     `timeout` and `poll` are seconds. An object of the same name but another uid is not the one that was to go.

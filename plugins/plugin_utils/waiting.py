@@ -22,7 +22,7 @@ LAST_LINES = 15
 OURS = re.compile(r"^(?:\[\w+\]:\s*)?trainlab: (.*)$")
 
 
-class Lines:
+class StatusLines:
     """Prints lines with the seconds since the start; says that it still waits after 30 silent seconds."""
 
     def __init__(self, printer: Callable[[str], None] | None = None) -> None:
@@ -57,7 +57,7 @@ class Lines:
 class Follower:
     """Prints the new lines of one container's log, each once; asks for little more than what is new."""
 
-    def __init__(self, api: Api, namespace: str, lines: Lines) -> None:
+    def __init__(self, api: Api, namespace: str, lines: StatusLines) -> None:
         """Nothing is asked before `follow`."""
         self._api, self._namespace, self._lines = api, namespace, lines
         self._seen: dict[tuple[str, str], str] = {}
@@ -90,7 +90,7 @@ def explain(api: Api, namespace: str, trouble: Trouble) -> str:
 
 
 def watch_pods(
-    api: Api, namespace: str, pods: list[Pod], lines: Lines, grace: float, block: str = "resources"
+    api: Api, namespace: str, pods: list[Pod], lines: StatusLines, grace: float, block: str = "resources"
 ) -> str | None:
     """Print what changed in these pods; return the message when one of them is beyond hope."""
     now = datetime.now(UTC)
@@ -112,7 +112,7 @@ def _ended_at(trouble: Trouble, pods: list[Pod]) -> str:
     return "9999"
 
 
-def rounds(timeout: float, what: str, hint: str) -> Iterator[None]:
+def polls(timeout: float, what: str, hint: str) -> Iterator[None]:
     """Yield once per poll; AnsibleActionFail when `timeout` seconds have passed."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
@@ -121,10 +121,10 @@ def rounds(timeout: float, what: str, hint: str) -> Iterator[None]:
     raise AnsibleActionFail(f"{what} is not done after {timeout:.0f} s; {hint}")
 
 
-class Patience:
+class ApiRetries:
     """Lets the API server be away or overloaded for a while: that is no failure of what is waited for."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: StatusLines) -> None:
         """Nobody was away so far."""
         self._lines, self._missed = lines, 0
 

@@ -258,7 +258,11 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
     """Names of what is there once a release is gone."""
     helm("-n", namespace, "uninstall", release, "--wait")
     kubectl("-n", namespace, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-    kinds = "pytorchjobs,trainjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    kinds = (
+        "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
+    )
+    if "trainjobs." in kubectl("api-resources", "-o", "name"):
+        kinds += ",trainjobs"
     return sorted(kubectl("-n", namespace, "get", kinds, "-o", "name").split())
 
 

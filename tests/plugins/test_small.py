@@ -1,4 +1,4 @@
-"""The plugins' small pure functions: merging, quantities, the end of a command, the archive of a run, jobs' ends."""
+"""The plugins' small pure functions: quantities, the end of a command, the archive of a run, jobs' ends."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import quantity
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.merging import merged
-
-
-def test_merging_is_deep_replaces_lists_and_keeps_null() -> None:
-    layers = [{"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2], "e": {"f": 1}}}, {"a": {"b": None}, "d": {"x": 1}}]
-    assert merged(layers) == {"a": {"b": None, "c": [2], "e": {"f": 1}}, "d": {"x": 1}}
-    assert layers[0] == {"a": {"b": 1, "c": [1]}, "d": 1}
 
 
 @pytest.mark.parametrize(
@@ -103,12 +96,12 @@ def job(**conditions: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "status", "word"),
     [
-        (jobs.PYTORCHJOB, job(Created="True", Running="False", Succeeded="True"), "good"),
-        (jobs.PYTORCHJOB, job(Created="True", Running="False", Failed="True"), "bad"),
+        (jobs.PYTORCHJOB, job(Created="True", Running="False", Succeeded="True"), "succeeded"),
+        (jobs.PYTORCHJOB, job(Created="True", Running="False", Failed="True"), "failed"),
         (jobs.PYTORCHJOB, job(Created="True", Running="True"), "running"),
         (jobs.PYTORCHJOB, job(Suspended="True"), "queued"),
         (jobs.PYTORCHJOB, job(Suspended="False", Running="True"), "running"),
-        (jobs.TRAINJOB, job(Complete="True"), "good"),
+        (jobs.TRAINJOB, job(Complete="True"), "succeeded"),
         (jobs.TRAINJOB, {}, "running"),
     ],
 )

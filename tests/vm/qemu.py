@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embedded_cluster import programs
+
 from vm import guest
 
 PROGRAM = "qemu-system-x86_64"
@@ -46,11 +48,11 @@ class Machine:
     def run(self, scratch: Path, quiet_seconds: float) -> Iterator[dict[str, Any]]:
         """Run it to its power-off and yield each stage as it ends, a beat each minute: {"beat": last line}.
 
-        Raises TimeoutError when it says nothing for `quiet_seconds`; the process ends with this generator.
+        Raises TimeoutError when it says nothing for `quiet_seconds`; the process ends with this generator, and with this program.
         """
         self.log.write_bytes(b"")
         running = subprocess.Popen(
-            ["nice", "-n", "5", *self.command()],
+            [*programs.WITH_US, "nice", "-n", "5", *self.command()],
             env={**os.environ, "TMPDIR": str(scratch)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

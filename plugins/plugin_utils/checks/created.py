@@ -57,14 +57,14 @@ def run_state(cluster_state: ClusterState) -> Finding:
         if job:
             word, message = outcome(kind, job)
             what = f"{kind.kind} {job['metadata']['name']}: {word} {message}".strip()
-            if word == "good":
+            if word == "succeeded":
                 return Finding.ok(what)
             fix = (
                 "playbooks/train.yml -e train_again=true"
-                if word == "bad"
+                if word == "failed"
                 else "wait, or follow it: playbooks/train.yml"
             )
-            return Finding("error" if word == "bad" else "warning", what, "there is no finished run", fix)
+            return Finding("error" if word == "failed" else "warning", what, "there is no finished run", fix)
     return Finding("error", f"release {cluster_state.release} has no training job", "", "run playbooks/train.yml")
 
 

@@ -160,7 +160,7 @@ def _check(args: argparse.Namespace) -> int:
         return 2
     phase = values.phase
     if args.json:
-        dump = values.model_dump(mode="json", by_alias=True)
+        dump = values.model_dump(mode="json", by_alias=True, exclude_none=True)
         print(json.dumps({"ok": True, "hash": phase_hash(phase), "world_size": phase.world_size, **dump}, indent=2))
     else:
         what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows a step"

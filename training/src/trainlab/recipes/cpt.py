@@ -18,7 +18,15 @@ from trainlab.config import CptPhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything, unfreeze
-from trainlab.recipes.trainer import Checked, Fit, Schedule, Talk, equip, outcome, settings
+from trainlab.recipes.trainer import (
+    CheckpointedTrainer,
+    Schedule,
+    StepReporter,
+    TrainingResult,
+    configure_callbacks,
+    outcome,
+    settings,
+)
 from trainlab.staged import acceleration
 from trainlab.text.pack import Blocks
 from trainlab.text.score import fuse
@@ -47,7 +55,7 @@ class BlockSet(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": block, "labels": block}
 
 
-class BlockTrainer(Checked):
+class BlockTrainer(CheckpointedTrainer):
     """The Trainer with the fused head, so that the logits of a whole block never exist (text/score.py)."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -111,9 +119,9 @@ def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockT
         eval_dataset=BlockSet(parts.validation.blocks) if validate else None,
         processing_class=job.tokenizer,
         data_collator=default_data_collator,  # all are of one length: no padding, so no attention mask
-        callbacks=[Schedule(phase.train.checkpoints, validate), Talk(job.progress)],
+        callbacks=[Schedule(phase.train.checkpoints, validate), StepReporter(job.progress)],
     )
-    equip(trainer, phase, job.run_dir)
+    configure_callbacks(trainer, phase, job.run_dir)
     return trainer
 
 
@@ -125,7 +133,9 @@ def config(phase: TextPhase, folder: Path, validate: bool) -> TrainingArguments:
     )
 
 
-def summarise(job: TextJob, trainer: BlockTrainer, fitted: Fit, counts: dict[str, float | int]) -> dict[str, Any]:
+def summarise(
+    job: TextJob, trainer: BlockTrainer, fitted: TrainingResult, counts: dict[str, float | int]
+) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which text/recipe.py adds."""
     phase, part = job.phase, job.blocks.train
     done, seconds = outcome(phase, trainer, fitted), fitted.seconds

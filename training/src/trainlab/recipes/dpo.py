@@ -17,13 +17,13 @@ from trainlab.config import DpoPhase
 from trainlab.data import split_by_question
 from trainlab.recipes import Job, sft
 from trainlab.recipes.layers import everything
-from trainlab.recipes.trainer import Checked, Schedule, Talk, equip, settings
+from trainlab.recipes.trainer import CheckpointedTrainer, Schedule, StepReporter, configure_callbacks, settings
 from trainlab.staged import acceleration
 
 PAIRS = "pairs"
 
 
-class PairTrainer(Checked, DPOTrainer):
+class PairTrainer(CheckpointedTrainer, DPOTrainer):
     """TRL's trainer with our checkpoints, on pairs that are tokens already."""
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,9 +56,9 @@ def build(
         train_dataset=load_from_disk(str(stored / "train")),
         eval_dataset=load_from_disk(str(stored / "validation")) if validation else None,
         processing_class=job.tokenizer,
-        callbacks=[Schedule(phase.train.checkpoints, bool(validation)), Talk(job.progress)],
+        callbacks=[Schedule(phase.train.checkpoints, bool(validation)), StepReporter(job.progress)],
     )
-    equip(trainer, phase, job.run_dir)
+    configure_callbacks(trainer, phase, job.run_dir)
     return trainer
 
 

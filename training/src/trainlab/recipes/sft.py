@@ -18,7 +18,16 @@ from trainlab.config import DpoPhase, LanguagePhase, SftPhase
 from trainlab.data import TrainRow, split_by_question
 from trainlab.recipes import Job, adapters
 from trainlab.recipes.layers import everything, unfreeze
-from trainlab.recipes.trainer import Checked, CheckedTrainer, Fit, Schedule, Talk, equip, outcome, settings
+from trainlab.recipes.trainer import (
+    CheckpointedSftTrainer,
+    CheckpointedTrainer,
+    Schedule,
+    StepReporter,
+    TrainingResult,
+    configure_callbacks,
+    outcome,
+    settings,
+)
 from trainlab.recipes.trunk import TrunkCache
 from trainlab.staged import acceleration
 
@@ -39,13 +48,13 @@ def train(job: Job[SftPhase]) -> dict[str, Any]:
     return summarise(phase, trainer, fit(job, trainer), counts, len(rows), len(validation))
 
 
-def fit(job: Job[LanguagePhase], trainer: Checked) -> Fit:
+def fit(job: Job[LanguagePhase], trainer: CheckpointedTrainer) -> TrainingResult:
     """Train from the newest whole checkpoint on; leave the best one as result and training_history.json."""
     resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
-    if isinstance(trainer, CheckedTrainer) and (layers := _frozen_below(job.phase)):
+    if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
         trainer.trunk = fill_trunk(job, trainer, layers)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
@@ -53,21 +62,21 @@ def fit(job: Job[LanguagePhase], trainer: Checked) -> Fit:
         save_best(job, trainer)
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    return Fit(done.metrics, seconds, resume)
+    return TrainingResult(done.metrics, seconds, resume)
 
 
-def build(job: Job[SftPhase], rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckedTrainer:
+def build(job: Job[SftPhase], rows: list[TrainRow], validation: list[TrainRow], folder: Path) -> CheckpointedSftTrainer:
     """Return the trainer: rows as tokens, answers masked in, checkpoints in `folder`."""
     phase = job.phase
-    trainer = CheckedTrainer(
+    trainer = CheckpointedSftTrainer(
         model=job.model,
         args=config(phase, folder, bool(validation)),
         train_dataset=tokens(job, rows),
         eval_dataset=tokens(job, validation) if validation else None,
         processing_class=job.tokenizer,
-        callbacks=[Schedule(phase.train.checkpoints, bool(validation)), Talk(job.progress)],
+        callbacks=[Schedule(phase.train.checkpoints, bool(validation)), StepReporter(job.progress)],
     )
-    equip(trainer, phase, job.run_dir)
+    configure_callbacks(trainer, phase, job.run_dir)
     return trainer
 
 
@@ -99,7 +108,7 @@ def _frozen_below(phase: LanguagePhase) -> int:
     return phase.unfreeze.layers
 
 
-def fill_trunk(job: Job[LanguagePhase], trainer: CheckedTrainer, layers: int) -> TrunkCache:
+def fill_trunk(job: Job[LanguagePhase], trainer: CheckpointedSftTrainer, layers: int) -> TrunkCache:
     """Return the outputs of the frozen layers, those below the last `layers`, for all training and validation rows."""
     cache = TrunkCache(job.model, layers, job.tokenizer.pad_token_id)
     sets: list[Any] = [trainer.train_dataset, trainer.eval_dataset]
@@ -114,7 +123,7 @@ def result(phase: LanguagePhase) -> str:
     return "lora_adapter" if phase.adapter_rank else "best_model"
 
 
-def save_best(job: Job[LanguagePhase], trainer: Checked) -> None:
+def save_best(job: Job[LanguagePhase], trainer: CheckpointedTrainer) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
     whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
     if dist.is_main():
@@ -145,8 +154,8 @@ def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, A
 
 def summarise(
     phase: SftPhase | DpoPhase,
-    trainer: Checked,
-    fitted: Fit,
+    trainer: CheckpointedTrainer,
+    fitted: TrainingResult,
     counts: dict[str, float | int],
     rows: int,
     validation_rows: int,

@@ -30,7 +30,7 @@ from trainlab.staged import acceleration
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
 
 
-class Checked(Trainer):
+class CheckpointedTrainer(Trainer):
     """Writes `complete.json` last into each checkpoint, and says in a sentence when the volume is full."""
 
     keep = 1
@@ -52,7 +52,7 @@ class Checked(Trainer):
             raise full from None
 
 
-class CheckedTrainer(Checked, SFTTrainer):
+class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
     """TRL's trainer with our checkpoints and, where it is filled, a trunk cache."""
 
     trunk: TrunkCache | None = None
@@ -81,7 +81,7 @@ class Schedule(TrainerCallback):
         return control
 
 
-class Talk(TrainerCallback):
+class StepReporter(TrainerCallback):
     """Turns steps into lines and numbers: `step 12/120 loss 3.1 eta 85 s`."""
 
     def __init__(self, progress: Progress) -> None:
@@ -144,7 +144,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "load_best_model_at_end": validate and not acceleration.sharded(phase),
         "metric_for_best_model": "eval_loss" if validate else None,
         "greater_is_better": False if validate else None,
-        "save_total_limit": None,  # Checked rotates, after the marker is written
+        "save_total_limit": None,  # CheckpointedTrainer rotates, after the marker is written
         "report_to": "none",
         "log_level": "error",  # a head that is tied is missing in every checkpoint, and said to be
         "log_level_replica": "error",
@@ -157,7 +157,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
     }
 
 
-def equip(trainer: Checked, phase: Phase, run_dir: Path) -> None:
+def configure_callbacks(trainer: CheckpointedTrainer, phase: Phase, run_dir: Path) -> None:
     """Set how many checkpoints stay, silence the library's own lines, and write TensorBoard's files on rank 0."""
     trainer.keep = phase.train.keep_checkpoints
     trainer.remove_callback(PrinterCallback)
@@ -169,7 +169,7 @@ def equip(trainer: Checked, phase: Phase, run_dir: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Fit:
+class TrainingResult:
     """How a training went: the Trainer's metrics, seconds, and the checkpoint that it went on from."""
 
     metrics: Mapping[str, float]
@@ -177,7 +177,7 @@ class Fit:
     resume: Path | None
 
 
-def outcome(phase: Phase, trainer: Checked, fitted: Fit) -> dict[str, Any]:
+def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) -> dict[str, Any]:
     """Return what every training_summary.json says of steps, losses and time."""
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
