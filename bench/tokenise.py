@@ -24,7 +24,7 @@ from typing import Any
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 from trainlab.manifest import cpu_model
-from trainlab.prepare import pack, tokens
+from trainlab.prepare import pack_shards, tokens
 
 NEEDED, VOCABULARY, LENGTH = 1.0, 16_000, 400
 
@@ -87,7 +87,7 @@ def main() -> int:
         return table.map(encode, remove_columns=["text"], keep_in_memory=True)
 
     def batches() -> list[list[int]]:
-        return [ids for batch in pack.cut(iter([texts])) for ids in mine.documents(batch)]
+        return [ids for batch in pack_shards.cut(iter([texts])) for ids in mine.documents(batch)]
 
     sides: dict[str, Callable[[], Any]] = {"trainlab": batches, "datasets_map": one_by_one}
     found = {name: side() for name, side in sides.items()}  # the first turn is not measured: imports and caches

@@ -81,3 +81,10 @@ def test_no_module_hides_a_package() -> None:
     ours = {path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()} - {"__main__"}
     assert {"embedded_cluster", "api_server", "charts", "trainlab"} <= ours
     assert not ours & (sys.stdlib_module_names | set(packages_distributions()))
+
+
+def test_a_file_of_the_package_is_named_once() -> None:
+    """What a module of the Python package holds can be told without its folder."""
+    names = [path.name for path in (ROOT / "training" / "src").rglob("*.py") if path.name != "__init__.py"]
+    assert len(names) > 100
+    assert sorted(names) == sorted(set(names))

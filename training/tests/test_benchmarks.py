@@ -15,7 +15,7 @@ from hub_server import serving
 from tiny import make_phase, write_data
 from torch.nn.functional import log_softmax
 from trainlab import chat, files, launch, recipes, results, worker
-from trainlab.benchmarks import compare, score, store, tasks
+from trainlab.benchmarks import store, task_comparison, task_score, tasks
 from trainlab.config import Phase
 from trainlab.errors import UserError
 
@@ -89,7 +89,7 @@ def test_own_tasks_score_what_the_model_itself_says(phase_dict: dict[str, Any], 
     before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(7)
     drawn = torch.random.get_rng_state()
-    found = score.score(model, tokenizer, phase, models)
+    found = task_score.score(model, tokenizer, phase, models)
     assert torch.equal(torch.random.get_rng_state(), drawn), "scoring draws from the generator that training uses"
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -113,7 +113,7 @@ def test_own_tasks_score_what_the_model_itself_says(phase_dict: dict[str, Any], 
     assert say["value"] == sum(say["values"]) / 6 and len(say["values"]) == 6
 
     limited = with_tasks(phase_dict, *BOTH, task_limit=4, few_shot=2)
-    found = score.score(model, tokenizer, limited, models)
+    found = task_score.score(model, tokenizer, limited, models)
     which = found["results"]["which_boils"]
     assert (which["items"], which["of"], which["few_shot"]) == (4, 10, 2)
     with pytest.raises(
@@ -170,7 +170,7 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     model, tokenizer = chat.load_base(models / "tiny", phases[0])
     for phase, shared in zip(phases, json.loads(line.removeprefix("RESULT ")), strict=True):
-        alone = score.score(model, tokenizer, phase, models)["results"]
+        alone = task_score.score(model, tokenizer, phase, models)["results"]
         for name, result in alone.items():
             assert {**shared[name], "metrics": {}} == {**result, "metrics": {}}
             for metric, numbers in result["metrics"].items():
@@ -213,7 +213,7 @@ def test_a_task_of_the_harness_reads_its_data_from_the_volume(phase_dict: dict[s
     )
     loaded, volume = datasets.load_dataset, stamps(folder)
     model, tokenizer = chat.load_base(models / "tiny", phase)
-    found = score.score(model, tokenizer, phase, models)
+    found = task_score.score(model, tokenizer, phase, models)
     assert datasets.load_dataset is loaded and stamps(folder) == volume
     result = found["results"]["arc_easy"]
     assert (result["items"], result["of"]) == (2, 3) and set(result["metrics"]) == {"acc,none", "acc_norm,none"}
@@ -297,7 +297,7 @@ def test_a_task_that_does_not_fit_into_the_model_is_refused(phase_dict: dict[str
     phase = with_tasks(phase_dict, BOTH[1])
     model, tokenizer = chat.load_base(models / "tiny", phase)
     with pytest.raises(UserError, match=r"say_boil generates up to 512 tokens, the model has 512 positions in all"):
-        score.score(model, tokenizer, phase, models)
+        task_score.score(model, tokenizer, phase, models)
 
 
 def test_what_the_model_did_not_see_is_counted(phase_dict: dict[str, Any], models: Path) -> None:
@@ -305,7 +305,9 @@ def test_what_the_model_did_not_see_is_counted(phase_dict: dict[str, Any], model
     files.write_text(models / "own" / "which.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     phase = with_tasks(phase_dict, BOTH[0])
     model, tokenizer = chat.load_base(models / "tiny", phase)
-    assert score.score(model, tokenizer, phase, models)["results"]["which_boils"]["cut"] == 2  # one item, two choices
+    assert (
+        task_score.score(model, tokenizer, phase, models)["results"]["which_boils"]["cut"] == 2
+    )  # one item, two choices
 
 
 @pytest.mark.parametrize(
@@ -328,6 +330,6 @@ def test_sides_with_other_items_have_no_gain(phase_dict: dict[str, Any]) -> None
         return {"tasks": {"results": {"one": task}}}
 
     phase = with_tasks(phase_dict)
-    (row,) = compare.rows(side([0.0, 1.0]), side([1.0]), phase)
+    (row,) = task_comparison.rows(side([0.0, 1.0]), side([1.0]), phase)
     assert row["gain"] is None and row["before"] == row["after"] == 0.5
-    assert compare.rows({}, side([1.0]), phase) == [] == compare.rows(side([1.0]), {}, phase)
+    assert task_comparison.rows({}, side([1.0]), phase) == [] == task_comparison.rows(side([1.0]), {}, phase)

@@ -18,7 +18,7 @@ from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import cpt
 from trainlab.serve import engine
-from trainlab.text import corpus, gate, pack, score
+from trainlab.text import block_score, corpus, pack, perplexity_gate
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
@@ -72,7 +72,7 @@ def test_the_fused_loss_is_the_plain_loss_in_value_and_gradient(tiny_model: Path
     expected.backward()
     calls: list[int] = []
     fused.lm_head.register_forward_hook(lambda *_: calls.append(1))
-    out = score.fuse(score.fuse(fused))(input_ids=ids, labels=ids, fused_lm_head=True)
+    out = block_score.fuse(block_score.fuse(fused))(input_ids=ids, labels=ids, fused_lm_head=True)
     out.loss.backward()
     assert not calls and "logits" not in out  # nobody made the logits of a block
     assert float(out.loss) == pytest.approx(float(expected), abs=1e-6)
@@ -83,7 +83,7 @@ def test_the_fused_loss_is_the_plain_loss_in_value_and_gradient(tiny_model: Path
 def test_the_score_is_the_plain_loss_of_each_block(make_job: Make) -> None:
     job = make_job()
     part = job.blocks.heldout
-    scores = score.score(job.model, part, 3, lambda _: None)
+    scores = block_score.score(job.model, part, 3, lambda _: None)
     for item, block in zip(scores["items"], part.blocks, strict=True):
         ids = torch.tensor([block])
         with torch.no_grad():
@@ -94,11 +94,11 @@ def test_the_score_is_the_plain_loss_of_each_block(make_job: Make) -> None:
 
 def test_perplexity_falls_all_weights_train_and_the_tie_survives(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
-    before = score.score(job.model, job.blocks.heldout, 4, lambda _: None)
+    before = block_score.score(job.model, job.blocks.heldout, 4, lambda _: None)
     summary = recipes.train(job)
     model, _ = chat.load_tuned(job.run_dir, job.phase)
-    after = score.score(model, job.blocks.heldout, 4, lambda _: None)
-    decision = gate.decide(before, after, job.phase)
+    after = block_score.score(model, job.blocks.heldout, 4, lambda _: None)
+    decision = perplexity_gate.decide(before, after, job.phase)
     assert decision["promoted"] and decision["verdict"] == "better", decision["reasons"]
     assert after["perplexity"] < before["perplexity"] / 2
     assert model.config.tie_word_embeddings and model.lm_head.weight is model.model.embed_tokens.weight
@@ -209,14 +209,14 @@ def test_the_gate_flips_at_its_threshold_and_can_say_no_difference_and_worse(pha
     before = scores(3.0, 3.5, 4.0)
     for needed, promoted in ((0.4999, True), (0.5, False)):
         phase = phase_of(phase_dict, gate={"min_gain": needed})
-        decision = gate.decide(before, scores(2.5, 3.0, 3.5), phase)  # each exactly 0.5 better
+        decision = perplexity_gate.decide(before, scores(2.5, 3.0, 3.5), phase)  # each exactly 0.5 better
         assert decision["promoted"] is promoted and decision["verdict"] == "better"
         assert decision["perplexity"]["factor"] == pytest.approx(1.6487, abs=1e-4)
     phase = phase_of(phase_dict)
-    assert gate.decide(before, before, phase)["verdict"] == "no difference"
-    worse = gate.decide(before, scores(3.1, 3.6, 4.1), phase)
+    assert perplexity_gate.decide(before, before, phase)["verdict"] == "no difference"
+    worse = perplexity_gate.decide(before, scores(3.1, 3.6, 4.1), phase)
     assert worse["verdict"] == "worse" and not worse["promoted"]
-    broken = gate.decide(before, scores(float("nan"), 1.0, 1.0), phase)
+    broken = perplexity_gate.decide(before, scores(float("nan"), 1.0, 1.0), phase)
     assert not broken["promoted"] and "not a finite number" in broken["reasons"][0]
 
 

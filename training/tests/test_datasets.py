@@ -11,7 +11,7 @@ from tiny import make_phase, write_text
 from trainlab import config, fetch, recipes
 from trainlab.config import Phase
 from trainlab.loading import load_values
-from trainlab.text import sources
+from trainlab.text import text_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = {"sft": "lyrics", "resnet": "resnet", "cpt": "gemma", "pretrain": "staged-pretrain", "dpo": "staged-dpo"}
@@ -58,9 +58,9 @@ def test_what_is_fetched_for_data_goes_there(
     changed = {"recipe": "cpt", "data": {"source": "hf:own/set@" + "0" * 40}, "gate": {"metric": "perplexity"}}
     phase = make_phase({**phase_dict, "unfreeze": {}}, **changed)
     models = tmp_path / "models"
-    target = sources.fetch(phase, models)
+    target = text_sources.fetch(phase, models)
     assert target is not None and target.parent == tmp_path / "datasets" and not models.exists()
-    assert sources.place(phase, models, None).is_relative_to(target)
+    assert text_sources.place(phase, models, None).is_relative_to(target)
 
 
 def test_the_command_fetches_images_from_there(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tiny import make_phase
 from trainlab import chat, data, files
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.hub import parts, rows
+from trainlab.hub import hub_rows, parts
 from trainlab.loading import load_values
 from trainlab.plan.source import job_of
 from trainlab.recipes.language import Answers
@@ -60,7 +60,7 @@ class Place:
         path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
 
     def fetch(self, phase: Phase) -> Path:
-        found = rows.fetch(phase, self.models, self._model)
+        found = hub_rows.fetch(phase, self.models, self._model)
         assert found is not None
         return found
 
@@ -82,7 +82,7 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     phase = place.phase()
     folder = place.fetch(phase)
     counts = files.read_json(folder / "source.json")["rows"]
-    assert {name: counts[name] for name in rows.LEFT_OUT} == {"empty": 2, "broken": 1, "long": 1, "equal": 1}
+    assert {name: counts[name] for name in hub_rows.LEFT_OUT} == {"empty": 2, "broken": 1, "long": 1, "equal": 1}
     assert counts["read"] == 205 and counts["train"] + counts["heldout"] == 200 and 10 <= counts["heldout"] <= 32
     said = f"205 read, {counts['train']} to train on, {counts['heldout']} held out; left out: 2 without a text, "
     assert said + "1 with a broken text, 1 longer than phase.model.max_length, 1 equal" in capsys.readouterr().err

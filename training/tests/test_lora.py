@@ -11,7 +11,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from tiny import make_phase, write_data
-from trainlab import chat, checkpoints, data, evaluate, files, gate, recipes, results
+from trainlab import answer_gate, chat, checkpoints, data, evaluate, files, recipes, results
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import adapters, sft
@@ -170,13 +170,13 @@ def test_verses_are_scored_by_loss_and_form_and_gated(make_job: Make, tiny_model
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "verses" / side / "couplet.jsonl").write_text(text, encoding="utf-8")
-    job = make_job(gate={"metric": "form_adherence"})
+    job = make_job(answer_gate={"metric": "form_adherence"})
     train, heldout = (load(job.phase.data, tmp_path / "verses") for load in (data.load_train, data.load_heldout))
     assert train[0] == {"id": "c-train0", "topic": "couplet", "question": "Write 0.", "answer": "a\nb"}
     assert [row["form"] for row in heldout] == ["couplet"] * 4 and heldout[0]["facts"] == []
     scores = evaluate.score(job.model, job.tokenizer, job.phase, heldout, say=lambda _: None)
     assert scores["fact_recall"] is None and 0 <= scores["form_adherence"] <= 1 and scores["answer_loss"] > 0
-    decision = gate.decide(scores, scores, job.phase)
+    decision = answer_gate.decide(scores, scores, job.phase)
     assert (decision["verdict"], decision["promoted"], decision["gain"]["pairs"]) == ("no difference", False, 4)
 
 

@@ -13,8 +13,8 @@ import pytest
 from trainlab.errors import UserError
 from trainlab.plan import cards, estimate, models, units
 from trainlab.plan.checks import check
-from trainlab.plan.command import command
 from trainlab.plan.job import Volume
+from trainlab.plan.plan_command import command
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = ROOT / "values" / "survival.yaml"
@@ -235,7 +235,7 @@ def test_an_unknown_model_plans_without_memory(tmp_path: Path, capsys: pytest.Ca
 def test_planning_needs_no_torch_and_little_time() -> None:
     """A fresh process plans without torch in under half a second of processor time (wall clock is the machine's load)."""
     code = (
-        "import sys; from pathlib import Path; from trainlab.plan.command import command; "
+        "import sys; from pathlib import Path; from trainlab.plan.plan_command import command; "
         "code = command(Path(sys.argv[1])); assert 'torch' not in sys.modules; sys.exit(code)"
     )
     spent = []

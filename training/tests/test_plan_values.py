@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainlab.plan.command import command
+from trainlab.plan.plan_command import command
 from trainlab.yamlfile import STDIN
 
 VALUES = Path(__file__).resolve().parents[2] / "values"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from corpora import child, make_tokenizer, nearly, text, write_rows
 from trainlab.errors import UserError
-from trainlab.prepare import clean, duplicates, ingest, near, pack
+from trainlab.prepare import clean, duplicates, ingest, near, pack_shards
 from trainlab.prepare.blocks import Blocks
 from trainlab.prepare.options import Options
 from trainlab.prepare.pipeline import prepare
@@ -212,14 +212,14 @@ def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands
 
 def test_a_packer_fed_in_pieces_makes_the_same_blocks() -> None:
     given = [list(range(n)) for n in (5, 1, 17, 8, 30, 2)]
-    at_once = pack.Packer(8).add(given)
-    packer, parts = pack.Packer(8), []
+    at_once = pack_shards.Packer(8).add(given)
+    packer, parts = pack_shards.Packer(8), []
     for one in given:
         parts.append(packer.add([one]))
-        packer = pack.Packer(8, packer.rest.tolist(), packer.rest_starts.tolist())
+        packer = pack_shards.Packer(8, packer.rest.tolist(), packer.rest_starts.tolist())
     for index in range(3):
         assert np.concatenate([part[index] for part in parts]).tolist() == at_once[index].tolist()
-    assert [pack.dtype(size) for size in (1 << 16, (1 << 16) + 1)] == ["uint16", "uint32"]
+    assert [pack_shards.dtype(size) for size in (1 << 16, (1 << 16) + 1)] == ["uint16", "uint32"]
 
 
 def test_blocks_say_when_files_are_not_what_was_written(tmp_path: Path, options: Options) -> None:

@@ -12,7 +12,7 @@ from corpora import make_tokenizer, text, write_rows
 from pyarrow import parquet
 from trainlab import cli
 from trainlab.errors import UserError
-from trainlab.prepare import rows
+from trainlab.prepare import input_rows
 from trainlab.prepare.blocks import Blocks
 from trainlab.prepare.options import Options
 from trainlab.prepare.pipeline import prepare
@@ -69,8 +69,11 @@ BAD = [
     (b'{"text": 5}', r"a.jsonl:2: column 'text' is 5: must be a text"),
     (b"[1]", r"a.jsonl:2: holds a list; each row must be an object"),
     (rb'{"text": "\ud83d"}', r"a.jsonl:2: half a surrogate pair at character 0"),
-    (b'{"text": "' + b"a" * (rows.LIMIT + 1) + b'"}', r"a.jsonl:2: 4194305 characters, the most is 4194304; cut it"),
-    (b"[" * rows.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; cut it into documents"),
+    (
+        b'{"text": "' + b"a" * (input_rows.LIMIT + 1) + b'"}',
+        r"a.jsonl:2: 4194305 characters, the most is 4194304; cut it",
+    ),
+    (b"[" * input_rows.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; cut it into documents"),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tiny import phase_from
-from trainlab import files, gate, report
+from trainlab import answer_gate, files, report
 from trainlab.errors import UserError
 from trainlab.report import charts
 
@@ -60,7 +60,7 @@ def make_run(folder: Path, phase_dict: dict[str, Any], after: str = "Boil it.", 
         "phase.json": {"phase": phase.model_dump(mode="json")},
         "eval_before.json": before,
         "eval_after.json": later,
-        "gate.json": gate.decide(before, later, phase),
+        "gate.json": answer_gate.decide(before, later, phase),
         "training_history.json": history,
         "training_summary.json": summary,
         "manifest.json": manifest,
@@ -157,7 +157,7 @@ def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str,
             }
         files.write_json(run_dir / f"eval_{name}.json", scores)
         sides.append(scores)
-    files.write_json(run_dir / "gate.json", gate.decide(*sides, phase_from(phase_dict)))
+    files.write_json(run_dir / "gate.json", answer_gate.decide(*sides, phase_from(phase_dict)))
     text = report.write(run_dir).read_text(encoding="utf-8")
     Check(text)
     for piece in (

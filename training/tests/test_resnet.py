@@ -22,9 +22,9 @@ from trainlab.config.section_vision import Vision
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes import resnet
+from trainlab.vision import image_server as servers
 from trainlab.vision import images as data
 from trainlab.vision import network, probe
-from trainlab.vision import server as servers
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 TWO_RANKS = """

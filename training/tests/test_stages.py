@@ -14,7 +14,7 @@ from trainlab.errors import UserError
 from trainlab.loading import load_values
 from trainlab.plan import models as table
 from trainlab.report import words
-from trainlab.staged import gate, pairs, parents, stored
+from trainlab.staged import pairs, parents, stage_gate, stored
 
 
 def write_run(out: Path, name: str, kind: str, ended: str | None = "2026-11-21", **gate_keys: Any) -> Path:
@@ -98,7 +98,7 @@ def decision(low: float, **more: Any) -> dict[str, Any]:
 
 
 def run_with_scores(folder: Path, parent: Any = None) -> Path:
-    for name in gate.SCORES:
+    for name in stage_gate.SCORES:
         files.write_json(folder / name, {"items": []})
     files.write_json(folder / "manifest.json", {"parent": parent, "ended": "now"})
     return folder
@@ -108,7 +108,7 @@ def test_the_gate_flips_at_its_bounds_and_says_so_to_programs(phase_dict: dict[s
     run_dir = run_with_scores(tmp_path / "run", {"run": "before"})
     phase = phase_of(phase_dict, PRETRAIN, stage={"max_perplexity": 50.0}, gate={"min_gain": 1.0})
     for low, perplexity, failed in ((1.01, 50.0, []), (1.0, 50.0, ["min_gain"]), (2.0, 50.1, ["max_perplexity"])):
-        found = gate.complete(decision(low), {"perplexity": perplexity}, phase, run_dir)
+        found = stage_gate.complete(decision(low), {"perplexity": perplexity}, phase, run_dir)
         assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
         assert found["promoted"] is not bool(failed)
         assert (found["stage"], found["parent"], found["override"]) == ("pretrain", {"run": "before"}, None)
@@ -117,34 +117,34 @@ def test_the_gate_flips_at_its_bounds_and_says_so_to_programs(phase_dict: dict[s
     child = phase_of(phase_dict, DPO, stage={"max_answer_loss_rise": 0.1, "min_preference_accuracy": 0.6})
     for rise, share, failed in ((0.1, 0.61, []), (0.11, 0.61, ["max_answer_loss_rise"])):
         own = decision(0.5, preference_accuracy=share, answer_loss={"mean": -rise})
-        found = gate.complete(own, {}, child, run_dir)
+        found = stage_gate.complete(own, {}, child, run_dir)
         assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
         assert {one["relative_to"] for one in found["checks"]} == {"sft"}
     plain = phase_of(phase_dict, {})
-    assert gate.complete({"promoted": True}, {}, plain, run_dir) == {"promoted": True}
+    assert stage_gate.complete({"promoted": True}, {}, plain, run_dir) == {"promoted": True}
 
 
 def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     run_dir = run_with_scores(tmp_path / "run")
     phase = phase_of(phase_dict, PRETRAIN, gate={"min_gain": 1.0})
-    note = gate.Override.of(True, "Ada", "a rehearsal")
-    found = gate.complete(decision(0.5), {}, phase, run_dir, note)
+    note = stage_gate.Override.of(True, "Ada", "a rehearsal")
+    found = stage_gate.complete(decision(0.5), {}, phase, run_dir, note)
     assert found["promoted"] and found["override"]["who"] == "Ada" and found["override"]["when"]
     assert words.verdict(found | {"metric": "perplexity"}).endswith(
         "did not promote it; Ada let it go on: a rehearsal."
     )
     assert found["reasons"][0].startswith("Overridden by Ada on ") and not found["checks"][0]["passed"]
     files.write_json(run_dir / "gate.json", found)
-    assert gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
-    files.write_json(run_dir / gate.SCORES[1], {"items": [1]})  # scored again
-    assert not gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
+    assert stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
+    files.write_json(run_dir / stage_gate.SCORES[1], {"items": [1]})  # scored again
+    assert not stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
     with pytest.raises(UserError, match="there is nothing to override"):
-        gate.complete(decision(1.5), {}, phase, run_dir, note)
+        stage_gate.complete(decision(1.5), {}, phase, run_dir, note)
     with pytest.raises(UserError, match="is no stage; only a stage's gate can be overridden"):
-        gate.complete({}, {}, phase_of(phase_dict, {}), run_dir, note)
+        stage_gate.complete({}, {}, phase_of(phase_dict, {}), run_dir, note)
     for given, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
         with pytest.raises(UserError, match=text):
-            gate.Override.of(*given)
+            stage_gate.Override.of(*given)
 
 
 def write_blocks(folder: Path, count: int = 30, length: int = 32, **changes: Any) -> Path:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.text import corpus, pack, read, sources
+from trainlab.text import corpus, pack, read, text_sources
 from trainlab.text.read import Document
 from transformers import AutoTokenizer
 
@@ -134,9 +134,9 @@ def test_a_folder_without_text_and_a_missing_path_are_refused(text_phase: dict[s
         read.documents(tmp_path, None, None)
     for source, more in (("pvc:nowhere.txt", "put it there first"), (SET, "run `trainlab fetch`")):
         with pytest.raises(UserError, match=f"phase.data.source is {source}: nothing at .*{more}"):
-            sources.place(make_phase(text_phase, data={"source": source}), tmp_path, None, {})
+            text_sources.place(make_phase(text_phase, data={"source": source}), tmp_path, None, {})
     with pytest.raises(UserError, match=r"--data .*: no such file or folder"):  # and not the manual instead
-        sources.place(make_phase(text_phase), tmp_path, tmp_path / "gone", {})
+        text_sources.place(make_phase(text_phase), tmp_path, tmp_path / "gone", {})
 
 
 def parts(phase: Phase, path: Path) -> list[list[Document]]:
@@ -168,7 +168,7 @@ def test_too_few_documents_are_refused(text_phase: dict[str, Any], tmp_path: Pat
 
 def test_the_manual_of_python_needs_no_file(text_phase: dict[str, Any], tmp_path: Path) -> None:
     phase = make_phase(text_phase)
-    path = sources.place(phase, tmp_path, None, {})
+    path = text_sources.place(phase, tmp_path, None, {})
     found = corpus.load(phase, path)
     total = sum(len(one.text) for part in parts(phase, path) for one in part)
     assert total > 300_000 and {"assert", "lambda"} <= {one.id for part in parts(phase, path) for one in part}
@@ -184,8 +184,8 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
     monkeypatch.chdir(tmp_path)
     phase = make_phase(text_phase, data={"source": SET})
     models = tmp_path / "models"
-    sources.fetch(phase, models)
-    path = sources.place(phase, models, None, {})
+    text_sources.fetch(phase, models)
+    path = text_sources.place(phase, models, None, {})
     assert corpus.load(phase, path).blank == 0 and len(read.documents(path, None, None)[0]) == 60
     assert corpus.origin(phase, path)["licence"] == "not stated"
     assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]

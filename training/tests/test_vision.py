@@ -15,7 +15,7 @@ from trainlab.errors import UserError
 from trainlab.loading import load_values
 from trainlab.plan import vision as plan
 from trainlab.recipes import resnet
-from trainlab.vision import gate, network, optim, sources
+from trainlab.vision import accuracy_gate, image_sources, network, optim
 from trainlab.vision import images as data
 from trainlab.vision.augment import augment, draws, normalise
 
@@ -90,15 +90,15 @@ def scores(right: int, count: int = 100) -> dict[str, Any]:
 
 
 def test_the_gate_flips_at_the_threshold_and_needs_a_gain() -> None:
-    low, high = gate.wilson(97, 100, 0.95)
+    low, high = accuracy_gate.wilson(97, 100, 0.95)
     assert (low, high) == (pytest.approx(0.9155, abs=5e-4), pytest.approx(0.9897, abs=5e-4))  # Wilson's formula by hand
-    assert gate.wilson(100, 100, 0.95)[0] == pytest.approx(0.963, abs=1e-3)
+    assert accuracy_gate.wilson(100, 100, 0.95)[0] == pytest.approx(0.963, abs=1e-3)
     for bound, promoted in ((low - 1e-6, True), (low + 1e-6, False)):
-        decision = gate.decide(scores(10), scores(97), make_phase(vision={"min_accuracy": bound}))
+        decision = accuracy_gate.decide(scores(10), scores(97), make_phase(vision={"min_accuracy": bound}))
         assert decision["promoted"] is promoted and decision["verdict"] == "better" and len(decision["reasons"]) == 2
-    same = gate.decide(scores(97), scores(97), make_phase())
+    same = accuracy_gate.decide(scores(97), scores(97), make_phase())
     assert not same["promoted"] and same["verdict"] == "no difference"
-    assert gate.decide(scores(97), scores(50), make_phase())["verdict"] == "worse"
+    assert accuracy_gate.decide(scores(97), scores(50), make_phase())["verdict"] == "worse"
 
 
 def test_check_and_plan_take_both_scales(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,14 +143,14 @@ def test_the_plan_counts_what_autograd_keeps() -> None:
 
 def test_a_folder_without_images_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="put it there"):
-        sources.fetch("pvc:mine", tmp_path)
+        image_sources.fetch("pvc:mine", tmp_path)
     with pytest.raises(UserError, match=r"no whole CIFAR-10 .*trainlab fetch"):
-        sources.cifar10(tmp_path)
+        image_sources.cifar10(tmp_path)
 
 
 def test_cifar10_is_read_as_torchvision_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of the true format, few images; only the MD5 sums of the real ones are taken out."""
-    folder = tmp_path / "pics" / sources.FOLDER
+    folder = tmp_path / "pics" / image_sources.FOLDER
     folder.mkdir(parents=True)
     names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
     rng = np.random.default_rng(0)
@@ -161,7 +161,7 @@ def test_cifar10_is_read_as_torchvision_does(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(CIFAR10, "train_list", [[name, None] for name in names[:5]])
     monkeypatch.setattr(CIFAR10, "test_list", [[names[5], None]])
     monkeypatch.setattr(CIFAR10, "meta", {**CIFAR10.meta, "md5": None})
-    assert sources.fetch("pvc:pics", tmp_path) == tmp_path / "pics"
+    assert image_sources.fetch("pvc:pics", tmp_path) == tmp_path / "pics"
     phase = make_phase(
         data={"source": "pvc:pics"}, vision={"image_size": 32, "flip": True}, train={"validation_fraction": 0.25}
     )

@@ -60,13 +60,13 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     plan = _command(commands, "plan", _plan, "say what a phase needs and what cannot work, before it runs", values=True)
     if list(first) == ["plan"]:
-        from trainlab.plan.command import add_arguments
+        from trainlab.plan.plan_command import add_arguments
 
         add_arguments(plan)
 
     prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenise and pack text for pre-training")
     if list(first) == ["prepare"]:
-        from trainlab.prepare.command import add_arguments as add_prepare_arguments
+        from trainlab.prepare.prepare_command import add_arguments as add_prepare_arguments
 
         add_prepare_arguments(prepare)
 
@@ -210,7 +210,7 @@ def _gate(args: argparse.Namespace) -> int:
 
     override = None
     if args.override or args.who or args.why:
-        from trainlab.staged.gate import Override
+        from trainlab.staged.stage_gate import Override
 
         override = Override.of(args.override, args.who, args.why)
     print(json.dumps(results.gate_again(args.run_dir, args.dry_run, override), indent=2))
@@ -244,13 +244,13 @@ def _promote(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from trainlab.plan.command import from_args
+    from trainlab.plan.plan_command import from_args
 
     return from_args(args)
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from trainlab.prepare.command import from_args
+    from trainlab.prepare.prepare_command import from_args
 
     return from_args(args)
 

@@ -6,7 +6,7 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   train:   {"id", "question", "phrasings": [text ...], "answer"}
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
 or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see forms.py).
-Rows of a hub (hub/rows.py) also have "group": those that share one never stand on both sides of a split.
+Rows of a hub (hub/hub_rows.py) also have "group": those that share one never stand on both sides of a split.
 """
 
 import json

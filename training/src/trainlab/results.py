@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files, recipes
-from trainlab.benchmarks import compare
+from trainlab.benchmarks import task_comparison
 from trainlab.config import Phase
 from trainlab.loading import load_values
 from trainlab.recipes.base import Scores
-from trainlab.staged import gate as stage_gate
+from trainlab.staged import stage_gate
 
 COMPLETE = "trainlab: {} is complete: nothing to do"
 
@@ -51,7 +51,7 @@ def decide(
 ) -> dict[str, Any]:
     """Return the content of gate.json: the recipe's decision, what a stage adds, and the tasks, which decide nothing."""
     decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
-    rows = compare.rows(before, after, phase)
+    rows = task_comparison.rows(before, after, phase)
     return {**decision, "tasks": rows} if rows else decision
 
 

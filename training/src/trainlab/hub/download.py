@@ -1,4 +1,4 @@
-"""How a data set of a hub comes into the model volume, whole and once; used by rows.py and text/sources.py. No torch."""
+"""How a data set of a hub comes into the model volume, whole and once; used by hub_rows.py and text/text_sources.py. No torch."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Rows dealt out to a part that trains and one that is held out; used by rows.py.
+"""Rows dealt out to a part that trains and one that is held out; used by hub_rows.py.
 
 A row goes by the SHA-256 of its verse (or question): the smallest digests are held out, and both parts stand in the order
 of the digests. So equal verses are never on both sides, a row's place does not depend on the other rows, and the first N

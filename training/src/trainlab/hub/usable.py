@@ -1,4 +1,4 @@
-"""Which columns of a set are read, and which of its rows can be trained on; used by rows.py."""
+"""Which columns of a set are read, and which of its rows can be trained on; used by hub_rows.py."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -18,8 +18,8 @@ from pyarrow import parquet
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.prepare.clean import dropped_by, normalise
+from trainlab.prepare.input_rows import Bad, Item, Source, rows
 from trainlab.prepare.options import Options
-from trainlab.prepare.rows import Bad, Item, Source, rows
 from trainlab.progress import Progress
 
 SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.large_string())])

@@ -1,6 +1,6 @@
-"""The steps in their order, what is kept between them, and the report; called by command.py.
+"""The steps in their order, what is kept between them, and the report; called by prepare_command.py.
 
-DIR/work holds what steps leave for the next (ingest.py, duplicates.py, pack.py); each file is whole or not there, so a
+DIR/work holds what steps leave for the next (ingest.py, duplicates.py, pack_shards.py); each file is whole or not there, so a
 run that was killed is started again with the same command and leaves the same bytes. DIR/index.json comes last.
 """
 
@@ -23,9 +23,9 @@ from trainlab.prepare import near
 from trainlab.prepare.blocks import INDEX
 from trainlab.prepare.duplicates import Signatures, duplicates
 from trainlab.prepare.ingest import LISTED, Shard, ingest, name, texts
+from trainlab.prepare.input_rows import Source, content, sources
 from trainlab.prepare.options import Options
-from trainlab.prepare.pack import Packed, dtype, pack_shard, read_packed
-from trainlab.prepare.rows import Source, content, sources
+from trainlab.prepare.pack_shards import Packed, dtype, pack_shard, read_packed
 from trainlab.prepare.tokens import Tokens, load
 from trainlab.progress import Progress
 

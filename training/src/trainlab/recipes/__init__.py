@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=LanguagePhase, covariant=True)
 HOOKS = {  # module and class
     "sft": ("trainlab.recipes.language", "Answers"),
-    "resnet": ("trainlab.vision.recipe", "VisionRecipe"),
-    "cpt": ("trainlab.text.recipe", "TextRecipe"),
-    "pretrain": ("trainlab.staged.recipe", "Pretrain"),
-    "dpo": ("trainlab.staged.recipe", "Preferences"),
+    "resnet": ("trainlab.vision.image_recipe", "VisionRecipe"),
+    "cpt": ("trainlab.text.text_recipe", "TextRecipe"),
+    "pretrain": ("trainlab.staged.stage_recipes", "Pretrain"),
+    "dpo": ("trainlab.staged.stage_recipes", "Preferences"),
 }
 
 

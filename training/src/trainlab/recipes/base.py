@@ -1,4 +1,4 @@
-"""What run, work, fetch, report, serve and verify-run ask of a recipe; language.py and vision/recipe.py answer.
+"""What run, work, fetch, report, serve and verify-run ask of a recipe; language.py and vision/image_recipe.py answer.
 
 No torch on import: `trainlab fetch` and `verify-run` read only this far.
 """

@@ -1,4 +1,4 @@
-"""Continued pre-training on running text: Hugging Face's Trainer and Accelerate under torchrun; called by text/recipe.py.
+"""Continued pre-training on running text: Hugging Face's Trainer and Accelerate under torchrun; called by text/text_recipe.py.
 
 Every token of a block but its first counts in the loss. The best checkpoint by validation loss becomes best_model/.
 """
@@ -28,8 +28,8 @@ from trainlab.recipes.trainer import (
     settings,
 )
 from trainlab.staged import acceleration
+from trainlab.text.block_score import fuse
 from trainlab.text.pack import Blocks
-from trainlab.text.score import fuse
 
 
 @dataclass
@@ -56,7 +56,7 @@ class BlockSet(Dataset[dict[str, torch.Tensor]]):
 
 
 class BlockTrainer(CheckpointedTrainer):
-    """The Trainer with the fused head, so that the logits of a whole block never exist (text/score.py)."""
+    """The Trainer with the fused head, so that the logits of a whole block never exist (text/block_score.py)."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """As the Trainer's, which scales the loss over ranks and accumulation."""
@@ -136,7 +136,7 @@ def config(phase: TextPhase, folder: Path, validate: bool) -> TrainingArguments:
 def summarise(
     job: TextJob, trainer: BlockTrainer, fitted: TrainingResult, counts: dict[str, float | int]
 ) -> dict[str, Any]:
-    """Return training_summary.json without the hardware, which text/recipe.py adds."""
+    """Return training_summary.json without the hardware, which text/text_recipe.py adds."""
     phase, part = job.phase, job.blocks.train
     done, seconds = outcome(phase, trainer, fitted), fitted.seconds
     share = 1 - done["resumed_from_step"] / done["steps"]

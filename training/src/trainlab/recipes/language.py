@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainlab import client, data, fetch, files
 from trainlab.config import LanguagePhase, SftPhase
 from trainlab.errors import UserError
-from trainlab.hub import rows as hub_rows
+from trainlab.hub import hub_rows
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 
@@ -125,11 +125,11 @@ class Language(Recipe):
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""
-        from trainlab.benchmarks import score
+        from trainlab.benchmarks import task_score
 
         if self.models is None:
             raise UserError("phase.evaluate.tasks: their data lie in the model volume; name it with --models")
-        return score.score(model, tokenizer, self.phase, self.models)
+        return task_score.score(model, tokenizer, self.phase, self.models)
 
     def _rescored(self, path: Path, model: Any, tokenizer: Any, heldout: Any) -> None:
         """Write the scores of one model of a finished run, tasks included."""
@@ -153,9 +153,9 @@ class Language(Recipe):
 
     def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
         """As Recipe.report."""
-        from trainlab.report import content, page
+        from trainlab.report import answer_report, page
 
-        collected = content.collect(run_dir)
+        collected = answer_report.collect(run_dir)
         return collected, page.render(collected, page.WORDING)
 
     def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
@@ -198,6 +198,6 @@ class Answers(Language):
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
-        from trainlab import gate
+        from trainlab import answer_gate
 
-        return gate.decide(before, after, self.phase)
+        return answer_gate.decide(before, after, self.phase)

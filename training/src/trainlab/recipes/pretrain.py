@@ -1,4 +1,4 @@
-"""Pre-training from random weights: the recipe cpt with a curriculum of sequence lengths; called by text/recipe.py.
+"""Pre-training from random weights: the recipe cpt with a curriculum of sequence lengths; called by text/text_recipe.py.
 
 The order of blocks never changes with the curriculum: a batch of blocks is cut into shorter sequences, so that each step
 has the same number of tokens and a resumed run goes on at the length where it was.

@@ -1,4 +1,4 @@
-"""An image classifier from scratch: plain PyTorch with DDP; called by vision/recipe.py on every rank.
+"""An image classifier from scratch: plain PyTorch with DDP; called by vision/image_recipe.py on every rank.
 
 All randomness follows from the seed and the number of the step, never from the rank: so a resumed run repeats the
 uninterrupted one, and two ranks see what one rank sees with twice the accumulation. The best network by validation
@@ -22,8 +22,8 @@ from trainlab.config import ResnetPhase
 from trainlab.errors import UserError
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.steps import Eta, planned
+from trainlab.vision import image_score
 from trainlab.vision import network as networks
-from trainlab.vision import score
 from trainlab.vision.augment import augment, draws, normalise
 from trainlab.vision.images import Images
 from trainlab.vision.optim import optimizer, rate, stream
@@ -177,7 +177,7 @@ class Loop:
         step, images = self.state.step, self.job.images
         found: dict[str, Any] = {"step": step, "accuracy": None, "loss": None}
         if len(images.validation):
-            scores = score.score(self.network, images.validation, images, self.phase)
+            scores = image_score.score(self.network, images.validation, images, self.phase)
             found |= {"accuracy": scores["accuracy"], "loss": scores["loss"]}
             self.validated = {"loss": scores["loss"], "accuracy": scores["accuracy"]}
             self._note({"step": step, "eval_accuracy": scores["accuracy"], "eval_loss": scores["loss"]})

@@ -1,6 +1,6 @@
 """The report of a run: report.json and one self-contained report.html; called by worker.py and `trainlab report`.
 
-content.py collects (JSON files to one dict), charts.py draws, page.html.j2 shows. A pure function of the run directory's
+answer_report.py collects (JSON files to one dict), charts.py draws, page.html.j2 shows. A pure function of the run directory's
 JSON files: the same files give the same report.
 """
 

@@ -1,10 +1,10 @@
-"""The sentences and tables of a report, with numbers and without promises; used by content.py."""
+"""The sentences and tables of a report, with numbers and without promises; used by answer_report.py."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainlab.hub.rows import account
+from trainlab.hub.hub_rows import account
 from trainlab.machine import memory
 
 Facts = list[tuple[str, str]]  # label, text

@@ -1,9 +1,9 @@
 """`trainlab serve`: an OpenAI-compatible CPU server with base, tuned and adapters in one process; called by the CLI.
 
-server.py listens, api.py answers HTTP, protocol.py knows the API's shapes, work.py queues, engine.py holds the models,
+chat_server.py listens, api.py answers HTTP, protocol.py knows the API's shapes, work.py queues, engine.py holds the models,
 generation.py makes text.
 """
 
-from trainlab.serve.server import serve
+from trainlab.serve.chat_server import serve
 
 __all__ = ["serve"]

@@ -1,4 +1,4 @@
-"""The HTTP interface: OpenAI's chat and completions, models, metrics, health, and the audience's page; used by server.py."""
+"""The HTTP interface: OpenAI's chat and completions, models, metrics, health, and the audience's page; used by chat_server.py."""
 
 import logging
 import threading

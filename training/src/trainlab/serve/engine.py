@@ -1,4 +1,4 @@
-"""The models of one server: base, tuned and adapters by name, equal weights held once; used by work.py and server.py."""
+"""The models of one server: base, tuned and adapters by name, equal weights held once; used by work.py and chat_server.py."""
 
 import copy
 import threading

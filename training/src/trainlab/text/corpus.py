@@ -1,4 +1,4 @@
-"""The documents of a phase in three parts: trained on, choosing the best, judging; used by recipe.py. No torch.
+"""The documents of a phase in three parts: trained on, choosing the best, judging; used by text_recipe.py. No torch.
 
 The parts are made of whole documents, the same ones every time: an order by digest, so that neither the seed of the phase
 nor the order of the rows changes what base and tuned model are compared on.

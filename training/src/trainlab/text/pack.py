@@ -1,4 +1,4 @@
-"""Documents as blocks of tokens of one length, nothing cut off before grouping; used by recipe.py and tests.
+"""Documents as blocks of tokens of one length, nothing cut off before grouping; used by text_recipe.py and tests.
 
 Tokens of all documents stand in one row, each document ended by EOS, and the row is cut into blocks. What does not fill
 the last block is left out and counted. Where the tokenizer puts a BOS before a text (Gemma), each block begins with one.

@@ -1,4 +1,4 @@
-"""Image sets as two tensors of bytes and labels: scikit-learn's digits and CIFAR-10; used by recipe.py.
+"""Image sets as two tensors of bytes and labels: scikit-learn's digits and CIFAR-10; used by image_recipe.py.
 
 The test images of a set are always the same ones, whatever the seed of the phase.
 """
@@ -14,7 +14,7 @@ import torch
 from trainlab.config import ResnetPhase
 from trainlab.config.references import DIGITS
 from trainlab.errors import UserError
-from trainlab.vision import sources
+from trainlab.vision import image_sources
 
 TEST_DIGITS = 450  # of 1797; a quarter, so that the interval of the accuracy is narrow enough for a gate
 SPLIT_SEED = 0  # of the test images: fixed, a phase's seed must not choose its own test
@@ -62,7 +62,7 @@ def load(phase: ResnetPhase, folder: Path) -> Images:
 
     Raises UserError for a set that is not there or cannot be read.
     """
-    raw = digits() if phase.data.source == DIGITS else sources.cifar10(folder)
+    raw = digits() if phase.data.source == DIGITS else image_sources.cifar10(folder)
     train, test = _part(raw[0], raw[1], phase), _part(raw[2], raw[3], phase)
     train, test = _even(train, phase.data.train_rows), _even(test, phase.data.heldout_rows)
     train, validation = split(train, phase.train.validation_fraction, phase.seed)
@@ -73,14 +73,14 @@ def load(phase: ResnetPhase, folder: Path) -> Images:
 
 def digest(phase: ResnetPhase, folder: Path) -> str:
     """Return one SHA-256 over all pixels and labels of the set."""
-    raw = digits() if phase.data.source == DIGITS else sources.cifar10(folder)
+    raw = digits() if phase.data.source == DIGITS else image_sources.cifar10(folder)
     total = hashlib.sha256()
     for array in raw[:4]:
         total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()
 
 
-def digits() -> sources.Raw:
+def digits() -> image_sources.Raw:
     """Return scikit-learn's 1797 handwritten digits, 8 x 8, as (train, labels, test, labels, classes).
 
     Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, 1998, CC BY 4.0), its test part; grey values

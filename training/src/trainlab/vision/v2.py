@@ -1,4 +1,4 @@
-"""The shapes of the Open Inference Protocol V2: tensors in, tensors out, errors; used by server.py. No torch.
+"""The shapes of the Open Inference Protocol V2: tensors in, tensors out, errors; used by image_server.py. No torch.
 
 Source: kserve/open-inference-protocol, specification/protocol/inference_rest.md. Tensor data may be flat or nested, in
 row-major order. Versions of models and the binary extension are not offered.

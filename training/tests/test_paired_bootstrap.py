@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trainlab.compare import compare, interval
 from trainlab.errors import UserError
+from trainlab.paired_bootstrap import compare, interval
 
 
 def loss(before: Any, after: Any, **changes: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_same_seed_same_interval_and_blocks_do_not_matter(monkeypatch: pytest.Mo
     before, after = rng.normal(2, 1, 40), rng.normal(2, 1, 40)
     first = loss(before, after)
     assert first == loss(before, after) and first != loss(before, after, seed=2)
-    monkeypatch.setattr("trainlab.compare._CELLS", 400)
+    monkeypatch.setattr("trainlab.paired_bootstrap._CELLS", 400)
     assert loss(before, after) == first
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trainlab.compare import SAME, compare
 from trainlab.config import Phase, SftPhase
 from trainlab.errors import UserError
+from trainlab.paired_bootstrap import SAME, compare
 
 Scores = Mapping[str, Any]
 UNITS = {

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import facts, files
-from trainlab.compare import interval
 from trainlab.errors import UserError
+from trainlab.paired_bootstrap import interval
 from trainlab.report import words
 
 PARTS = {  # file -> what the report lacks without it

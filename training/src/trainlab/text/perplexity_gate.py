@@ -1,13 +1,13 @@
-"""The gate of continued pre-training: loss on held-out blocks, block by block, base against tuned; used by recipe.py."""
+"""The gate of continued pre-training: loss on held-out blocks, block by block, base against tuned; used by text_recipe.py."""
 
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trainlab.compare import SAME
+from trainlab.answer_gate import compared, paired
 from trainlab.config import TextPhase
-from trainlab.gate import compared, paired
+from trainlab.paired_bootstrap import SAME
 
 Scores = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from tiny import phase_from
+from trainlab.answer_gate import decide
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.gate import decide
 
 
 def phase(**gate: Any) -> Phase:

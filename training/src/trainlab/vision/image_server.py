@@ -1,4 +1,4 @@
-"""`trainlab serve` for an image classifier: the Open Inference Protocol V2 over HTTP; called by recipe.py.
+"""`trainlab serve` for an image classifier: the Open Inference Protocol V2 over HTTP; called by image_recipe.py.
 
 Models: `base` (the untrained network of the run's seed) and `tuned` (best_model/). `/`, `/report`, `/health`, `/ready` and
 `/metrics` are those of the language server.
@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from trainlab import __version__
 from trainlab.config import ResnetPhase
 from trainlab.serve import pages
-from trainlab.serve.server import listen, run
+from trainlab.serve.chat_server import listen, run
 from trainlab.vision import network, v2
 from trainlab.vision.augment import normalise
 from trainlab.vision.v2 import InferRequest, Refused

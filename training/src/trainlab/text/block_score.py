@@ -1,4 +1,4 @@
-"""Loss of one model on held-out blocks, and so its perplexity; base and tuned go the same way. Used by recipe.py.
+"""Loss of one model on held-out blocks, and so its perplexity; base and tuned go the same way. Used by text_recipe.py.
 
 The head never makes the logits of a whole block: TRL's fused head (trl.trainer.utils.add_fused_lm_head) takes tiles of
 at most 4,096 tokens x 32,768 words and recomputes them for the gradient. Training uses the same function.
@@ -12,8 +12,8 @@ import torch
 from trl.trainer.utils import add_fused_lm_head
 
 from trainlab import dist
-from trainlab.text.gate import perplexity
 from trainlab.text.pack import Packed
+from trainlab.text.perplexity_gate import perplexity
 
 FUSED = "trainlab_fused"
 

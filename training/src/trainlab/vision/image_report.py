@@ -1,12 +1,12 @@
-"""What the report of an image classifier says, as one dict with the keys of report/page.html.j2; used by recipe.py."""
+"""What the report of an image classifier says, as one dict with the keys of report/page.html.j2; used by image_recipe.py."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.report import content, words
-from trainlab.vision.gate import wilson
+from trainlab.report import answer_report, words
+from trainlab.vision.accuracy_gate import wilson
 
 PARTS = {  # file -> what the report lacks without it
     "training_history.json": "no curves",
@@ -37,14 +37,14 @@ WORDING = {
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
     phase = files.read_json(run_dir / "phase.json")["phase"]
-    found, missing = content.read(run_dir, PARTS)
+    found, missing = answer_report.read(run_dir, PARTS)
     manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
     before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
     history = found.get("training_history.json") or []
     demo = [found.get(f"demo_outputs/{name}.json") for name in ("images", "before", "after")]
     classes = [str(name) for name in (demo[2] or demo[1] or [{"probabilities": {}}])[0]["probabilities"]]
     return {
-        **content.frame(run_dir, phase, found, _summary(gate, summary, manifest)),
+        **answer_report.frame(run_dir, phase, found, _summary(gate, summary, manifest)),
         "scores": _scores(gate, before, after, phase),
         "topics": _classes(before, after, classes),
         "curves": _curves(history, "loss"),

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainlab.compare import compare
 from trainlab.config import Phase
+from trainlab.paired_bootstrap import compare
 
 SAME = ("items", "of", "few_shot", "version")
 

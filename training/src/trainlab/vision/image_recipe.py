@@ -9,12 +9,12 @@ from trainlab.config import ResnetPhase
 from trainlab.config.references import DIGITS
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
-from trainlab.vision import sources
+from trainlab.vision import image_sources
 
 LICENCES = {
     DIGITS: "CC-BY-4.0 (Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI, 1998)",
 }
-STANDARD = f"CIFAR-10: {sources.LICENCE}"
+STANDARD = f"CIFAR-10: {image_sources.LICENCE}"
 
 
 class VisionRecipe(Recipe):
@@ -25,11 +25,11 @@ class VisionRecipe(Recipe):
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the images, where they do not come with a package."""
         source = self.phase.data.source
-        return models if source == DIGITS else sources.fetch(source, models)
+        return models if source == DIGITS else image_sources.fetch(source, models)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders; there is no model to start from, so the first one is the model volume itself."""
-        return models, given or sources.place(self.phase.data.source, models)
+        return models, given or image_sources.place(self.phase.data.source, models)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -57,13 +57,13 @@ class VisionRecipe(Recipe):
         """As Recipe.train; the test images are looked at once before and once after, never to choose."""
         from trainlab import dist
         from trainlab.recipes import resnet
-        from trainlab.vision import images, network, score
+        from trainlab.vision import image_score, images, network
 
         with progress.step(f"loading {self.phase.data.source}"):
             data = images.load(self.phase, data_dir)
         if dist.is_main():
             shown = self.phase.vision.shown
-            files.write_json(run_dir / "demo_outputs" / "images.json", score.pictures(data, shown))
+            files.write_json(run_dir / "demo_outputs" / "images.json", image_score.pictures(data, shown))
         start = network.untrained(data.channels, len(data.classes), self.phase.vision.width, self.phase.seed)
         self.memory.mark("load")
         before = self._scored(run_dir, "before", start, data, progress)
@@ -90,12 +90,12 @@ class VisionRecipe(Recipe):
 
     def _score(self, run_dir: Path, name: str, network: Any, data: Any) -> Scores:
         from trainlab import compute, dist
-        from trainlab.vision import score
+        from trainlab.vision import image_score
 
         network.to(compute.device())
-        scores = score.score(network, data.test, data, self.phase)
+        scores = image_score.score(network, data.test, data, self.phase)
         if dist.is_main():
-            shown = score.predictions(network, data, self.phase)
+            shown = image_score.predictions(network, data, self.phase)
             files.write_json(run_dir / "demo_outputs" / f"{name}.json", shown)
             files.write_json(run_dir / f"eval_{name}.json", scores)
         dist.barrier()
@@ -112,21 +112,21 @@ class VisionRecipe(Recipe):
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
-        from trainlab.vision import gate
+        from trainlab.vision import accuracy_gate
 
-        return gate.decide(before, after, self.phase)
+        return accuracy_gate.decide(before, after, self.phase)
 
     def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
         """As Recipe.report."""
         from trainlab.report import page
-        from trainlab.vision import content
+        from trainlab.vision import image_report
 
-        collected = content.collect(run_dir)
-        return collected, page.render(collected, content.WORDING)
+        collected = image_report.collect(run_dir)
+        return collected, page.render(collected, image_report.WORDING)
 
     def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
         """As Recipe.serve."""
-        from trainlab.vision.server import serve
+        from trainlab.vision.image_server import serve
 
         serve(self.phase, run_dir, host, port)
 

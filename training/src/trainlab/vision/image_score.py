@@ -1,4 +1,4 @@
-"""How right a network is on images it was not trained on, and what it says about the few that are shown; used by recipe.py
+"""How right a network is on images it was not trained on, and what it says about the few that are shown; used by image_recipe.py
 and, for validation, by recipes/resnet.py. Ranks share the images.
 """
 

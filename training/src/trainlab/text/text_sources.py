@@ -1,4 +1,4 @@
-"""Where running text lies, and how a hub data set comes into the folder of data sets; used by recipe.py. No torch."""
+"""Where running text lies, and how a hub data set comes into the folder of data sets; used by text_recipe.py. No torch."""
 
 import os
 import shutil

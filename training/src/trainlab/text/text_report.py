@@ -1,12 +1,12 @@
-"""What the report of continued pre-training says, as one dict with the keys of report/page.html.j2; used by recipe.py."""
+"""What the report of continued pre-training says, as one dict with the keys of report/page.html.j2; used by text_recipe.py."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.compare import interval
-from trainlab.report import content, page, words
+from trainlab.paired_bootstrap import interval
+from trainlab.report import answer_report, page, words
 
 WORDING = {
     **page.WORDING,
@@ -26,16 +26,16 @@ TOPICS = 20  # documents that the page lists, those with most blocks first
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
     phase = files.read_json(run_dir / "phase.json")["phase"]
-    found, missing = content.read(run_dir, content.PARTS)
+    found, missing = answer_report.read(run_dir, answer_report.PARTS)
     manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
     before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
     sides = found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json")
     return {
-        **content.frame(run_dir, phase, found, _summary(gate, before, after, summary, manifest)),
+        **answer_report.frame(run_dir, phase, found, _summary(gate, before, after, summary, manifest)),
         "scores": _scores(gate, before, after, phase),
-        "topics": sorted(content.topics(before, after), key=lambda row: -row["questions"])[:TOPICS],
-        "curves": content.curves(found.get("training_history.json") or []),
-        "answers": content.answers(*sides, phase),
+        "topics": sorted(answer_report.topics(before, after), key=lambda row: -row["questions"])[:TOPICS],
+        "curves": answer_report.curves(found.get("training_history.json") or []),
+        "answers": answer_report.answers(*sides, phase),
         "heldout": [],
         "training": _training(phase, summary),
         "machine": words.machine(summary, manifest),

@@ -1,4 +1,4 @@
-"""CIFAR-10 in the folder of data sets: fetched and read by torchvision; used by recipe.py and images.py."""
+"""CIFAR-10 in the folder of data sets: fetched and read by torchvision; used by image_recipe.py and images.py."""
 
 import contextlib
 import io

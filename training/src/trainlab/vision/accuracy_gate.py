@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from statistics import NormalDist
 from typing import Any
 
-from trainlab.compare import compare
+from trainlab.answer_gate import paired
 from trainlab.config import ResnetPhase
-from trainlab.gate import paired
+from trainlab.paired_bootstrap import compare
 
 Scores = Mapping[str, Any]
 
