@@ -206,10 +206,10 @@ def test_the_survival_phase_is_fine(overlays: list[Path], capsys: pytest.Capture
 
 
 def test_the_command_refuses_and_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A claims file with the documents' numbers ends with 1 and the reasons; warnings alone with 0."""
-    claims = tmp_path / "claims.yaml"
-    claims.write_text("effective_batch: 32\nspeed_up: 4\n", encoding="utf-8")
-    assert command(VALUES, gpu="L40S", nodes=4, claims=claims) == 1
+    """A file of advertised numbers ends with 1 and the reasons; warnings alone with 0."""
+    advertised = tmp_path / "advertised.yaml"
+    advertised.write_text("effective_batch: 32\nspeed_up: 4\n", encoding="utf-8")
+    assert command(VALUES, gpu="L40S", nodes=4, advertised=advertised) == 1
     text = capsys.readouterr().out
     assert "REFUSED [effective-batch]" in text and "REFUSED [speed-up]" in text
     assert command(VALUES, gpu="L40S", nodes=4) == 0

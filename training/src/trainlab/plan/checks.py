@@ -1,6 +1,6 @@
 """What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
 
-`check` runs every rule below on one Plan; `claims` judges what somebody says about the job.
+`check` runs every rule below on one Plan; `advertised_numbers` judges what somebody says about the job.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,9 @@
-"""One finding of the planner; made by checks and claims, printed by table and by the playbooks."""
+"""One finding of the planner; made by checks and advertised_numbers, printed by table and by the playbooks."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-# What to change in a values file, by the code of the finding; findings about claims (claims.py) are about no key.
+# What to change in a values file, by the code of the finding; findings about advertised numbers (advertised_numbers.py) are about no key.
 KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",

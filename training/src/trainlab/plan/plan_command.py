@@ -12,8 +12,7 @@ from pathlib import Path
 
 from trainlab.errors import UserError
 from trainlab.loading import load_values
-from trainlab.plan import claims as stated
-from trainlab.plan import models, source, table, vision
+from trainlab.plan import advertised_numbers, models, source, table, vision
 from trainlab.plan.checks import check
 from trainlab.plan.estimate import estimate
 from trainlab.plan.units import DEFAULT_NETWORK
@@ -31,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, metavar="N", help="training rows, where the data set is not here")
     parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens of a row with its prompt")
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model not in the table")
-    parser.add_argument("--claims", type=Path, metavar="FILE", help="YAML of stated numbers to judge as well")
+    parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to judge as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
 
@@ -46,7 +45,7 @@ def command(
     rows: int | None = None,
     tokens_per_row: float | None = None,
     model_config: Path | None = None,
-    claims: Path | None = None,
+    advertised: Path | None = None,
 ) -> int:
     """Print the plan of a values file; return 0, or 1 when something cannot work. Raises UserError on wrong input."""
     for option, value in (("--nodes", nodes), ("--rows", rows), ("--tokens-per-row", tokens_per_row)):
@@ -67,8 +66,10 @@ def command(
     else:
         plan = estimate(job, card, link_speed(network))
     findings = check(plan)
-    if claims:
-        findings += stated.judge(plan, stated.from_mapping(read_mapping(claims), str(claims)))
+    if advertised:
+        findings += advertised_numbers.judge(
+            plan, advertised_numbers.from_mapping(read_mapping(advertised), str(advertised))
+        )
     if as_json:
         print(json.dumps(table.as_mapping(plan, findings, card_from), indent=2))
     else:
@@ -88,7 +89,7 @@ def from_args(args: argparse.Namespace) -> int:
         rows=args.rows,
         tokens_per_row=args.tokens_per_row,
         model_config=args.model_config,
-        claims=args.claims,
+        advertised=args.advertised,
     )
 
 

@@ -1,6 +1,6 @@
 """Stated numbers against computed ones: what a document or a slide says about a job, and whether it can be true.
 
-`judge` takes a Plan and the Claims; `trainlab plan --claims FILE` reads them from YAML. A figure that breaks arithmetic
+`judge` takes a Plan and the numbers; `trainlab plan --advertised FILE` reads them from YAML. A figure that breaks arithmetic
 or the card's peak is refused; one above everything published is a warning.
 """
 
@@ -24,7 +24,7 @@ PACKING_GAIN = (
 
 
 @dataclass(frozen=True)
-class Claims:
+class AdvertisedNumbers:
     """Numbers that somebody states; None = nothing said. Times in seconds, memory in GB, gains as factors."""
 
     model: str | None = None  # hub id
@@ -51,12 +51,12 @@ class Claims:
     utilisation_percent: float | None = None  # of nvidia-smi
 
 
-def from_mapping(given: Mapping[str, Any], where: str) -> Claims:
-    """Return Claims from a YAML mapping with the same keys. Raises UserError naming an unknown key."""
-    known = {field.name for field in fields(Claims)}
+def from_mapping(given: Mapping[str, Any], where: str) -> AdvertisedNumbers:
+    """Return AdvertisedNumbers from a YAML mapping with the same keys. Raises UserError naming an unknown key."""
+    known = {field.name for field in fields(AdvertisedNumbers)}
     for key in given:
         if key not in known:
-            raise UserError(f"{where}: {key}: unknown claim; known: {', '.join(sorted(known))}")
+            raise UserError(f"{where}: {key}: unknown key; known: {', '.join(sorted(known))}")
     values = dict(given)
     for key in ("hours_by_card", "hours_by_card_fp8"):
         if key in values:
@@ -68,17 +68,17 @@ def from_mapping(given: Mapping[str, Any], where: str) -> Claims:
         plain = key not in ("model", "survives_lost_worker", "hours_by_card", "hours_by_card_fp8")
         if plain and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise UserError(f"{where}: {key} is {value!r}: must be a number")
-    return Claims(**values)
+    return AdvertisedNumbers(**values)
 
 
-def judge(plan: Plan, claims: Claims) -> list[Finding]:
-    """Return what is wrong with the claims about this plan, refusals first."""
-    found = [finding for rule in RULES for finding in rule(plan, claims)]
+def judge(plan: Plan, advertised: AdvertisedNumbers) -> list[Finding]:
+    """Return what is wrong with the advertised numbers about this plan, refusals first."""
+    found = [finding for rule in RULES for finding in rule(plan, advertised)]
     return sorted(found, key=lambda finding: finding.level != "refuse")
 
 
-def _throughput(plan: Plan, claims: Claims) -> Iterator[Finding]:
-    rate = claims.samples_per_second
+def _throughput(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
+    rate = advertised.samples_per_second
     if rate and plan.cost and plan.job.tokens_per_row:
         peak = plan.card.bf16 * plan.job.world
         needed = rate * plan.job.tokens_per_row * plan.cost.flop_per_token
@@ -92,105 +92,105 @@ def _throughput(plan: Plan, claims: Claims) -> Iterator[Finding]:
             yield refuse("throughput-over-peak", text)
         elif share > plan.card.mfu_best:
             yield warn("throughput-unproven", text)
-    if rate and claims.samples and (claims.seconds_low or claims.seconds_high):
-        low, high = claims.seconds_low or 0.0, claims.seconds_high or claims.seconds_low or 0.0
-        needs = claims.samples * claims.epochs / rate
+    if rate and advertised.samples and (advertised.seconds_low or advertised.seconds_high):
+        low, high = advertised.seconds_low or 0.0, advertised.seconds_high or advertised.seconds_low or 0.0
+        needs = advertised.samples * advertised.epochs / rate
         if not 0.9 * low <= needs <= 1.1 * high:
             yield refuse(
                 "time-against-throughput",
-                f"{claims.samples:,.0f} samples x {claims.epochs:g} epochs at {rate:,.0f} samples/s take {seconds(needs)}, "
+                f"{advertised.samples:,.0f} samples x {advertised.epochs:g} epochs at {rate:,.0f} samples/s take {seconds(needs)}, "
                 f"not {low:g}-{high:g} s",
             )
 
 
-def _weights(plan: Plan, claims: Claims) -> Iterator[Finding]:
+def _weights(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     arch = plan.job.arch
-    if claims.base_weights_gb and arch is not None:
+    if advertised.base_weights_gb and arch is not None:
         real = arch.parameters * 2 / 1e9
-        if abs(claims.base_weights_gb / real - 1) > 0.1:
+        if abs(advertised.base_weights_gb / real - 1) > 0.1:
             yield refuse(
                 "base-weights",
-                f"{claims.base_weights_gb:g} GB for the base model: {arch.name} has {count(arch.parameters)} parameters, "
+                f"{advertised.base_weights_gb:g} GB for the base model: {arch.name} has {count(arch.parameters)} parameters, "
                 f"{real:.1f} GB in 16 bits",
             )
-    if claims.parameters and arch is not None and abs(claims.parameters / arch.parameters - 1) > 0.1:
+    if advertised.parameters and arch is not None and abs(advertised.parameters / arch.parameters - 1) > 0.1:
         yield refuse(
             "parameter-name",
-            f"called {count(claims.parameters)}, this configuration has {count(arch.parameters)} parameters; name it by that",
+            f"called {count(advertised.parameters)}, this configuration has {count(arch.parameters)} parameters; name it by that",
         )
     if (
-        claims.model
-        and claims.model.startswith("google/gemma")
-        and "-3-" not in claims.model
-        and "270m" in claims.model
+        advertised.model
+        and advertised.model.startswith("google/gemma")
+        and "-3-" not in advertised.model
+        and "270m" in advertised.model
     ):
-        yield refuse("model-id", f"{claims.model}: no such model; the published id is google/gemma-3-270m")
+        yield refuse("model-id", f"{advertised.model}: no such model; the published id is google/gemma-3-270m")
 
 
-def _memory(plan: Plan, claims: Claims) -> Iterator[Finding]:
+def _memory(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     usable = plan.card.usable_gib * 2**30
-    if claims.memory_used_gb and claims.memory_used_gb * 2**30 > usable:
-        share = 100 * claims.memory_used_gb / plan.card.reported_gib
+    if advertised.memory_used_gb and advertised.memory_used_gb * 2**30 > usable:
+        share = 100 * advertised.memory_used_gb / plan.card.reported_gib
         yield refuse(
             "memory-used",
-            f"{claims.memory_used_gb:g} of {plan.card.nominal_gib:g} GB: {plan.card.name} reports {plan.card.reported_gib:.2f} "
+            f"{advertised.memory_used_gb:g} of {plan.card.nominal_gib:g} GB: {plan.card.name} reports {plan.card.reported_gib:.2f} "
             f"GiB, so that is {share:.0f} % of it; plan for {plan.card.usable_gib:.0f} GiB. A full memory is no speed",
         )
-    if claims.devices and plan.memory and not plan.job.sharded:
+    if advertised.devices and plan.memory and not plan.job.sharded:
         fixed = plan.memory.weights + plan.memory.states
-        if fixed > usable * claims.devices:
+        if fixed > usable * advertised.devices:
             yield refuse(
                 "optimizer-states",
-                f"said to fit on {claims.devices} x {plan.card.name}: weights, gradients and Adam alone are {size(fixed)} "
+                f"said to fit on {advertised.devices} x {plan.card.name}: weights, gradients and Adam alone are {size(fixed)} "
                 f"({gib(usable)} usable each); shard over at least {int(fixed // usable) + 1} or use 8 bytes a parameter",
             )
-    if claims.memory_factor and not plan.job.sharded and claims.memory_factor > 1:
+    if advertised.memory_factor and not plan.job.sharded and advertised.memory_factor > 1:
         right = plan.job.world
-        sums = "" if claims.memory_factor == right else f" {right} cards have {right} times the memory of one, and"
+        sums = "" if advertised.memory_factor == right else f" {right} cards have {right} times the memory of one, and"
         yield refuse(
             "replicated-memory",
-            f"{claims.memory_factor:g} times the memory:{sums} data parallel training replicates the model, so each "
+            f"{advertised.memory_factor:g} times the memory:{sums} data parallel training replicates the model, so each "
             f"copy still sees {plan.card.nominal_gib:g} GB",
         )
 
 
-def _batch(plan: Plan, claims: Claims) -> Iterator[Finding]:
+def _batch(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     job = plan.job
-    if claims.effective_batch and claims.effective_batch != job.effective_batch:
+    if advertised.effective_batch and advertised.effective_batch != job.effective_batch:
         yield refuse(
             "effective-batch",
-            f"effective batch {claims.effective_batch:g}: {job.batch} x {job.accumulation} accumulated x {job.world} ranks "
+            f"effective batch {advertised.effective_batch:g}: {job.batch} x {job.accumulation} accumulated x {job.world} ranks "
             f"is {job.effective_batch}",
         )
-    if claims.learning_rate_factor and claims.reference_batch:
-        right = job.effective_batch / claims.reference_batch
-        if abs(claims.learning_rate_factor / right - 1) > 0.2:
+    if advertised.learning_rate_factor and advertised.reference_batch:
+        right = job.effective_batch / advertised.reference_batch
+        if abs(advertised.learning_rate_factor / right - 1) > 0.2:
             yield refuse(
                 "learning-rate",
-                f"learning rate x {claims.learning_rate_factor:g} for a larger batch: it went from {claims.reference_batch:g} "
+                f"learning rate x {advertised.learning_rate_factor:g} for a larger batch: it went from {advertised.reference_batch:g} "
                 f"to {job.effective_batch}, which is x {right:.2f}; keep the rate",
             )
 
 
-def _scaling(plan: Plan, claims: Claims) -> Iterator[Finding]:
+def _scaling(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     cost, job = plan.cost, plan.job
-    if claims.speed_up and cost and claims.speed_up > cost.speed_up * 1.1:
+    if advertised.speed_up and cost and advertised.speed_up > cost.speed_up * 1.1:
         yield refuse(
             "speed-up",
-            f"{claims.speed_up:g} times faster on {job.world} ranks: a step computes {seconds(cost.compute_seconds)} and "
+            f"{advertised.speed_up:g} times faster on {job.world} ranks: a step computes {seconds(cost.compute_seconds)} and "
             f"each rank sends {size(ring_bytes(job.world, (plan.trainable or 0) * job.gradient_bytes))} in "
             f"{seconds(cost.network_seconds)}, which gives {cost.speed_up:.2f} before overlap",
         )
-    if claims.survives_lost_worker:
+    if advertised.survives_lost_worker:
         yield refuse(
             "lost-worker", "training does not go on without a lost rank: the job restarts and resumes from a checkpoint"
         )
 
 
-def _hours(plan: Plan, claims: Claims) -> Iterator[Finding]:
+def _hours(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     if plan.cost is None:
         return
-    tables = (("bf16", claims.hours_by_card), ("fp8", claims.hours_by_card_fp8))
+    tables = (("bf16", advertised.hours_by_card), ("fp8", advertised.hours_by_card_fp8))
     for precision, hours in tables:
         for name, (low, high) in (hours or {}).items():
             card = cards.find(name)
@@ -209,7 +209,7 @@ def _hours(plan: Plan, claims: Claims) -> Iterator[Finding]:
                 yield refuse("hours-over-peak", text)
             elif shares[0] > 1.1 * best:
                 yield warn("hours-unproven", text)
-    stated = claims.hours_by_card or {}
+    stated = advertised.hours_by_card or {}
     for (slow, fast), right in MEASURED_RATIO.items():
         if slow in stated and fast in stated:
             ratio = sum(stated[slow]) / sum(stated[fast])
@@ -217,29 +217,30 @@ def _hours(plan: Plan, claims: Claims) -> Iterator[Finding]:
                 yield refuse("card-ratio", f"{fast} {ratio:.2f} times {slow}: measured at 7 B it is {right:.2f}")
 
 
-def _gains(plan: Plan, claims: Claims) -> Iterator[Finding]:
-    if claims.fp8_gain and claims.fp8_gain > FP8_GAIN:
+def _gains(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
+    if advertised.fp8_gain and advertised.fp8_gain > FP8_GAIN:
         yield warn(
-            "fp8-gain", f"FP8 {claims.fp8_gain:g} times faster: published at 7-8 B are 1.10 to {FP8_GAIN}; probe it"
+            "fp8-gain", f"FP8 {advertised.fp8_gain:g} times faster: published at 7-8 B are 1.10 to {FP8_GAIN}; probe it"
         )
-    if claims.compile_gain and claims.compile_gain > COMPILE_GAIN:
+    if advertised.compile_gain and advertised.compile_gain > COMPILE_GAIN:
         yield warn(
-            "compile-gain", f"torch.compile {claims.compile_gain:g} times faster: published are 1.16 to {COMPILE_GAIN}"
+            "compile-gain",
+            f"torch.compile {advertised.compile_gain:g} times faster: published are 1.16 to {COMPILE_GAIN}",
         )
-    if claims.packing_gain and claims.packing_gain > PACKING_GAIN:
+    if advertised.packing_gain and advertised.packing_gain > PACKING_GAIN:
         yield warn(
             "packing-gain",
-            f"packing {claims.packing_gain:g} times faster: only against padding to max_length; against padding to the "
+            f"packing {advertised.packing_gain:g} times faster: only against padding to max_length; against padding to the "
             f"longest row of a batch 1.2 to {PACKING_GAIN}",
         )
-    if claims.utilisation_percent:
+    if advertised.utilisation_percent:
         yield warn(
             "utilisation",
-            f"{claims.utilisation_percent:g} % utilisation says that a kernel was running, not how fast; report MFU",
+            f"{advertised.utilisation_percent:g} % utilisation says that a kernel was running, not how fast; report MFU",
         )
 
 
-RULES: tuple[Callable[[Plan, Claims], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[Plan, AdvertisedNumbers], Iterator[Finding]], ...] = (
     _throughput,
     _weights,
     _memory,
