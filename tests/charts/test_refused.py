@@ -11,9 +11,10 @@ from trainlab.config import PHASES, RULES
 from trainlab.schema import allowed_keys, json_schema, rules
 
 from charts.cli import check
-from charts.rendering import REAL_CLUSTER, VALUES, template
+from charts.rendering import CHART, REAL_CLUSTER, VALUES, helm, template
 
 FULL = str(VALUES / "survival.yaml")
+SCHEMA = json_schema()["definitions"]["phase"]
 OF_RECIPE = {"sft": "survival", "cpt": "gemma", "pretrain": "staged-pretrain", "dpo": "staged-dpo", "resnet": "resnet"}
 SET = f"source: 'hf:own/set@{'0' * 40}'"
 HUB = f"phase: {{data: {{{SET}, hub: {{accept_licence: true, columns: {{%s}}}}}}}}"
@@ -26,7 +27,7 @@ def _keys(block: object) -> list[str]:
 
 def _overlay(block: str, key: str) -> str:
     """Return an overlay with a value that the schema takes."""
-    node = json_schema()["definitions"]["phase"]["properties"][block]
+    node = SCHEMA["properties"][block]
     node = node["properties"][key] if key else node
     fits = next(
         one
@@ -43,6 +44,7 @@ def _valid(node: dict[str, Any], value: object) -> bool:
 UNKNOWN = [
     ("survival", "phase.train.epoch", "phase: {train: {epoch: 3}}"),
     ("survival", "phase.trian", "phase: {trian: {}}"),
+    ("survival", "phase.train.epochs", "phase: {'train.epochs': 3}"),
     ("survival", "site.storage.models.sice", "site: {storage: {models: {sice: 1Gi}}}"),
     ("survival", "stie", "stie: {}"),
 ]
@@ -135,13 +137,12 @@ MISSING = [
     ("survival", "phase.stage.name", "phase: {stage: {fsdp: false}}"),
     ("staged-dpo", "phase.stage", "phase: {stage: null}"),
 ]
+FORMS = rules()["forms"]
 BY_RECIPE = [
-    (phase, key, yaml.safe_dump(_nested))
+    (phase, key, "{{phase: {{{}: {{{}: other}}}}}}".format(*key.split(".")[1:]))
     for recipe, phase in OF_RECIPE.items()
-    for table in ("choices", "forms")
-    for key in rules()[table][recipe]
+    for key in FORMS[recipe]
     if not (phase == "survival" and ".stage." in key)
-    for _nested in [{"phase": {key.split(".")[1]: {key.split(".")[2]: "other"}}}]
 ]
 """What one recipe takes and another does not."""
 EVERY = sorted(
@@ -214,7 +215,9 @@ def test_no_phase_is_named() -> None:
 def test_an_unknown_recipe_is_named_even_without_the_schema(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("phase: {recipe: magic}", encoding="utf-8")
-    for done in (template((FULL, str(file)), "global.x=1"), check(FULL, str(file))):
+    unchecked = helm("template", "demo", str(CHART), "-f", FULL, "-f", str(file), "--skip-schema-validation")
+    assert "phase.recipe is 'magic': must be one of" in unchecked.stderr
+    for done in (unchecked, template((FULL, str(file))), check(FULL, str(file))):
         assert done.returncode != 0
         assert all(recipe in done.stderr for recipe in ("phase", *PHASES))
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 from tiny import make_phase, phase_from, write_data
-from trainlab import chat, data, dist, launch, recipes
+from trainlab import chat, data, dist, recipes
 from trainlab.config import Phase
+from trainlab.config.quantity import quantity
 from trainlab.progress import Progress
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"
@@ -160,4 +161,4 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
 def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert dist.threads(4, None) == 2 and dist.threads(16, None) == 1
-    assert dist.threads(1, launch.cores("300m")) == 1 and dist.threads(2, launch.cores("6")) == 3
+    assert dist.threads(1, quantity("300m")) == 1 and dist.threads(2, quantity("6")) == 3

@@ -32,7 +32,7 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- else if not (hasKey $.known $key) -}}
 {{- $others := list -}}
 {{- range $recipe, $keys := $.keys.phase -}}
-{{- if (include "trainjob.value" (dict "values" (dict "phase" $keys) "key" $path) | fromJson).value -}}
+{{- if and (not (contains "." $key)) (include "trainjob.value" (dict "values" (dict "phase" $keys) "key" $path) | fromJson).value -}}
 {{- $others = append $others $recipe -}}
 {{- end -}}
 {{- end -}}
@@ -54,12 +54,6 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- end -}}
 {{- $tables := .root.Files.Get "rules.json" | fromJson -}}
 {{- $values := dict "phase" $phase "site" .root.Values.site -}}
-{{- range $key, $choice := index $tables.choices $phase.recipe -}}
-{{- $value := (include "trainjob.value" (dict "values" $values "key" $key) | fromJson).value -}}
-{{- if not (or (kindIs "invalid" $value) (has $value (first $choice))) -}}
-{{- fail (printf "%s is '%s': %s" $key $value (last $choice)) -}}
-{{- end -}}
-{{- end -}}
 {{- range $key, $form := index $tables.forms $phase.recipe -}}
 {{- $value := (include "trainjob.value" (dict "values" $values "key" $key) | fromJson).value -}}
 {{- if not (or (kindIs "invalid" $value) (regexMatch (first $form) $value)) -}}

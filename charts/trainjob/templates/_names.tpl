@@ -16,7 +16,15 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- toJson $clean -}}
 {{- end -}}
 
+{{- /* Made once for all templates of a rendering, which share .Values: the checks are most of a rendering's time. */}}
 {{- define "trainjob.context" -}}
+{{- if not (hasKey .Values "trainjobContext") -}}
+{{- $_ := set .Values "trainjobContext" (include "trainjob.newContext" .) -}}
+{{- end -}}
+{{- .Values.trainjobContext -}}
+{{- end -}}
+
+{{- define "trainjob.newContext" -}}
 {{- include "trainjob.checkKeys" . -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}

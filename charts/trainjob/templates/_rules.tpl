@@ -29,14 +29,12 @@
 {{- $same := kindIs "float64" $operand | ternary (eq (float64 $value) (float64 $operand)) (eq (toString $value) (toString $operand)) -}}
 {{- eq $same (eq $test "is") -}}
 {{- else if eq $test "in" -}}{{- has $value $operand -}}
-{{- else if eq $test "not in" -}}{{- not (has $value $operand) -}}
 {{- else if eq $test "starts" -}}{{- hasPrefix $operand $value -}}
 {{- else if eq $test "starts not" -}}{{- not (hasPrefix $operand $value) -}}
 {{- else if eq $test "holds" -}}
 {{- $any := false -}}
 {{- range $operand -}}{{- if has . $value -}}{{- $any = true -}}{{- end -}}{{- end -}}
 {{- $any -}}
-{{- else if eq $test "has form" -}}{{- regexMatch $operand $value -}}
 {{- else if eq $test "has not form" -}}{{- not (regexMatch $operand $value) -}}
 {{- else -}}
 {{- $other := (include "trainjob.value" (dict "values" .values "key" $operand) | fromJson).value -}}

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainlab import recipes, results
 from trainlab.benchmarks import tasks
 from trainlab.config import LanguagePhase, Phase, Values
+from trainlab.config.quantity import quantity
 from trainlab.errors import UserError
 from trainlab.loading import run_name
 from trainlab.staged import parents
@@ -110,10 +111,5 @@ def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:
     from trainlab import dist
 
     if "OMP_NUM_THREADS" not in os.environ:
-        request = cores(phase.resources.cpu) if operator and not phase.resources.gpus_per_node else None
+        request = quantity(phase.resources.cpu) if operator and not phase.resources.gpus_per_node else None
         os.environ["OMP_NUM_THREADS"] = str(dist.threads(ranks, request))
-
-
-def cores(quantity: str) -> float:
-    """Return a CPU quantity of Kubernetes as cores: 300m is 0.3."""
-    return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)

@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
@@ -73,15 +74,15 @@ def json_schema() -> Tree:
 def rules() -> Tree:
     """Return what Helm checks beyond types and bounds.
 
-    {"required": recipe -> block -> keys, "choices": recipe -> key -> [values, sentence], "forms": recipe -> key -> [pattern,
-    sentence], "rules": the table of config/rules.py}. A block in `required` counts where it is given. `choices` and `forms`
-    hold the keys that not every recipe reads alike; values.schema.json has the others.
+    {"required": recipe -> block -> keys, "forms": recipe -> key -> [pattern, sentence], "rules": the table of
+    config/rules.py}. A block in `required` counts where it is given. `forms` holds the keys that not every recipe reads
+    alike; values.schema.json has the others.
     """
-    found: Tree = {"required": {}, "choices": {}, "forms": {}, "rules": [asdict(rule) for rule in RULES]}
+    found: Tree = {"required": {}, "forms": {}, "rules": [asdict(rule) for rule in RULES]}
     flat = json_schema()["definitions"]["phase"]
     for recipe, model in PHASES.items():
         required: dict[str, list[str]] = {}
-        choices, forms = found["choices"].setdefault(recipe, {}), found["forms"].setdefault(recipe, {})
+        forms: dict[str, list[str]] = {}
         for key, field in _fields(model, "phase"):
             block, _, name = key.rpartition(".")
             if field.is_required():
@@ -89,10 +90,10 @@ def rules() -> Tree:
             if block_of(field) or {"enum", "pattern", "anyOf"} & _at(flat, key).keys():
                 continue
             if taken := options(field):
-                choices[key] = [taken, choice(taken)]
+                forms[key] = [f"^({'|'.join(map(re.escape, taken))})$", choice(taken)]
             if pattern := next(filter(None, (getattr(one, "pattern", None) for one in field.metadata)), None):
                 forms[key] = [pattern, wrong_form(field, pattern)]
-        found["required"][recipe] = required
+        found["required"][recipe], found["forms"][recipe] = required, forms
     return found
 
 
@@ -221,25 +222,23 @@ def _rows() -> Iterator[tuple[str, str, str, str, str]]:
     """Yield key, recipes, type, default and meaning; a key that recipes read differently has several rows."""
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for recipe, model in PHASES.items():
-        for row in _described(model, "phase.", _inlined(model)):
+        for row in _described(model, "phase"):
             found.setdefault(row, []).append(recipe)
     keys = list(dict.fromkeys(row[0] for row in found))
     for row in sorted(found, key=lambda row: keys.index(row[0])):
         recipes = "all" if len(found[row]) == len(PHASES) else ", ".join(found[row])
         yield row[0], recipes, *row[1:]
-    for row in _described(Site, "site.", _inlined(Site)):
+    for row in _described(Site, "site"):
         yield row[0], "all", *row[1:]
 
 
-def _described(model: type[BaseModel], prefix: str, schema: Tree) -> Iterator[tuple[str, str, str, str]]:
-    for name, field in model.model_fields.items():
-        key, below = f"{prefix}{field.alias or name}", schema["properties"][field.alias or name]
-        block = block_of(field)
-        if block:
-            yield from _described(block, f"{key}.", below)
+def _described(model: type[BaseModel], at: str) -> Iterator[tuple[str, str, str, str]]:
+    schema = _inlined(model)
+    for key, field in _fields(model, at):
+        if block_of(field):
             continue
         default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
-        yield f"`{key}`", _type(below), default, field.description or ""
+        yield f"`{key}`", _type(_at(schema, key)), default, field.description or ""
 
 
 def _type(node: Tree) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from trainlab.config.quantity import quantity
 from trainlab.config.rule import value
-
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def broken(values: Mapping[str, Any]) -> str | None:
@@ -21,15 +20,9 @@ def _tasks(values: Mapping[str, Any]) -> str | None:
     return f"phase.evaluate.tasks: {double} stands there twice; name it once" if double else None
 
 
-def amount(quantity: str) -> float:
-    """Return a quantity of memory of Kubernetes in bytes: 2Ki is 2048."""
-    number = quantity.rstrip("kMGTi")
-    return float(number) * UNITS[quantity.removeprefix(number)]
-
-
 def _shared_memory(values: Mapping[str, Any]) -> str | None:
     shared, memory = (str(value(values, f"phase.resources.{key}")) for key in ("shared_memory", "memory"))
-    if amount(shared) <= amount(memory):
+    if quantity(shared) <= quantity(memory):
         return None
     return f"phase.resources.shared_memory: {shared} is more than resources.memory {memory}, of which it is a part; lower it"
 

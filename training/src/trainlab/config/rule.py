@@ -12,9 +12,9 @@ from typing import Any
 Condition = tuple[str, str, Any]
 """(key, test, operand). A key that is absent or null passes no test but `unset`. Tests:
 
-`is`, `is not` a value; `in`, `not in` a list of values; `starts`, `starts not` with a text; `set`, `unset`: true, more than
-0, not empty, or else (operand True); `holds` one of a list; `differs`, `exceeds` the number of the key that the operand
-names; `has form`, `has not form` of a pattern.
+`is`, `is not` a value; `in` a list of values; `starts`, `starts not` with a text; `set`, `unset`: true, more than 0, not
+empty, or else (operand True); `holds` one of a list; `has not form` of a pattern; `differs`, `exceeds` the number of the key
+that the operand names.
 """
 
 
@@ -52,14 +52,14 @@ def _holds(values: Mapping[str, Any], key: str, test: str, operand: Any) -> bool
             return bool(found)
         case "is" | "is not":
             return (found == operand) == (test == "is")
-        case "in" | "not in":
-            return (found in operand) == (test == "in")
+        case "in":
+            return found in operand
         case "starts" | "starts not":
             return str(found).startswith(operand) == (test == "starts")
         case "holds":
             return any(one in found for one in operand)
-        case "has form" | "has not form":
-            return bool(re.search(operand, found)) == (test == "has form")
+        case "has not form":
+            return not re.search(operand, found)
     other = value(values, operand)
     if other is None:
         return False

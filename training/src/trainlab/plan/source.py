@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, SftPhase, TextPhase, Values
+from trainlab.config.quantity import quantity
 from trainlab.plan import cards, models, text
 from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
-from trainlab.plan.units import quantity
 
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn

@@ -33,13 +33,21 @@ class Language(Recipe):
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return fetch.model_dir(self.phase.model.source, models), data.folder(self.phase.data, models, given)
+        return fetch.model_dir(self.phase.model.source, models), self.data_folder(models, given)
+
+    def data_folder(self, models: Path, given: Path | None) -> Path:
+        """Return the folder of the data; `given` is --data. Raises UserError where it cannot be found."""
+        return data.folder(self.phase.data, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
         if not model_dir.is_dir():
             source = self.phase.model.source
             raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
+        self.check_data(data_dir)
+
+    def check_data(self, data_dir: Path) -> None:
+        """Raise UserError for broken data."""
         self.rows(data_dir)
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
@@ -47,11 +55,12 @@ class Language(Recipe):
         source = model_dir / "source.json"
         return {
             "model": {"source": self.phase.model.source, **(files.read_json(source) if source.exists() else {})},
-            "data": {
-                "source": self.phase.data.source,
-                "sha256": files.folder_sha256(data_dir, "*/*.jsonl"),
-            },
+            "data": self.data_origin(data_dir),
         }
+
+    def data_origin(self, data_dir: Path) -> dict[str, Any]:
+        """Return the data's part of `origin`."""
+        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "*/*.jsonl")}
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
@@ -183,18 +192,13 @@ class Answers(Language):
         hub_rows.fetch(self.phase, models, model)
         return model
 
-    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
-        """As Recipe.folders."""
-        fetched = hub_rows.place(self.phase, models)
-        return fetch.model_dir(self.phase.model.source, models), data.folder(
-            self.phase.data, models, given, fetched=fetched
-        )
+    def data_folder(self, models: Path, given: Path | None) -> Path:
+        """As Language.data_folder; rows of a hub lie where they were fetched to."""
+        return data.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
 
-    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
-        """As Recipe.origin."""
-        found = super().origin(model_dir, data_dir)
-        found["data"] |= hub_rows.origin(self.phase, data_dir)
-        return found
+    def data_origin(self, data_dir: Path) -> dict[str, Any]:
+        """As Language.data_origin, with what is known of a hub's rows."""
+        return super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

@@ -60,9 +60,19 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     ]
     if summary.get("samples_per_second"):
         rows.append(("Speed", f"{summary['samples_per_second']:g} rows/s over all processes"))
+    return rows + ending(summary)
+
+
+def ending(summary: Mapping[str, Any]) -> Facts:
+    """Return where the best checkpoint was, by what it was chosen, and where the training had been resumed."""
+    rows: Facts = []
     if summary.get("validation_loss") is not None:
         rows.append(
             ("Best checkpoint", f"step {summary['best_step']}, validation loss {summary['validation_loss']:.3f}")
+        )
+    if summary.get("validation_accuracy") is not None:
+        rows.append(
+            ("Best network", f"step {summary['best_step']}, validation accuracy {summary['validation_accuracy']:.1%}")
         )
     if summary.get("resumed_from_step"):
         rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover the rest only"))

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainlab import fetch, files
+from trainlab import files
 from trainlab.config import TextPhase
-from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
@@ -28,24 +27,17 @@ class TextRecipe(Language):
         text_sources.fetch(self.phase, models)
         return model
 
-    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
-        """As Recipe.folders."""
-        return fetch.model_dir(self.phase.model.source, models), text_sources.place(self.phase, models, given)
+    def data_folder(self, models: Path, given: Path | None) -> Path:
+        """As Language.data_folder."""
+        return text_sources.place(self.phase, models, given)
 
-    def preflight(self, model_dir: Path, data_dir: Path) -> None:
-        """As Recipe.preflight."""
-        if not model_dir.is_dir():
-            source = self.phase.model.source
-            raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
+    def check_data(self, data_dir: Path) -> None:
+        """As Language.check_data."""
         corpus.load(self.phase, data_dir)
 
-    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
-        """As Recipe.origin."""
-        source = model_dir / "source.json"
-        return {
-            "model": {"source": self.phase.model.source, **(files.read_json(source) if source.exists() else {})},
-            "data": corpus.origin(self.phase, data_dir),
-        }
+    def data_origin(self, data_dir: Path) -> dict[str, Any]:
+        """As Language.data_origin."""
+        return corpus.origin(self.phase, data_dir)
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]

@@ -119,10 +119,4 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
     ]
     if summary.get("tokens_per_second"):
         rows.append(("Speed", f"{summary['tokens_per_second']:g} tokens/s over all processes"))
-    if summary.get("validation_loss") is not None:
-        rows.append(
-            ("Best checkpoint", f"step {summary['best_step']}, validation loss {summary['validation_loss']:.3f}")
-        )
-    if summary.get("resumed_from_step"):
-        rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover the rest only"))
-    return rows
+    return rows + words.ending(summary)

@@ -167,10 +167,4 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
     ]
     if summary.get("samples_per_second"):
         rows.append(("Speed", f"{summary['samples_per_second']:g} images/s over all processes"))
-    if summary.get("validation_accuracy") is not None:
-        rows.append(
-            ("Best network", f"step {summary['best_step']}, validation accuracy {summary['validation_accuracy']:.1%}")
-        )
-    if summary.get("resumed_from_step"):
-        rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover the rest only"))
-    return rows
+    return rows + words.ending(summary)
