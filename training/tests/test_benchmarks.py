@@ -148,11 +148,11 @@ def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str,
 def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any], models: Path) -> None:
     """Two ranks over ten and six items; over one item rank 0 works alone."""
     code = (
-        "import json, sys; from pathlib import Path; from trainlab import chat, dist; from trainlab.benchmarks import score\n"
+        "import json, sys; from pathlib import Path; from trainlab import chat, dist; from trainlab.benchmarks import task_score\n"
         "from trainlab.config import SftPhase; dist.start(2); models = Path(sys.argv[1]); everything = []\n"
         "for text in sys.argv[2:]:\n"
         "    phase = SftPhase.model_validate_json(text); model, tokenizer = chat.load_base(models / 'tiny', phase)\n"
-        "    everything.append(score.score(model, tokenizer, phase, models)['results'])\n"
+        "    everything.append(task_score.score(model, tokenizer, phase, models)['results'])\n"
         "same = dist.gather(everything); assert all(one == same[0] for one in same)\n"
         "if dist.is_main(): print('RESULT', json.dumps(everything), flush=True)\n"
         "dist.finish(0)\n"
