@@ -18,7 +18,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from trainlab.launch import RANK_ENVIRONMENT
+from trainlab.run.launch import RANK_ENVIRONMENT
 
 if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read when a process starts
     os.environ.update(RANK_ENVIRONMENT, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
@@ -27,11 +27,13 @@ if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from trainlab.config import SftPhase
-from trainlab.data import TrainRow
-from trainlab.manifest import cpu_model
+from trainlab.data.chat_rows import TrainRow
+from trainlab.engine import training
+from trainlab.engine.training_job import TrainingJob
+from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
-from trainlab.recipes import Job, sft
-from trainlab.recipes.layers import unfreeze
+from trainlab.recipes.sft import sft_trainer
+from trainlab.run.manifest import cpu_model
 from transformers import PreTrainedTokenizerFast, SmolLM3Config, SmolLM3ForCausalLM, TrainerCallback
 
 NEEDED, TOLERANCE, BATCH, WORDS = 4.0, 1e-5, 8, 340
@@ -125,13 +127,13 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
             },
         }
     )
-    job = Job(phase, folder / name, small(), language(), rows(batches * BATCH), Progress(False))
+    job = TrainingJob(phase, folder / name, small(), language(), rows(batches * BATCH), Progress(False))
     unfreeze(job.model, phase)
-    trainer, clock = sft.build(job, job.rows, [], folder / name / "checkpoints"), Clock()
+    trainer, clock = sft_trainer.build(job, job.rows, [], folder / name / "checkpoints"), Clock()
     trainer.add_callback(clock)
     began = time.process_time()
     if phase.train.cache_frozen_activations:
-        trainer.trunk = sft.fill_trunk(job, trainer)
+        trainer.trunk = training.fill_trunk(job, trainer, phase.unfreeze.layers)
     once = time.process_time() - began
     trainer.train()
     return once + clock.seconds, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

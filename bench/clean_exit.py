@@ -20,7 +20,7 @@ def rank(plain: bool) -> None:
     """Train one layer with DDP for some steps and leave the way a run does."""
     import torch
     import torch.distributed as td
-    from trainlab import dist
+    from trainlab.engine import dist
 
     dist.start(timeout_minutes=5)
     torch.manual_seed(0)

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from trainlab.manifest import cpu_model
-from trainlab.prepare import near
-from trainlab.prepare.duplicates import Signatures, duplicates
+from trainlab.data.prepare import near
+from trainlab.data.prepare.duplicates import Signatures, duplicates
+from trainlab.run.manifest import cpu_model
 
 NEEDED, TOLERANCE, THRESHOLD, BATCH = 15.0, 0.01, 0.8, 1024
 

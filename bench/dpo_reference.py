@@ -35,7 +35,7 @@ def tokenizer() -> Any:
 def trainer(folder: Path, model_dir: Path, rows: list[dict[str, list[int]]], precompute: bool) -> Any:
     """Return TRL's trainer on stored pairs; with `precompute` the reference has been read by then."""
     from datasets import Dataset, load_from_disk
-    from trainlab.recipes.dpo import PairTrainer
+    from trainlab.recipes.dpo.dpo_trainer import PairTrainer
     from transformers import AutoModelForCausalLM
     from trl import DPOConfig
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torchvision.transforms import functional as transforms
-from trainlab.launch import RANK_ENVIRONMENT
-from trainlab.manifest import cpu_model
-from trainlab.vision.augment import augment, draws, normalise
+from trainlab.recipes.resnet.augment import augment, draws, normalise
+from trainlab.run.launch import RANK_ENVIRONMENT
+from trainlab.run.manifest import cpu_model
 
 PADDING, NEEDED = 4, 5.0
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

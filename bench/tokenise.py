@@ -23,8 +23,8 @@ from typing import Any
 
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
-from trainlab.manifest import cpu_model
-from trainlab.prepare import pack_shards, tokens
+from trainlab.data.prepare import pack_shards, tokens
+from trainlab.run.manifest import cpu_model
 
 NEEDED, VOCABULARY, LENGTH = 1.0, 16_000, 400
 

@@ -45,6 +45,7 @@ class ActionModule(DocumentedAction):
             "phase": resolved["phase"],
             "site": resolved["site"],
             "world_size": resolved["world_size"],
+            "protocol": resolved["protocol"],
             "plan": plan,
             "server": api.server,
             "kubernetes": version.get("gitVersion", ""),

@@ -64,7 +64,7 @@ def test_checkout_is_sent_built_and_its_digest_written(
     first = cluster.playbook("image", **wanted)
     assert first.code == 0, first.text
     assert builder.started == 1
-    assert {"images/trainer/Containerfile", "training/src/trainlab/launch.py", "training/pyproject.toml"} <= set(
+    assert {"images/trainer/Containerfile", "training/src/trainlab/run/launch.py", "training/pyproject.toml"} <= set(
         builder.sent[0]
     )
     assert not any("__pycache__" in each or each.startswith("training/tests") for each in builder.sent[0])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from trainlab.fetch import model_dir
+from trainlab.models.fetch import model_dir
 from trainlab.plan.checks import VLLM_RANKS
 
 from charts.rendering import VALUES, template

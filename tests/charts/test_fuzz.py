@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trainlab.config.loading import load_values
+from trainlab.config.schema import allowed_keys
 from trainlab.errors import UserError
-from trainlab.loading import load_values
-from trainlab.schema import allowed_keys
 
 from charts.rendering import VALUES, template
 

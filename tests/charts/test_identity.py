@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trainlab.loading import load_values, phase_hash
+from trainlab.config.loading import load_values, phase_hash
 
 from charts.rendering import VALUES, Case, cases, documents, one, rendered, template
 

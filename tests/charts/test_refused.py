@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from trainlab.config import PHASES, RULES
-from trainlab.schema import allowed_keys, json_schema, rules
+from trainlab.config.schema import allowed_keys, json_schema, rules
 
 from charts.cli import check
 from charts.rendering import CHART, REAL_CLUSTER, VALUES, helm, template

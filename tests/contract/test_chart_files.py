@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import yaml
-from trainlab import schema
-from trainlab.config import Site
+from trainlab.config import Site, schema
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "trainjob"

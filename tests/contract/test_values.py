@@ -7,9 +7,10 @@ import pytest
 import yaml
 from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
 from trainlab.config import PHASES
-from trainlab.loading import load_values
+from trainlab.config.loading import load_values
+from trainlab.recipes import RECIPES
 
-RECIPES = ROOT / "training" / "src" / "trainlab" / "recipes"
+RECIPES_FOLDER = ROOT / "training" / "src" / "trainlab" / "recipes"
 FULL = sorted(VALUES.glob("*.yaml"))
 LOCAL = sorted((VALUES / "local").glob("*.yaml"))
 
@@ -50,5 +51,8 @@ def test_the_pod_reads_the_phase_of_the_values_files(case: Case, name: str, tmp_
 
 
 def test_every_recipe_exists() -> None:
-    for recipe in PHASES:
-        assert (RECIPES / f"{recipe}.py").exists(), f"trainlab/recipes/{recipe}.py is missing"
+    assert RECIPES.keys() == PHASES.keys()
+    for name, hooks in RECIPES.items():
+        folder = RECIPES_FOLDER / name
+        assert f"class {hooks}(" in (folder / f"{name}_recipe.py").read_text(encoding="utf-8")
+        assert (folder / f"{name}_trainer.py").exists()

@@ -1,7 +1,7 @@
 """Contract of data/verses: row formats, counts, forms (lines, rhyme, syllables), and nothing shared by the splits.
 
 Owns the proof that the data set is what data/verses/README.md promises; run by `make check`.
-The rules on rhyme and syllables are the package's own (trainlab.forms), which judge the models as well.
+The rules on rhyme and syllables are the package's own (trainlab.data.verse_forms), which judge the models as well.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainlab.forms import COUNTED, FORMS, RHYMED, adherence, line_count, rhymes, syllables, words
+from trainlab.data.verse_forms import COUNTED, FORMS, RHYMED, adherence, line_count, rhymes, syllables, words
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "verses"
 KEYS = ["id", "style", "theme", "form", "instruction", "verse"]

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "src"
+from checkout import SOURCES
+
 SYLLABLES = ["ka", "lo", "mi", "ten", "ru", "sol", "ve", "dan", "pir", "o", "esh", "um"]
 
 

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from trainlab.plan import models
+from trainlab.models import architectures
 from trainlab.plan.job import Job
 
-PHI = models.TABLE["Phi-3-mini"]
-SMOL3 = models.TABLE["SmolLM3-3B"]
-GEMMA = models.TABLE["gemma-3-270m"]
-SEVEN = models.TABLE["llama-7.39B"]
+PHI = architectures.TABLE["Phi-3-mini"]
+SMOL3 = architectures.TABLE["SmolLM3-3B"]
+GEMMA = architectures.TABLE["gemma-3-270m"]
+SEVEN = architectures.TABLE["llama-7.39B"]
 
 # Lyrics: LoRA r=128 on one L40S, 90,000 samples of about 200 tokens, 2 epochs, batch 24.
 LYRICS = Job(

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from trainlab import cli
 
-ROOT = Path(__file__).resolve().parents[2]
 FULL = str(ROOT / "values/survival.yaml")
 
 

@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-VALUES = sorted((Path(__file__).resolve().parents[2] / "values").glob("*.yaml"))
+from checkout import VALUES
+
+VALUES = sorted((VALUES).glob("*.yaml"))
 SMALL = """
 import sys
 from pathlib import Path
-from trainlab import cli, promote, recipes, verify_run
-from trainlab.loading import load_values
+from trainlab import cli, recipes
+from trainlab.run import promote, verify_run
+from trainlab.config.loading import load_values
 for file in sys.argv[1:]:
     recipe = recipes.of(load_values([Path(file)]).phase)
     try:

@@ -2,11 +2,12 @@
 
 import copy
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from trainlab.config import Values
-from trainlab.schema import allowed_keys
+from trainlab.config.schema import allowed_keys
 
 
 def write_data(folder: Path) -> Path:
@@ -60,3 +61,11 @@ def write_text(path: Path, documents: int = 60) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def train(job: Any) -> dict[str, Any]:
+    """Train as the recipe of the job's phase does; return the summary."""
+    summary: dict[str, Any] = import_module(f"trainlab.recipes.{job.phase.recipe}.{job.phase.recipe}_trainer").train(
+        job
+    )
+    return summary

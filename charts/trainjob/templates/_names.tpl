@@ -41,7 +41,7 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- end -}}
 {{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
 {{- /* The hash covers what is trained, so another `site:` or title is the same run; with its defaults, so that
-Ansible, which passes all keys, and a short values file name the same run. trainlab.loading.phase_hash gives the same. */ -}}
+Ansible, which passes all keys, and a short values file name the same run. trainlab.config.loading.phase_hash gives the same. */ -}}
 {{- $trained := deepCopy $phase -}}
 {{- range $defaults.not_training -}}{{- $_ := unset $trained . -}}{{- end -}}
 {{- $run := printf "%s-%s" .Release.Name (toRawJson $trained | sha256sum | trunc 8) -}}
@@ -50,6 +50,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- dict
     "phase" $phase "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
     "run" $run
+    "protocol" (index $defaults.protocol $phase.recipe)
     "api" (include "trainjob.api" .)
     "plainKubernetes" (and $real (not $openshift))
     "volumes" (include "trainjob.volumes" . | fromJson).names

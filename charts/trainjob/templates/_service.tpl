@@ -26,7 +26,7 @@ spec:
     model:
       modelFormat: {name: trainlab, version: "1"}
       runtime: {{ .run }}
-      {{- if eq .phase.recipe "resnet" }}
+      {{- if eq .protocol "v2" }}
       protocolVersion: v2
       {{- end }}
       # Mounted at /mnt/models. Without it KServe takes the predictor for a multi-model one and adds its agent.

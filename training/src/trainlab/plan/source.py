@@ -11,7 +11,8 @@ from typing import Any
 
 from trainlab.config import CptPhase, SftPhase, TextPhase, Values
 from trainlab.config.quantity import quantity
-from trainlab.plan import cards, models, text
+from trainlab.models import architectures
+from trainlab.plan import cards, text_job
 from trainlab.plan.cards import Card
 from trainlab.plan.checks import served_rank
 from trainlab.plan.job import Job, Trainable, Volume
@@ -36,12 +37,12 @@ def job_of(values: Values, files: list[Path]) -> Job:
     stage = phase.stage_block
     some = (isinstance(phase, SftPhase) and not stage) or (isinstance(phase, CptPhase) and not phase.text.train_all)
     kind: Trainable = "lora" if rank else ("top" if some else "all")
-    rows, tokens = text.blocks(phase) if isinstance(phase, TextPhase) else _data(block["data"], files)
+    rows, tokens = text_job.blocks(phase) if isinstance(phase, TextPhase) else _data(block["data"], files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     return Job(
         name=phase.name,
         model=phase.model.source,
-        arch=models.find(phase.model.source),
+        arch=architectures.find(phase.model.source),
         trainable=kind,
         top_layers=int(unfreeze.get("layers", 0)) if kind == "top" else 0,
         train_head=kind == "top" and bool(unfreeze.get("lm_head")),
@@ -61,7 +62,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
         weight_bytes=2 if narrow else 4,
-        gradient_bytes=4,  # what is trained is kept in float32 (recipes/layers.py), and DDP sends it as it is
+        gradient_bytes=4,  # what is trained is kept in float32 (models/layers.py), and DDP sends it as it is
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(stage and stage.gradient_checkpointing),
         chunked_loss=isinstance(phase, TextPhase),

@@ -1,4 +1,4 @@
-"""What run, work, fetch, report, serve and verify-run ask of a recipe; language.py and vision/image_recipe.py answer.
+"""What run, work, fetch, report, serve and verify-run ask of a recipe; language.py and recipes/resnet/resnet_recipe.py answer.
 
 No torch on import: `trainlab fetch` and `verify-run` read only this far.
 """
@@ -6,10 +6,10 @@ No torch on import: `trainlab fetch` and `verify-run` read only this far.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trainlab.config import Phase
-from trainlab.machine.memory import Profile
+from trainlab.engine.memory import Profile
 from trainlab.progress import Progress
 
 Scores = dict[str, Any]
@@ -17,6 +17,9 @@ Scores = dict[str, Any]
 
 class Recipe(ABC):
     """The parts of a run that differ between kinds of models; the files of a run directory do not."""
+
+    SCORES: ClassVar[Mapping[str, str]]
+    """Keys of gate.json that compare base with tuned model, in the order to show them -> what each pair of scores is of."""
 
     def __init__(self, phase: Phase, models: Path | None = None) -> None:
         self.phase, self.models, self.memory = phase, models, Profile()

@@ -1,19 +1,26 @@
-"""The hooks that recipes of language models share, and those of recipe sft; found by recipes.of."""
+"""The hooks that recipes of language models share."""
 
 import gc
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainlab import client, data, fetch, files
-from trainlab.config import LanguagePhase, SftPhase
+from trainlab import files
+from trainlab.config import LanguagePhase
+from trainlab.data import chat_rows
 from trainlab.errors import UserError
-from trainlab.hub import hub_rows
+from trainlab.models import fetch
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
+from trainlab.serve import client
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from trainlab.engine.training_job import TrainingJob
+
+    Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 QUESTION = "What should I do first in an emergency?"
 
@@ -21,11 +28,12 @@ QUESTION = "What should I do first in an emergency?"
 class Language(Recipe):
     """Base model from a model volume, rows from JSON Lines, OpenAI's API."""
 
+    SCORES = {"answer_loss": "questions", "fact_recall": "questions", "form_adherence": "questions"}
     phase: LanguagePhase
 
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:
         """Return (training rows, held-out rows); raises UserError for broken data."""
-        return data.load_train(self.phase.data, data_dir), data.load_heldout(self.phase.data, data_dir)
+        return chat_rows.load_train(self.phase.data, data_dir), chat_rows.load_heldout(self.phase.data, data_dir)
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the base model."""
@@ -37,7 +45,7 @@ class Language(Recipe):
 
     def data_folder(self, models: Path, given: Path | None) -> Path:
         """Return the folder of the data; `given` is --data. Raises UserError where it cannot be found."""
-        return data.folder(self.phase.data, models, given)
+        return chat_rows.folder(self.phase.data, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -69,29 +77,50 @@ class Language(Recipe):
         import torch
         import transformers
 
-        from trainlab import chat, dist, recipes
+        from trainlab.engine import dist
+        from trainlab.engine.training_job import TrainingJob
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         phase = self.phase
-        rows, heldout = self.rows(data_dir)
         with progress.step(f"loading {phase.model.source}"):
-            model, tokenizer = chat.load_base(model_dir, phase)
+            model, tokenizer = self._base(model_dir)
+        rows, heldout = self._inputs(tokenizer, data_dir, progress)
         self.memory.mark("load")
         before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
         self.memory.mark("score")
         with self.memory.training(phase, run_dir):
-            summary = recipes.train(recipes.Job(phase, run_dir, model, tokenizer, rows, progress))
+            summary = self._train(TrainingJob(phase, run_dir, model, tokenizer, rows, progress))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         del model
         gc.collect()
         torch.cuda.empty_cache()
         with progress.step("loading the tuned model"):  # what is scored is what is served
-            model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
+            model, tokenizer = self._tuned(run_dir, model_dir)
         after = self._scored(run_dir, "after", model, tokenizer, heldout, progress)
         self.memory.mark("score")
         return before, after
+
+    @abstractmethod
+    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
+        """Train on every rank; return the content of training_summary.json without the hardware."""
+
+    def _base(self, model_dir: Path) -> "Loaded":
+        """Return the model that training begins with and its tokenizer."""
+        from trainlab.models import chat
+
+        return chat.load_base(model_dir, self.phase)
+
+    def _tuned(self, run_dir: Path, model_dir: Path) -> "Loaded":
+        """Return what training left, as it is served."""
+        from trainlab.models import chat
+
+        return chat.load_tuned(run_dir, self.phase, model_dir)
+
+    def _inputs(self, tokenizer: "PreTrainedTokenizerBase", data_dir: Path, progress: Progress) -> tuple[Any, Any]:
+        """Return (what the job trains on, what models are scored on)."""
+        return self.rows(data_dir)
 
     def _scored(
         self,
@@ -103,7 +132,8 @@ class Language(Recipe):
         progress: Progress,
     ) -> Scores:
         """Return eval_<name>.json; score the held-out rows and answer the phase's questions where it is not there yet."""
-        from trainlab import dist, evaluate
+        from trainlab.engine import dist
+        from trainlab.evaluation import answer_score
 
         phase = self.phase
         path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
@@ -118,7 +148,7 @@ class Language(Recipe):
         with progress.step(f"answering {len(phase.questions)} questions {name} training"):
             rank, world = dist.rank(), dist.world_size()
             own = phase.questions[rank::world]
-            parts = dist.gather(evaluate.answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
+            parts = dist.gather(answer_score.answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
         if dist.is_main():
             texts = [parts[i % world][i // world] for i in range(len(phase.questions))]
             files.write_json(answers, texts)
@@ -128,13 +158,13 @@ class Language(Recipe):
 
     def _scores(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", heldout: Any) -> Scores:
         """Return the scores over all ranks; every rank calls it."""
-        from trainlab import evaluate
+        from trainlab.evaluation import answer_score
 
-        return evaluate.score_sharded(model, tokenizer, self.phase, heldout)
+        return answer_score.score_sharded(model, tokenizer, self.phase, heldout)
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""
-        from trainlab.benchmarks import task_score
+        from trainlab.evaluation.benchmarks import task_score
 
         if self.models is None:
             raise UserError("phase.evaluate.tasks: their data lie in the model volume; name it with --models")
@@ -149,15 +179,14 @@ class Language(Recipe):
 
     def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
         """As Recipe.rescore."""
-        from trainlab import chat
-        from trainlab.staged import parents
+        from trainlab.models import parents
 
         data_dir = self.folders(models, given)[1]
         model_dir = parents.model_dir(self.phase, models, run_dir)
-        heldout = self.rows(data_dir)[1]
-        model, tokenizer = chat.load_base(model_dir, self.phase)
+        model, tokenizer = self._base(model_dir)
+        heldout = self._inputs(tokenizer, data_dir, Progress(False))[1]
         self._rescored(run_dir / "eval_before.json", model, tokenizer, heldout)
-        model, tokenizer = chat.load_tuned(run_dir, self.phase, model_dir)
+        model, tokenizer = self._tuned(run_dir, model_dir)
         self._rescored(run_dir / "eval_after.json", model, tokenizer, heldout)
 
     def report(self, run_dir: Path) -> tuple[dict[str, Any], str]:
@@ -179,29 +208,3 @@ class Language(Recipe):
         if not answer.text:
             raise client.NotServed(f"{url}: model tuned gave an empty answer to {QUESTION!r}")
         return f"{url} answers as tuned: {answer.text}"
-
-
-class Answers(Language):
-    """Rows from JSON Lines, or from a hub; judged by the answers to held-out questions."""
-
-    phase: SftPhase
-
-    def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """As Recipe.fetch: the base model and, from a hub, the rows."""
-        model = super().fetch(models, wheels)
-        hub_rows.fetch(self.phase, models, model)
-        return model
-
-    def data_folder(self, models: Path, given: Path | None) -> Path:
-        """As Language.data_folder; rows of a hub lie where they were fetched to."""
-        return data.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
-
-    def data_origin(self, data_dir: Path) -> dict[str, Any]:
-        """As Language.data_origin, with what is known of a hub's rows."""
-        return super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
-
-    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
-        """As Recipe.decide."""
-        from trainlab import answer_gate
-
-        return answer_gate.decide(before, after, self.phase)

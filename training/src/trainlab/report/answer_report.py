@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainlab import facts, files
+from trainlab import files
 from trainlab.errors import UserError
-from trainlab.paired_bootstrap import interval
+from trainlab.evaluation import facts
+from trainlab.evaluation.paired_bootstrap import interval
 from trainlab.report import words
 
 PARTS = {  # file -> what the report lacks without it

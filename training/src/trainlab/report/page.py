@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from trainlab import facts
+from trainlab.evaluation import facts
 from trainlab.report import charts
 
 WORDING = {

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainlab.hub.hub_rows import account
-from trainlab.machine import memory
+from trainlab.data.hub.hub_rows import account
+from trainlab.engine import memory
 
 Facts = list[tuple[str, str]]  # label, text
 

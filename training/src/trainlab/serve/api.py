@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from trainlab.config import LanguagePhase
 from trainlab.serve import pages, protocol
-from trainlab.serve.engine import Engine
+from trainlab.serve.inference_engine import Engine
 from trainlab.serve.protocol import ApiError, ChatRequest, TextRequest
 from trainlab.serve.work import Desk, Job, Metrics
 

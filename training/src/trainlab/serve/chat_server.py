@@ -26,15 +26,15 @@ def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: in
     listener = listen(host, port)  # before torch: a taken port is said at once
     import torch
 
-    from trainlab.serve import engine
+    from trainlab.serve import inference_engine
     from trainlab.serve.api import create_app
 
     if "OMP_NUM_THREADS" not in os.environ:  # base and tuned are asked side by side: each gets half of the cores
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
 
-    def load() -> engine.Engine:
+    def load() -> inference_engine.Engine:
         began = time.monotonic()
-        loaded = engine.load(phase, models, run_dir)
+        loaded = inference_engine.load(phase, models, run_dir)
         print(
             f"trainlab: serving {', '.join(loaded.names)} on port {listener.getsockname()[1]}, loaded in "
             f"{time.monotonic() - began:.0f} s; base and tuned share {loaded.shared_bytes / 2**20:.0f} MiB of weights",

@@ -9,7 +9,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
-from trainlab import chat
+from trainlab.models import chat
 
 Finish = Literal["stop", "length"]
 

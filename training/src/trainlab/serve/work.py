@@ -9,8 +9,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from trainlab.serve.engine import Engine
 from trainlab.serve.generation import Options, Outcome
+from trainlab.serve.inference_engine import Engine
 from trainlab.serve.protocol import ApiError
 
 SECONDS = (0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)

@@ -1,0 +1,182 @@
+"""From values files and environment to checked `Values`; every mistake becomes one sentence with file, key and remedy.
+
+Called by the CLI (`check`, `run`, `fetch`, `serve`) and by nothing that needs torch.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainlab.config import NOT_TRAINING, Phase, Values
+from trainlab.config.messages import sentence
+from trainlab.config.schema import allowed_keys
+from trainlab.config.yamlfile import named, read_mapping
+from trainlab.errors import UserError
+
+# Training scripts are often steered by these variables; DATA_DIR and OUTPUT_DIR are folders (see run/launch.py).
+OVERRIDES = {
+    "EPOCHS": ("phase", "train", "epochs"),
+    "BATCH_SIZE": ("phase", "train", "batch_size"),
+    "LEARNING_RATE": ("phase", "train", "learning_rate"),
+    "LORA_RANK": ("phase", "lora", "rank"),
+}
+Path_ = tuple[str, ...]
+
+
+class ConfigErrors(UserError):
+    """Several mistakes in values files; `problems` holds one sentence each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = list(problems)
+
+
+def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> Values:
+    """Merge `paths` (later wins, lists are replaced, null takes the default), apply `env`, check everything.
+
+    Raises ConfigErrors with all mistakes at once; each names the file (or variable) that set the key.
+    """
+    merged: dict[str, Any] = {}
+    origin: dict[Path_, str] = {}
+    for path in paths:
+        _merge(merged, read_mapping(path), named(path), (), origin)
+    for name, key, value in _overrides(env or {}):
+        _merge(merged, _nested(key, value), f"environment variable {name}", (), origin)
+
+    merged.pop("global", None)  # Helm's own, which it adds to every chart's values
+    default = named(paths[0])
+    problems = _unknown(merged, origin, default)
+    if problems:
+        raise ConfigErrors(problems)
+    try:
+        return Values.model_validate_json(json.dumps(merged, default=str), strict=True)
+    except ValidationError as error:
+        raise ConfigErrors(_problems(error, origin, default)) from None
+
+
+def phase_hash(phase: Phase) -> str:
+    """Return 8 hex digits that change with anything in the resolved phase that is training.
+
+    The digest of RFC 8785's canonical JSON without nulls, as Go's encoding/json (`toRawJson` in charts/trainjob) writes it.
+    """
+    import rfc8785
+
+    content = rfc8785.dumps(phase.model_dump(mode="json", exclude=set(NOT_TRAINING), exclude_none=True))
+    for separator in ("\u2028", "\u2029"):  # the only characters that Go escapes and the RFC does not
+        content = content.replace(separator.encode(), f"\\u{ord(separator):x}".encode())
+    return hashlib.sha256(content).hexdigest()[:8]
+
+
+def run_name(phase: Phase, env: Mapping[str, str]) -> str:
+    """Return the name of the run: what the chart set in TRAINLAB_RUN, else phase name and hash."""
+    return env.get("TRAINLAB_RUN") or f"{phase.name}-{phase_hash(phase)}"
+
+
+def used_overrides(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the override variables that are set, for the manifest."""
+    return {name: env[name] for name in (*OVERRIDES, "DATA_DIR", "OUTPUT_DIR") if env.get(name)}
+
+
+def _overrides(env: Mapping[str, str]) -> list[tuple[str, Path_, Any]]:
+    """Return (variable, key, value) of each override; text that is no number stays text, and is then refused."""
+    found: list[tuple[str, Path_, Any]] = []
+    for name, key in OVERRIDES.items():
+        text = env.get(name, "")
+        if text:
+            try:
+                found.append((name, key, json.loads(text)))
+            except ValueError:
+                found.append((name, key, text))
+    return found
+
+
+def _nested(key: Path_, value: Any) -> dict[str, Any]:
+    for part in reversed(key):
+        value = {part: value}
+    return dict(value)
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any], name: str, at: Path_, origin: dict[Path_, str]) -> None:
+    """Merge `over` into `base` and note in `origin` which file set what; null removes a key, as in Helm."""
+    for key, value in over.items():
+        here = (*at, str(key))
+        origin[here] = name
+        if value is None:
+            base.pop(key, None)
+        elif isinstance(value, Mapping):
+            if not isinstance(base.get(key), dict):
+                base[key] = {}
+            _merge(base[key], value, name, here, origin)
+        else:
+            base[key] = value
+
+
+def _unknown(given: Mapping[str, Any], origin: Mapping[Path_, str], default: str) -> list[str]:
+    """Return the sentence for each key that the phase's recipe does not read, or nobody; the chart says the same."""
+    keys, phase = allowed_keys(), given.get("phase")
+    recipe = phase.get("recipe") if isinstance(phase, Mapping) else None
+    if not isinstance(recipe, str) or recipe not in keys["phase"]:  # which pydantic says
+        return _strange(given, keys | {"phase": _of_all(keys["phase"].values())}, (), origin, default)
+    return _strange(given, keys | {"phase": keys["phase"][recipe]}, (), origin, default, recipe)
+
+
+def _of_all(trees: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for tree in trees:
+        for key, below in tree.items():
+            found[key] = _of_all((found.get(key, {}), below)) if isinstance(below, Mapping) else below
+    return found
+
+
+def _strange(
+    given: Mapping[str, Any],
+    allowed: Mapping[str, Any],
+    at: Path_,
+    origin: Mapping[Path_, str],
+    default: str,
+    recipe: str = "",
+) -> list[str]:
+    problems: list[str] = []
+    for key, value in given.items():
+        here = (*at, str(key))
+        below = allowed.get(key)
+        if below is None:
+            problems.append(f"{origin.get(here, default)}: {'.'.join(here)}: {_why(here, allowed, recipe)}")
+        elif isinstance(below, Mapping) and isinstance(value, Mapping):
+            problems += _strange(value, below, here, origin, default, recipe)
+    return problems
+
+
+def _why(here: Path_, allowed: Mapping[str, Any], recipe: str) -> str:
+    """Return why a key is refused: other recipes read it, or none does."""
+    phases = allowed_keys()["phase"].items() if here[0] == "phase" else ()
+    if others := sorted(name for name, keys in phases if _has(keys, here[1:])):
+        return f"recipe {recipe} does not read it, only {', '.join(others)}; remove it"
+    close = difflib.get_close_matches(here[-1], list(allowed), n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"unknown key; known keys: {', '.join(sorted(allowed))}{hint}"
+
+
+def _has(keys: Any, path: Path_) -> bool:
+    for part in path:
+        keys = keys.get(part) if isinstance(keys, Mapping) else None
+    return keys is not None
+
+
+def _problems(error: ValidationError, origin: Mapping[Path_, str], default: str) -> list[str]:
+    """Return one sentence for each mistake that pydantic found, with the file that set the key."""
+    found: list[str] = []
+    for item in error.errors():
+        key, text = sentence(item)
+        name = default
+        for length in range(len(key), 0, -1):  # a missing key has no origin: the block around it has
+            if key[:length] in origin:
+                name = origin[key[:length]]
+                break
+        found.append(f"{name}: {text}")
+    return found

@@ -1,0 +1,220 @@
+"""Questions and answers: reading JSONL with file and line in every error, drawing rows evenly, splitting by question.
+
+Called by run/launch.py before any rank starts (so it must not import torch), by recipes/ and by evaluation/.
+
+A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topic:
+  train:   {"id", "question", "phrasings": [text ...], "answer"}
+  heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
+or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see data/verse_forms.py).
+Rows of a hub (data/hub/hub_rows.py) also have "group": those that share one never stand on both sides of a split.
+"""
+
+import json
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, TypeVar
+
+from trainlab.config.section_data import Data
+from trainlab.data.hub.download import RECORD
+from trainlab.data.verse_forms import FORMS
+from trainlab.errors import UserError
+from trainlab.models.fetch import datasets_dir
+
+
+class TrainRow(TypedDict):
+    """One way to put one question; `id` names the question, so its phrasings share it."""
+
+    id: str
+    topic: str
+    question: str
+    answer: str
+
+
+class HeldoutRow(TypedDict):
+    """One held-out question; a right answer contains one alternative of each fact, a verse keeps to its form."""
+
+    id: str
+    topic: str
+    question: str
+    answer: str
+    facts: list[list[str]]
+    form: NotRequired[str]
+
+
+Row = TypeVar("Row", TrainRow, HeldoutRow)
+
+
+def folder(
+    data: Data,
+    models: Path,
+    given: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    fetched: Path | None = None,
+) -> Path:
+    """Return the data set's folder: `given` (--data), else DATA_DIR, else what `data.source` names.
+
+    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the folder of data sets; the
+    rows of a hub in `fetched`.
+    """
+    env = os.environ if env is None else env
+    if given or env.get("DATA_DIR"):
+        path = given or Path(env["DATA_DIR"])
+    elif fetched:
+        path = fetched
+        if not path.is_dir():
+            raise UserError(
+                f"phase.data.source is {data.source}: no folder {path}; run `trainlab fetch` with the same --models"
+            )
+    elif data.source.startswith("pvc:"):
+        path = datasets_dir(models, env) / data.source.removeprefix("pvc:")
+    else:
+        checkout = Path(__file__).resolve().parents[4] / "data"
+        path = Path(env.get("TRAINLAB_DATA") or checkout) / data.source.removeprefix("builtin:")
+    if not path.is_dir():
+        raise UserError(f"phase.data.source is {data.source}: no folder {path}; correct the source or pass --data DIR")
+    return path
+
+
+def load_train(data: Data, path: Path) -> list[TrainRow]:
+    """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics."""
+    rows: list[TrainRow] = []
+    for name, line, raw in lines(path / "train", _first(data.train_rows, path)):
+        at = f"{name}:{line}"
+        base = _pair(at, raw)
+        phrasings = raw.get("phrasings", [])
+        if not isinstance(phrasings, list) or not all(isinstance(p, str) and p.strip() for p in phrasings):
+            raise UserError(f"{at}: phrasings must be a list of texts; write [] for none")
+        group = texts(at, raw, ("group",))["group"] if "group" in raw else base["id"]
+        for question in (base["question"], *phrasings):
+            rows.append({"id": group, "topic": name.stem, "question": question, "answer": base["answer"]})
+    return even(rows, data.train_rows)
+
+
+def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
+    """Return the held-out rows under `path`/heldout; `data.heldout_rows` of them, even over topics."""
+    rows: list[HeldoutRow] = []
+    for name, line, raw in lines(path / "heldout", _first(data.heldout_rows, path)):
+        at = f"{name}:{line}"
+        base = _pair(at, raw)
+        facts = raw.get("facts", [] if "verse" in raw else None)
+        if not isinstance(facts, list) or not all(
+            isinstance(fact, list) and fact and all(isinstance(text, str) and text for text in fact) for fact in facts
+        ):
+            raise UserError(f'{at}: facts must be a list of lists of texts, e.g. [["74 c", "165 f"]]')
+        row: HeldoutRow = {
+            "id": base["id"],
+            "topic": name.stem,
+            "question": base["question"],
+            "answer": base["answer"],
+            "facts": facts,
+        }
+        if "verse" in raw and "form" in raw:
+            if raw["form"] not in FORMS:
+                raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or leave it out")
+            row["form"] = raw["form"]
+        rows.append(row)
+    return even(rows, data.heldout_rows)
+
+
+def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
+    """Draw `count` rows (None: all), the same number from each topic as far as it has them; the same every time.
+
+    A topic first gives one row of each question, then further phrasings: a small draw holds many questions. The seed is
+    fixed on purpose: phase.seed changes the training, not the data it is compared on.
+    """
+    if count is None or count >= len(rows):
+        return list(rows)
+    queues: list[list[Row]] = []
+    for topic in sorted({row["topic"] for row in rows}):
+        seen: dict[str, int] = {}
+        ranked: list[tuple[int, float, Row]] = []
+        rng = random.Random(f"{seed} {topic}")
+        for row in rows:
+            if row["topic"] == topic:
+                ranked.append((seen.get(row["id"], 0), rng.random(), row))
+                seen[row["id"]] = seen.get(row["id"], 0) + 1
+        queues.append([row for _, _, row in sorted(ranked, key=lambda entry: entry[:2])])
+    drawn: list[Row] = []
+    while len(drawn) < count:
+        for queue in queues:
+            if queue and len(drawn) < count:
+                drawn.append(queue.pop(0))
+    return drawn
+
+
+def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> tuple[list[TrainRow], list[TrainRow]]:
+    """Return (training, validation) rows; all phrasings of a question are on one side.
+
+    `fraction` is the share of questions kept for validation: at least one question if above 0, never all of them.
+    """
+    questions = sorted({row["id"] for row in rows})
+    if fraction == 0 or len(questions) < 2:
+        return list(rows), []
+    count = min(len(questions) - 1, max(1, round(len(questions) * fraction)))
+    chosen = set(random.Random(seed).sample(questions, count))
+    return [row for row in rows if row["id"] not in chosen], [row for row in rows if row["id"] in chosen]
+
+
+def lines(path: Path, limit: int | None = None) -> list[tuple[Path, int, dict[str, Any]]]:
+    """Return (file, line number, object) for all lines of path/*.jsonl, or the first `limit`; raises UserError at the
+    first broken one."""
+    names = sorted(path.glob("*.jsonl"))
+    if not names:
+        raise UserError(f"{path}: no *.jsonl file; a data set has train/*.jsonl and heldout/*.jsonl")
+    found: list[tuple[Path, int, dict[str, Any]]] = []
+    seen: dict[str, str] = {}
+    for name in names:
+        before = len(found)
+        with name.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                if len(found) == limit:
+                    break
+                at = f"{name}:{number}"
+                if not raw.strip():
+                    continue
+                row = _object(at, raw.rstrip(b"\n"))
+                key = str(row.get("id"))
+                if "id" in row and key in seen:
+                    raise UserError(f"{at}: id {key!r} is already at {seen[key]}; give each question its own id")
+                seen[key] = at
+                found.append((name, number, row))
+        if len(found) == before != limit:
+            raise UserError(f"{name}: is empty; remove it or add questions")
+    return found
+
+
+def _object(at: str, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{at}: not UTF-8 at byte {error.start} of the line; save the file as UTF-8") from None
+    except ValueError as error:
+        raise UserError(f"{at}: not JSON: {error}; correct or remove the line") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{at}: holds a {type(row).__name__}; each line must be an object")
+    return row
+
+
+def _first(count: int | None, path: Path) -> int | None:
+    """Return how many lines have to be read to draw `count` rows: so many of a hub's, which stand in a drawn order."""
+    return count if (path / RECORD).exists() else None
+
+
+def _pair(at: str, raw: Mapping[str, Any]) -> dict[str, str]:
+    """Return {id, question, answer} of a row; a verse is the answer to its instruction."""
+    if "verse" in raw or "instruction" in raw:
+        verse = texts(at, raw, ("id", "instruction", "verse"))
+        return {"id": verse["id"], "question": verse["instruction"], "answer": verse["verse"]}
+    return texts(at, raw, ("id", "question", "answer"))
+
+
+def texts(at: str, row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
+    """Return the text fields of a row; raises UserError that names the missing or wrong key."""
+    for key in keys:
+        if key not in row:
+            raise UserError(f"{at}: key {key} is missing; each line needs {', '.join(keys)}")
+        if not isinstance(row[key], str) or not row[key].strip():
+            raise UserError(f"{at}: {key} is {row[key]!r}: must be a text that is not empty")
+    return {key: row[key] for key in keys}

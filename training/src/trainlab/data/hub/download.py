@@ -1,0 +1,159 @@
+"""How a data set of a hub comes into the model volume, whole and once; used by hub_rows.py and data/text_sources.py. No torch."""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.errors import UserError
+
+KEY = "phase.data.source"
+RECORD = "source.json"
+NOT_STATED = "not stated"
+
+
+def place(models: Path, *parts: str | None) -> Path:
+    """Return the folder of a data set in the model volume, named after what its content depends on."""
+    name = "-".join(["data", *(part for part in parts if part)])
+    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
+
+
+def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
+    """Make sure that `target` is there: `fill` writes into a folder that becomes it and returns its source.json.
+
+    Under a lock that other pods wait for. Raises UserError for a full volume.
+    """
+    from filelock import FileLock
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        if not (target / RECORD).exists():
+            try:
+                with files.whole_folder(target) as folder:
+                    record = fill(folder)
+                    stamp = datetime.now(UTC).isoformat(timespec="seconds")
+                    files.write_json(folder / RECORD, {**record, "fetched": stamp})
+            except Exception as error:  # datasets hides an OSError behind a class of its own
+                if not isinstance(error, UserError) and _no_space(error):
+                    raise _full(target.parent) from None
+                raise
+    return target
+
+
+def table(source: str, config: str | None, config_key: str, folder: Path) -> Any:
+    """Return split `train` of a set as datasets.Dataset, downloaded below `folder`; raises UserError with the remedy."""
+    import datasets
+
+    with explained(source, config_key, folder):
+        return _load(datasets, source, config, "train", cache_dir=str(folder / ".cache"))
+
+
+def rows(source: str, config: str | None, config_key: str, split: str, count: int, folder: Path) -> Iterator[Any]:
+    """Yield the first `count` rows (0: all) of a split, by column, as a stream: later files of the set are not fetched.
+
+    Raises UserError with the remedy.
+    """
+    import datasets
+
+    with explained(source, config_key, folder):
+        stream = _load(datasets, source, config, split, streaming=True, cache_dir=str(folder / ".cache"))
+        found = islice(stream, count or None)
+    while True:
+        with explained(source, config_key, folder):  # not around the yield: what the caller raises is not the hub's
+            row = next(found, None)
+        if row is None:
+            return
+        yield row
+
+
+def licence(source: str, config_key: str, folder: Path) -> str:
+    """Return the licence of a set as `stated` finds it; raises UserError with the remedy."""
+    with explained(source, config_key, folder):
+        return stated(*_parts(source), folder / ".cache")
+
+
+def stated(name: str, revision: str | None, cache: Path) -> str:
+    """Return the licence that a set's card states; datasets' own DatasetInfo.license stays empty (5.2.0).
+
+    A folder of that name is taken for the set, as datasets does. Raises what huggingface_hub raises.
+    """
+    from huggingface_hub import DatasetCard, hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError  # EntryNotFoundError is also a hub out of reach
+
+    path = Path(name) / "README.md"
+    if not path.parent.is_dir():
+        try:
+            path = Path(
+                hf_hub_download(
+                    name, "README.md", repo_type="dataset", revision=revision, cache_dir=cache, token=_token()
+                )
+            )
+        except RemoteEntryNotFoundError:
+            return NOT_STATED
+    found = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
+    return ", ".join(map(str, found)) if isinstance(found, list) else str(found or NOT_STATED)
+
+
+@contextmanager
+def explained(source: str, config_key: str, folder: Path) -> Iterator[None]:
+    """Turn what the hub, the network and a set's files raise into a UserError about `phase.data.source`."""
+    remedy = (
+        f"check name, revision, {config_key}, the token of a gated set (site.hfTokenSecret) and the way to the hub "
+        "(HF_ENDPOINT names a mirror), or use a pvc: source"
+    )
+    with fetched(f"{KEY} is {source}:", remedy, folder.parent):
+        yield
+
+
+@contextmanager
+def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
+    """Turn what a fetch into `volume` raises into the UserError `what` cannot be fetched: why; `remedy`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # classes of several libraries
+        if _no_space(error):
+            raise _full(volume) from None
+        raise UserError(f"{what} cannot be fetched: {_first_line(error)}; {remedy}") from None
+
+
+def _load(datasets: Any, source: str, config: str | None, split: str, **more: Any) -> Any:
+    name, revision = _parts(source)
+    return datasets.load_dataset(name, config, revision=revision, split=split, token=_token(), **more)
+
+
+def _parts(source: str) -> tuple[str, str]:
+    name, _, revision = source.removeprefix("hf:").partition("@")
+    return name, revision
+
+
+def _token() -> str | None:
+    return os.environ.get("HF_TOKEN") or None
+
+
+def _full(volume: Path) -> UserError:
+    return UserError(f"{volume}: the volume is full ({files.free_text(volume)}); enlarge it")
+
+
+def _no_space(error: BaseException) -> bool:
+    return any(getattr(one, "errno", None) == errno.ENOSPC for one in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line that says something; the hub's client begins with `401 Client Error.` and the like."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[: 2 if lines[0].endswith("Client Error.") else 1]) if lines else type(error).__name__

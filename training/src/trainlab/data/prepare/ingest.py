@@ -1,0 +1,159 @@
+"""Step 1: rows of the sources, cleaned, as Parquet shards with a digest of each text; used by pipeline.py.
+
+Shard N is clean-N.parquet (id, text; row groups of about 1 MiB), exact-N.bin (XXH3-128 of each text, 16 bytes) and
+clean-N.json, written last: where its rows came from, what was dropped, where the next shard begins. A stopped run goes
+on after the last clean-N.json, and makes the same shards as one that was never stopped.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import xxhash
+from pyarrow import parquet
+
+from trainlab import files
+from trainlab.data.prepare.clean import dropped_by, normalise
+from trainlab.data.prepare.input_rows import Bad, Item, Source, rows
+from trainlab.data.prepare.options import Options
+from trainlab.errors import UserError
+from trainlab.progress import Progress
+
+SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.large_string())])
+GROUP = 1 << 20  # characters of a row group, which is what a reader holds
+DOCUMENTS = 1 << 10  # and at most so many documents in it
+LISTED = 100  # bad rows that the report names
+
+
+@dataclass
+class Shard:
+    """What clean-N.json says; `next` is the place of the next shard: source, and rows of it that are done."""
+
+    documents: int = 0
+    next: tuple[int, int] = (0, 0)
+    done: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    bad: list[str] = field(default_factory=list)
+
+
+def name(work: Path, what: str, ordinal: int, suffix: str) -> Path:
+    """Return the place of a file of shard `ordinal`."""
+    return work / f"{what}-{ordinal:05d}.{suffix}"
+
+
+def ingest(sources: Sequence[Source], options: Options, work: Path, progress: Progress) -> list[Shard]:
+    """Write the shards that are not there yet; return all. Raises UserError for a bad row more than --skip-bad."""
+    shards = _found(work)
+    if not (shards and shards[-1].done):
+        shards += _shards(sources, options, work, shards, progress)
+    return shards
+
+
+def texts(work: Path, ordinal: int) -> Iterator[list[str]]:
+    """Yield the texts of a shard, one row group at a time."""
+    with parquet.ParquetFile(name(work, "clean", ordinal, "parquet")) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=["text"]).column(0).to_pylist()
+
+
+def _found(work: Path) -> list[Shard]:
+    shards: list[Shard] = []
+    while (marker := name(work, "clean", len(shards), "json")).exists():
+        value: dict[str, Any] = files.read_json(marker)
+        place = (int(value["next"][0]), int(value["next"][1]))
+        shards.append(Shard(value["documents"], place, value["done"], Counter(value["counts"]), value["bad"]))
+    return shards
+
+
+def _items(sources: Sequence[Source], options: Options, at: tuple[int, int]) -> Iterator[tuple[int, int, Item]]:
+    """Yield (source, rows of it that are done then, row) from a place on."""
+    for index in range(at[0], len(sources)):
+        skip = at[1] if index == at[0] else 0
+        for done, item in enumerate(rows(sources[index], options.column, options.document_start), start=1):
+            if done > skip:
+                yield index, done, item
+
+
+def _shards(
+    sources: Sequence[Source], options: Options, work: Path, before: Sequence[Shard], progress: Progress
+) -> Iterator[Shard]:
+    """Write the shards that follow those `before`, and yield each when it is whole on disk."""
+    bad = sum(shard.counts["bad"] for shard in before)
+    read = sum(shard.counts["read"] for shard in before)
+    ordinal, place = len(before), before[-1].next if before else (0, 0)
+    stream = _items(sources, options, place)
+    while True:
+        shard = Shard(next=place, done=True)
+        with (
+            files.whole_file(name(work, "clean", ordinal, "parquet")) as table,
+            files.whole_file(name(work, "exact", ordinal, "bin")) as digests,
+            parquet.ParquetWriter(table, SCHEMA, compression="zstd") as writer,
+        ):
+            group = _Group(writer)
+            for index, rows_done, item in stream:
+                shard.next = (index, rows_done)
+                read += 1
+                bad += isinstance(item, Bad)
+                progress.status(f"clean: {read} rows read, in {sources[index].name}")
+                text = _use(item, sources[index], bad, options, shard)
+                if text is not None:
+                    group.add(f"{sources[index].name}:{item.number}", text)
+                    digests.write(xxhash.xxh3_128_digest(text.encode()))
+                if shard.counts["characters_read"] >= options.shard_chars:
+                    shard.done = False
+                    break
+            group.write()
+        place = shard.next
+        marker = {**asdict(shard), "counts": dict(sorted(shard.counts.items()))}
+        files.write_json(name(work, "clean", ordinal, "json"), marker)
+        ordinal += 1
+        yield shard
+        if shard.done:
+            return
+
+
+def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -> str | None:
+    """Return the clean text of a row, None where it is dropped; counts it. Raises UserError for a bad row too many."""
+    shard.counts["read"] += 1
+    if isinstance(item, Bad):
+        sentence = f"{source.at(item.number)}: {item.reason}"
+        if bad > options.skip_bad:
+            more = f"; {options.skip_bad} were skipped before" if options.skip_bad else ""
+            raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
+        shard.counts["bad"] += 1
+        if len(shard.bad) < LISTED:
+            shard.bad.append(sentence)
+        return None
+    shard.counts["characters_read"] += len(item.text)
+    text = normalise(item.text)
+    rule = dropped_by(text, options.min_chars, options.without)
+    if rule:
+        shard.counts[f"dropped.{rule}"] += 1
+        return None
+    shard.documents += 1
+    return text
+
+
+class _Group:
+    """Documents of one row group, written when they are many."""
+
+    def __init__(self, writer: parquet.ParquetWriter) -> None:
+        self._writer = writer
+        self._ids: list[str] = []
+        self._texts: list[str] = []
+        self._size = 0
+
+    def add(self, one: str, text: str) -> None:
+        self._ids.append(one)
+        self._texts.append(text)
+        self._size += len(text)
+        if self._size >= GROUP or len(self._ids) >= DOCUMENTS:
+            self.write()
+
+    def write(self) -> None:
+        if self._ids:
+            self._writer.write_table(pyarrow.table({"id": self._ids, "text": self._texts}, schema=SCHEMA))
+            self._ids, self._texts, self._size = [], [], 0

@@ -1,0 +1,130 @@
+"""Step 3: documents that stay, as blocks of tokens in shards; used by pipeline.py. The files are described in blocks.py.
+
+Tokens of all documents stand in one row, each document ended by EOS, and the row is cut into blocks; nothing of a
+document is cut off. What does not fill the last block is left out and counted. pack-N.json, written after the files of
+shard N, carries the tokens of the unfinished block over, so that a stopped run goes on where it was.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainlab import files
+from trainlab.data.prepare.blocks import OFFSETS
+from trainlab.data.prepare.ingest import name
+from trainlab.data.prepare.tokens import Tokens
+
+CHARACTERS = 1 << 18  # that are tokenised at once
+
+
+@dataclass
+class Packed:
+    """What pack-N.json says of one shard; `rest` are the tokens of the unfinished block, `rest_starts` its starts."""
+
+    blocks: int = 0
+    documents: int = 0
+    characters: int = 0
+    tokens: int = 0
+    sha256: str = ""
+    starts_sha256: str = ""
+    rest: list[int] = field(default_factory=list)
+    rest_starts: list[int] = field(default_factory=list)
+
+
+class Packer:
+    """Cuts a row of documents into blocks, and remembers where documents start."""
+
+    def __init__(self, length: int, rest: Sequence[int] = (), rest_starts: Sequence[int] = ()) -> None:
+        self._length = length
+        self.rest = np.array(rest, dtype=np.int64)
+        self.rest_starts = np.array(rest_starts, dtype=np.int64)
+
+    def add(self, documents: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the blocks that are full now (n, length), starts in each (n), and the offsets of all these starts."""
+        lengths = np.array([len(one) for one in documents], dtype=np.int64)
+        begins = len(self.rest) + np.cumsum(lengths) - lengths
+        row = np.concatenate([self.rest, *(np.array(one, dtype=np.int64) for one in documents)])
+        starts = np.concatenate([self.rest_starts, begins])
+        count = len(row) // self._length
+        end = count * self._length
+        inside = starts[starts < end]
+        self.rest, self.rest_starts = row[end:], starts[starts >= end] - end
+        per_block = np.bincount(inside // self._length, minlength=count).astype(np.int64)
+        return row[:end].reshape(count, self._length), per_block, inside % self._length
+
+
+def dtype(size: int) -> str:
+    """Return the smallest dtype that holds the ids below `size`."""
+    return "uint16" if size <= 1 << 16 else "uint32"
+
+
+def pack_shard(
+    batches: Iterator[list[str]], tokens: Tokens, length: int, before: Packed, out: Path, work: Path, ordinal: int
+) -> Packed:
+    """Write blocks-N.bin and starts-N.bin of a shard, then pack-N.json; return what it says."""
+    packer = Packer(length, before.rest, before.rest_starts)
+    found = Packed()
+    counts: list[NDArray[np.int64]] = []
+    offsets: list[NDArray[np.uint32]] = []
+    kind = np.dtype(dtype(tokens.size)).newbyteorder("<")
+    with files.whole_file(name(out, "blocks", ordinal, "bin")) as stream:
+        digest = _Digest(stream)
+        for texts in cut(batches):
+            documents = tokens.documents(texts)
+            blocks, per_block, starts = packer.add(documents)
+            digest.write(blocks.astype(kind).tobytes())
+            counts.append(per_block)
+            offsets.append(starts.astype(OFFSETS))
+            found.blocks += len(blocks)
+            found.documents += len(texts)
+            found.characters += sum(map(len, texts))
+            found.tokens += sum(map(len, documents))
+        found.sha256 = digest.hex()
+    with files.whole_file(name(out, "starts", ordinal, "bin")) as stream:
+        digest = _Digest(stream)
+        digest.write(np.cumsum(np.concatenate([[0], *counts])).astype(OFFSETS).tobytes())
+        for part in offsets:
+            digest.write(part.tobytes())
+        found.starts_sha256 = digest.hex()
+    found.rest, found.rest_starts = packer.rest.tolist(), packer.rest_starts.tolist()
+    files.write_json(name(work, "pack", ordinal, "json"), asdict(found))
+    return found
+
+
+def read_packed(work: Path, ordinal: int) -> Packed | None:
+    """Return what pack-N.json says, None where that shard is not packed."""
+    path = name(work, "pack", ordinal, "json")
+    return Packed(**files.read_json(path)) if path.exists() else None
+
+
+def cut(batches: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield batches of about CHARACTERS at most."""
+    for texts in batches:
+        begin, size = 0, 0
+        for end, text in enumerate(texts):
+            if size and size + len(text) > CHARACTERS:
+                yield texts[begin:end]
+                begin, size = end, 0
+            size += len(text)
+        if texts[begin:]:
+            yield texts[begin:]
+
+
+class _Digest:
+    """Writes to a stream and knows the SHA-256 of what it wrote."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._sha: Any = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._sha.update(data)
+
+    def hex(self) -> str:
+        return str(self._sha.hexdigest())

@@ -1,0 +1,75 @@
+"""Documents as tokens, many at once; used by pipeline.py, pack_shards.py and bench/tokenise.py."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from trainlab import files
+from trainlab.errors import UserError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A fast tokenizer; `begin` is [BOS] where it puts one before every text (Gemma), `size` one more than its last id."""
+
+    backend: Any
+    begin: list[int]
+    eos: int
+    size: int
+    longest: int | None  # tokens that the model of the folder can take, None where the folder does not say
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each text, without special ones, using all cores.
+
+        A text that spells a special token (<|endoftext|> in a page about tokenizers) gives ordinary tokens.
+        """
+        return [one.ids for one in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def documents(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each text with BOS where the tokenizer has one, and EOS."""
+        return [[*self.begin, *ids, self.eos] for ids in self.encode(texts)]
+
+    def digest(self) -> str:
+        """Return a digest that changes with the tokens that a text gets."""
+        return xxhash.xxh3_128_hexdigest(f"{self.backend.to_str()} {self.begin} {self.eos}".encode())
+
+
+def load(folder: Path) -> Tokens:
+    """Return the tokenizer of a model folder; raises UserError when it cannot be used."""
+    if not (folder / "tokenizer_config.json").is_file():
+        raise UserError(f"--tokenizer {folder}: no tokenizer_config.json there; name a model folder (`trainlab fetch`)")
+    from transformers import AutoTokenizer
+
+    from trainlab.models import chat  # imports torch, as transformers has just done
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # transformers and tokenizers raise many classes here
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"--tokenizer {folder}: cannot be loaded ({first}); fetch the model again") from None
+    if not tokenizer.is_fast:
+        raise UserError(f"--tokenizer {folder}: is not a fast tokenizer; convert it (it needs a tokenizer.json)")
+    eos = tokenizer.eos_token_id
+    if eos is None:
+        raise UserError(
+            f"--tokenizer {folder}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or take "
+            "another model"
+        )
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
+    backend.no_truncation()
+    backend.no_padding()
+    size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+    return Tokens(backend, chat.begin(tokenizer), int(eos), size, _longest(folder))
+
+
+def _longest(folder: Path) -> int | None:
+    """Return the positions of the folder's model, None where there is no config.json or it names none."""
+    path = folder / "config.json"
+    config = files.read_json(path) if path.is_file() else {}
+    inner = config.get("text_config") or config  # Gemma 3 and others that also see pictures
+    value = inner.get("max_position_embeddings")
+    return int(value) if value else None

@@ -1,0 +1,69 @@
+"""Where running text lies, and how a hub data set comes into the folder of data sets; used by cpt_recipe.py. No torch."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainlab.config import TextPhase
+from trainlab.config.references import TOPICS
+from trainlab.data.hub import download
+from trainlab.data.hub.download import KEY
+from trainlab.errors import UserError
+from trainlab.models.fetch import datasets_dir
+
+CONFIG_KEY = "phase.text.hub_config"
+ROWS = "train.jsonl"
+
+
+def place(phase: TextPhase, models: Path, given: Path | None, env: Mapping[str, str] | None = None) -> Path:
+    """Return the file or folder that holds the text: `given` (--data), else DATA_DIR, else what `data.source` names.
+
+    For pydoc:topics without either it is a name under which nothing lies: the text comes with Python. Raises UserError
+    for a path that is not there.
+    """
+    env = os.environ if env is None else env
+    source = phase.data.source
+    if given or env.get("DATA_DIR"):
+        path = given or Path(env["DATA_DIR"])
+        if not path.exists():
+            raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
+        return path
+    path = _inside(phase, datasets_dir(models, env))
+    if source.startswith("hf:"):
+        path = path / ROWS
+    if source != TOPICS and not path.exists():
+        remedy = "put it there first" if source.startswith("pvc:") else "run `trainlab fetch` with the same --models"
+        raise UserError(f"{KEY} is {source}: nothing at {path}; {remedy}")
+    return path
+
+
+def fetch(phase: TextPhase, models: Path) -> Path | None:
+    """Make sure that a hub data set lies in the folder of data sets; return its folder, None for text that need not be fetched.
+
+    The rows of its split `train` become train.jsonl, column by column as they are; other splits are not read, since the
+    parts are made by document (corpus.py). Raises UserError with the remedy.
+    """
+    source = phase.data.source
+    if not source.startswith("hf:"):
+        return None
+
+    def fill(folder: Path) -> dict[str, Any]:
+        config = phase.text.hub_config
+        table = download.table(source, config, CONFIG_KEY, folder)
+        with download.explained(source, CONFIG_KEY, folder):
+            table.to_json(str(folder / ROWS), lines=True, force_ascii=False)
+        licence = download.licence(source, CONFIG_KEY, folder)
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+        return {"source": source, "config": config, "licence": licence, "rows": len(table)}
+
+    return download.once(_inside(phase, datasets_dir(models)), fill)
+
+
+def _inside(phase: TextPhase, root: Path) -> Path:
+    """Return the place of a source inside the folder of data sets."""
+    source = phase.data.source
+    if source.startswith("pvc:"):
+        return root / source.removeprefix("pvc:")
+    return download.place(root, source, phase.text.hub_config)

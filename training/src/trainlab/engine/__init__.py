@@ -1,0 +1,1 @@
+"""What all recipes train with: the trainer and its checkpoints, ranks, memory, and what only GPUs have."""

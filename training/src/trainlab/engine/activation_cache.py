@@ -1,0 +1,104 @@
+"""The frozen trunk, run once per row: its outputs stand in for the trunk in every epoch; used by sft.
+
+Exact, because nothing below the first trained layer changes and it has no dropout in evaluation mode. Each rank runs the
+trunk over its share of the rows, then all ranks hold all outputs (rows x tokens x hidden size x bytes per number).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from trainlab.engine import dist
+from trainlab.models.layers import decoder_layers
+
+Say = Callable[[str], None]
+
+
+class _Reached(Exception):
+    """Carries the input of the first trained layer out of a forward pass that need not go on."""
+
+
+class TrunkCache:
+    """Outputs of the frozen layers by the tokens of a row."""
+
+    def __init__(self, model: PreTrainedModel, trained_layers: int, pad: int) -> None:
+        self._model, self._pad, self._skip = model, pad, False
+        layers = decoder_layers(model)
+        self._first = layers[len(layers) - trained_layers]
+        self._known: dict[bytes, torch.Tensor] = {}
+        for layer in list(layers)[: len(layers) - trained_layers]:
+            layer.forward = self._passing(layer.forward)
+
+    def fill(self, rows: Iterable[list[int]], batch: int, autocast: Any, say: Say) -> None:
+        """Run the trunk over `rows` (token ids), `batch` at once, this rank's share; then exchange the outputs."""
+        # By length, so that little is padding; the longest first, so that a lack of memory shows at once.
+        unique = sorted({tuple(row) for row in rows}, key=len, reverse=True)
+        own = unique[dist.rank() :: dist.world_size()]
+        found: dict[bytes, torch.Tensor] = {}
+        training = self._model.training
+        self._model.eval()
+        for start in range(0, len(own), batch):
+            part = own[start : start + batch]
+            length = len(part[0])
+            ids = torch.tensor([[*row, *[self._pad] * (length - len(row))] for row in part])
+            mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in part])
+            with autocast():
+                hidden = self._run(ids, mask)
+            for row, states in zip(part, hidden, strict=True):
+                found[_key(torch.tensor(row))] = states[: len(row)].cpu().clone()
+            say(f"trunk: {min(start + batch, len(own))} of {len(own)} rows of this rank")
+        self._model.train(training)
+        for part_found in dist.gather(found):
+            self._known.update(part_found)
+
+    def inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a batch with the trunk's outputs in place of its tokens; padding stays zero, nothing attends to it."""
+        mask = inputs["attention_mask"]
+        states = [
+            self._known[_key(ids[keep.bool()].cpu())] for ids, keep in zip(inputs["input_ids"], mask, strict=True)
+        ]
+        embeds = torch.zeros((*mask.shape, states[0].shape[-1]), dtype=states[0].dtype)
+        for place, row in zip(embeds, states, strict=True):
+            place[: len(row)] = row
+        rest = {name: value for name, value in inputs.items() if name != "input_ids"}
+        return {**rest, "inputs_embeds": embeds.to(mask.device)}
+
+    @contextmanager
+    def skipped(self) -> Iterator[None]:
+        """Let the frozen layers pass their input on unchanged."""
+        self._skip = True
+        try:
+            yield
+        finally:
+            self._skip = False
+
+    @torch.no_grad()
+    def _run(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the input of the first trained layer, [rows, tokens, hidden]."""
+
+        def stop(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            raise _Reached(args[0] if args else kwargs["hidden_states"])
+
+        hook = self._first.register_forward_pre_hook(stop, with_kwargs=True)
+        device = self._model.device
+        try:
+            self._model.base_model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
+        except _Reached as reached:
+            hidden: torch.Tensor = reached.args[0]
+            return hidden
+        finally:
+            hook.remove()
+        raise RuntimeError("the first trained layer was not reached")
+
+    def _passing(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def either(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            return hidden_states if self._skip else forward(hidden_states, *args, **kwargs)
+
+        return either
+
+
+def _key(ids: torch.Tensor) -> bytes:
+    return ids.to(torch.int64).numpy().tobytes()

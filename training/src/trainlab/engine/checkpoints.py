@@ -1,0 +1,93 @@
+"""Checkpoints that are known to be whole: a marker with all file sizes, written last; used by the recipes.
+
+A checkpoint without a marker, or whose files differ from it, is skipped on resume with a sentence.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from trainlab import files
+from trainlab.errors import UserError
+
+MARKER = "complete.json"
+FULL_SIGNS = ("no space left", "os error 28", "errno 28", "disk quota exceeded", "failed writing file", "enforce fail")
+
+
+class DiskFull(UserError):
+    """The run volume filled up while something was written; the run failed (exit code 1) and can be resumed."""
+
+    code = 1
+
+
+def mark(folder: Path) -> None:
+    """Declare a checkpoint whole: note the size of each of its files."""
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MARKER)  # sharded ones hold folders
+    sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in found}
+    files.write_json(folder / MARKER, sizes)
+
+
+def fault(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint, None when it is whole."""
+    marker = folder / MARKER
+    if not marker.exists():
+        return f"{MARKER} is missing: it was being written when the run ended"
+    try:
+        sizes = dict(files.read_json(marker))
+    except (UserError, TypeError, ValueError):
+        return f"{MARKER} is unreadable"
+    for name, size in sizes.items():
+        path = folder / name
+        actual = path.stat().st_size if path.exists() else 0
+        if actual != size:
+            return f"{name} has {actual} of {size} bytes"
+    return None
+
+
+def step(checkpoint: Path) -> int:
+    """Return the optimiser step of a checkpoint folder; by its name, as a finished run may have rotated it away."""
+    return int(checkpoint.name.split("-")[-1])
+
+
+def listed(folder: Path) -> list[Path]:
+    """Return the checkpoint folders, oldest first."""
+    found = [p for p in folder.glob("checkpoint-*") if p.is_dir() and p.name.split("-")[-1].isdigit()]
+    return sorted(found, key=step)
+
+
+def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """Return the newest whole checkpoint, None when there is none; say which ones are skipped and why."""
+    for path in reversed(listed(folder)):
+        problem = fault(path)
+        if problem is None:
+            return path
+        say(f"{path.name} is skipped: {problem}")
+    return None
+
+
+def rotate(folder: Path, keep: int, best: str | None) -> None:
+    """Remove all but the `keep` newest whole checkpoints and the best one."""
+    whole = [path for path in listed(folder) if fault(path) is None]
+    for path in whole[:-keep]:
+        if best is None or path.name != Path(best).name:
+            shutil.rmtree(path)
+
+
+def last_good_everywhere(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """Return rank 0's choice of checkpoint on every rank: a volume may show ranks different things for a moment."""
+    from trainlab.engine import dist
+
+    return dist.gather(last_good(folder, say) if dist.is_main() else None)[0]
+
+
+def explain_full(error: BaseException, folder: Path, what: str) -> DiskFull | None:
+    """Return the sentence for an error that means `volume full` (OSError, safetensors, torch.save), else None."""
+    text = str(error).lower()
+    if getattr(error, "errno", None) not in (28, 122) and not any(sign in text for sign in FULL_SIGNS):
+        return None
+    good = last_good(folder, lambda _: None)
+    kept = f"the last good checkpoint is {good}" if good else "there is no earlier checkpoint"
+    return DiskFull(
+        f"{folder}: the volume is full while {what} was written ({files.free_text(folder)}); {kept}; "
+        "free space or enlarge the volume and start the same run again: it goes on from there"
+    )

@@ -1,0 +1,81 @@
+"""One rank's view of the job: start of the process group, small collectives, and an end that always exits with 0.
+
+Called by run/worker.py and the recipes. Rank, world size and addresses come from torchrun, never from here.
+"""
+
+import contextlib
+import os
+import sys
+from datetime import timedelta
+from typing import Any, NoReturn, TypeVar
+
+import torch
+import torch.distributed as td
+
+T = TypeVar("T")
+
+
+def start(timeout_minutes: float) -> None:
+    """Join the process group when torchrun started this process: nccl with GPUs, gloo without."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if "WORLD_SIZE" in os.environ and not td.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        td.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
+
+
+def rank() -> int:
+    """Return this process's number in the job, 0 when alone."""
+    return td.get_rank() if td.is_initialized() else 0
+
+
+def world_size() -> int:
+    """Return the number of ranks, 1 when alone."""
+    return td.get_world_size() if td.is_initialized() else 1
+
+
+def is_main() -> bool:
+    """True on the rank that writes artefacts."""
+    return rank() == 0
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if td.is_initialized():
+        td.barrier()
+
+
+def gather(value: T) -> list[T]:
+    """Return every rank's `value`, in rank order, on every rank; the value must pickle."""
+    if not td.is_initialized():
+        return [value]
+    values: list[Any] = [None] * world_size()
+    td.all_gather_object(values, value)
+    return values
+
+
+def threads(local_ranks: int, cpu_request: float | None) -> int:
+    """Return the OpenMP threads of one rank: its share of this node's cores.
+
+    A pod does not see its neighbours, so its CPU request caps the share; without one (local processes) only
+    `local_ranks` counts.
+    """
+    cores = float(len(os.sched_getaffinity(0)))
+    if cpu_request is not None:
+        cores = min(cores, max(1.0, cpu_request))
+    return max(1, int(cores / local_ranks))
+
+
+def finish(code: int = 0) -> NoReturn:
+    """Leave the group and end this process with `code`, without interpreter teardown.
+
+    gloo in torch 2.13 and 2.15 sometimes aborts a finished process during teardown ("terminate called without an active
+    exception", 10 of 81 runs), which torchrun reports as a failed job. bench/clean_exit.py measures this function.
+    """
+    if code == 0 and td.is_initialized():  # a failed rank leaves at once: torchrun then ends the others
+        barrier()
+        with contextlib.suppress(RuntimeError):  # a peer that is already gone does not change this rank's result
+            td.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,195 @@
+"""The peak memory of each part of a run, for manifest.json and the report; the recipes mark where a part ends.
+
+A CPU rank is measured by VmHWM of /proc/self/status, which writing 5 to /proc/self/clear_refs sets back (proc(5)), and its
+pod by the cgroup; a GPU rank by PyTorch's allocator. The GPU half has not been run.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainlab.config import Phase, ResnetPhase, Values
+
+GIB = 2**30
+UNLIMITED = 2**60  # cgroup v1 writes a number of this size where there is no limit
+SNAPSHOT = "memory_snapshot.pickle"
+ENTRIES = 100_000  # newest allocations that a snapshot holds
+
+
+class Profile:
+    """The parts of this rank so far."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[str, float]] = {}
+
+    def mark(self, part: str) -> None:
+        """End a part: keep its peaks in GiB and begin the next one; a part that comes again keeps the higher ones."""
+        import torch
+
+        peaks = {"process_gib": _highest("self")}
+        if torch.cuda.is_available():
+            peaks["allocated_gib"] = _gib(torch.cuda.max_memory_allocated())
+            peaks["reserved_gib"] = _gib(torch.cuda.max_memory_reserved())
+            torch.cuda.reset_peak_memory_stats()
+        known = self.parts.get(part, {})
+        self.parts[part] = {name: max(value, known.get(name, 0.0)) for name, value in peaks.items()}
+        try:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        except OSError:  # a sandbox without it: then the peak counts from the start of the process
+            self.parts[part]["from_start"] = 1.0
+
+    @contextmanager
+    def training(self, phase: Phase, run_dir: Path) -> Iterator[None]:
+        """Around the training: marks it, and leaves PyTorch's snapshot of rank 0 where `train.memory_snapshot` asks for it."""
+        import torch
+
+        from trainlab.engine import dist
+
+        wanted = phase.train.memory_snapshot and dist.is_main() and torch.cuda.is_available()
+        recorded: Any = torch.cuda.memory
+        if wanted:
+            recorded._record_memory_history(max_entries=ENTRIES)
+        try:
+            yield
+        finally:  # above all when it ended for want of memory
+            if wanted:
+                recorded._dump_snapshot(str(run_dir / SNAPSHOT))
+                recorded._record_memory_history(enabled=None)
+        self.mark("train")
+
+    def whole(self, phase: Phase) -> dict[str, Any]:
+        """Return what the manifest says of all ranks; every rank must call it. Sizes in GiB, None where not known.
+
+        {planned_gib, planned_for, card_gib, pods: [{host, ranks, processes_gib: sum of the peaks of the
+        ranks and of torchrun (pages that they share are counted for each), limit_gib, peak_gib: of the cgroup, page cache
+        included}], ranks: [{rank, host, parts}]}.
+        """
+        from trainlab.engine import dist
+
+        launcher = _highest(str(os.getppid())) if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
+        here = {
+            "rank": dist.rank(),
+            "host": _host(),
+            "parts": self.parts,
+            "card_gib": _card(),
+            "launcher_gib": launcher,
+        }
+        here |= pod()
+        return {**planned(phase), **together(dist.gather(here))}
+
+
+def together(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the ranks' own numbers and, per pod, their sum against the pod's limit."""
+    pods = []
+    for host in dict.fromkeys(str(one["host"]) for one in ranks):
+        own = [one for one in ranks if one["host"] == host]
+        peaks = [max((part["process_gib"] for part in one["parts"].values()), default=0.0) for one in own]
+        pods.append(
+            {
+                "host": host,
+                "ranks": len(own),
+                "processes_gib": round(sum(peaks) + max(one["launcher_gib"] for one in own), 3),
+                "limit_gib": own[0]["limit_gib"],
+                "peak_gib": max((one["peak_gib"] for one in own if one["peak_gib"] is not None), default=None),
+            }
+        )
+    cards = [one["card_gib"] for one in ranks if one["card_gib"] is not None]
+    brief = [{key: one[key] for key in ("rank", "host", "parts")} for one in ranks]
+    return {"card_gib": min(cards, default=None), "pods": pods, "ranks": brief}
+
+
+def planned(phase: Phase) -> dict[str, Any]:
+    """Return what `trainlab plan` computes for one card (for a pod without one: for the pod), None for unknown models."""
+    import torch
+
+    from trainlab.errors import UserError
+    from trainlab.plan import cards, estimate, source, vision_job
+
+    job = source.job_of(Values(phase=phase), [])
+    if job.arch is None and not isinstance(phase, ResnetPhase):
+        return {"planned_gib": None, "planned_for": None}
+    try:
+        gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
+        job, card, _ = source.card_of(Values(phase=phase), job, gpu)
+    except UserError:  # a card that the table lacks: bytes do not depend on it
+        card = cards.find(source.DEFAULT_CARD)
+    plan = (
+        vision_job.estimate(phase, job, card, 1.0)
+        if isinstance(phase, ResnetPhase)
+        else estimate.estimate(job, card, 1.0)
+    )
+    return {
+        "planned_gib": _gib(plan.memory.total) if plan.memory else None,
+        "planned_for": "card" if job.on_gpu else "pod",
+    }
+
+
+def pod(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, float | None]:
+    """Return {limit_gib, peak_gib} of this process's cgroup, version 2 or 1; None where there is no limit or no such file."""
+    lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
+    paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
+    one = (root / "memory", paths.get("memory", "/"), "memory.limit_in_bytes", "memory.max_usage_in_bytes")
+    two = (root, paths.get("", "/"), "memory.max", "memory.peak")
+    for base, path, limit, peak in (two, one):
+        # A container sees its own group at the root and the host's path in /proc, unless it has a cgroup namespace.
+        for folder in (base / path.lstrip("/"), base):
+            if (folder / limit).exists():
+                return {"limit_gib": _bytes(folder / limit), "peak_gib": _bytes(folder / peak)}
+    return {"limit_gib": None, "peak_gib": None}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """Return the row of the report: the parts' peaks of the fullest rank, and the pods against their limit."""
+    kind = "allocated_gib" if found.get("card_gib") else "process_gib"
+    parts: dict[str, float] = {}
+    for one in found["ranks"]:
+        for name, peaks in one["parts"].items():
+            parts[name] = max(parts.get(name, 0.0), peaks.get(kind, 0.0))
+    text = ", ".join(f"{name} {value:.2f}" for name, value in parts.items()) + " GiB"
+    text += f" of the card's {found['card_gib']:.1f} GiB" if found.get("card_gib") else " a process"
+    if found.get("planned_gib") is not None:
+        text += f"; planned for training: {found['planned_gib']:.2f} GiB for the {found['planned_for']}"
+    limited = [one for one in found["pods"] if one["limit_gib"]]
+    if limited:
+        full = max(limited, key=lambda one: one["processes_gib"] / one["limit_gib"])
+        verdict = "within" if full["processes_gib"] <= full["limit_gib"] else "above"
+        text += f"; processes of the fullest pod {full['processes_gib']:.2f} GiB, {verdict} its limit of {full['limit_gib']:.2f}"
+        if full["peak_gib"] is not None:
+            text += f" (with page cache {full['peak_gib']:.2f})"
+    return text
+
+
+def _host() -> str:
+    import socket
+
+    return os.environ.get("HOSTNAME") or socket.gethostname()  # of the pod; several pods may share a node
+
+
+def _card() -> float | None:
+    import torch
+
+    return (
+        _gib(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+        if torch.cuda.is_available()
+        else None
+    )
+
+
+def _highest(process: str) -> float:
+    """Return the most memory that a process (a number, or self) ever held at once in GiB, 0 where /proc does not say."""
+    path, name = Path("/proc") / process / "status", "VmHWM"
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        if line.startswith(f"{name}:"):
+            return _gib(int(line.split()[1]) * 1024)
+    return 0.0
+
+
+def _bytes(path: Path) -> float | None:
+    text = path.read_text(encoding="ascii").strip() if path.exists() else "max"
+    return None if text == "max" or int(text) >= UNLIMITED else _gib(int(text))
+
+
+def _gib(size: float) -> float:
+    return round(size / GIB, 3)

@@ -1,0 +1,200 @@
+"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft, cpt and dpo."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.integrations import TensorBoardCallback
+from trl import SFTTrainer
+
+from trainlab.config import Phase
+from trainlab.engine import acceleration, checkpoints, dist
+from trainlab.engine.activation_cache import TrunkCache
+from trainlab.engine.steps import Eta, planned
+from trainlab.models import compute
+from trainlab.progress import Numbers, Progress
+
+# TRL and PEFT ask transformers by the name that it gave up in 5.23; it says so once for each rank.
+warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+
+
+class CheckpointedTrainer(Trainer):
+    """Writes `complete.json` last into each checkpoint, and says in a sentence when the volume is full."""
+
+    keep = 1
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card made for the hub."""
+        root = Path(str(self.args.output_dir))
+        folder = root / f"checkpoint-{self.state.global_step}"
+        try:
+            Trainer._save_checkpoint(self, model, trial)
+            dist.barrier()  # every rank has written its random state
+            if self.args.should_save:
+                checkpoints.mark(folder)
+                checkpoints.rotate(root, self.keep, self.state.best_model_checkpoint)
+        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that met the end
+            full = checkpoints.explain_full(error, root, folder.name)
+            if full is None:
+                raise
+            raise full from None
+
+
+class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
+    """TRL's trainer with our checkpoints and, where it is filled, a trunk cache."""
+
+    trunk: TrunkCache | None = None
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As TRL's; with a trunk cache the frozen layers are skipped."""
+        if self.trunk is None:
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        with self.trunk.skipped():
+            return super().compute_loss(model, self.trunk.inputs(inputs), *args, **kwargs)
+
+
+class Schedule(TrainerCallback):
+    """Validates and saves at `count` evenly spread steps, the last step included."""
+
+    def __init__(self, count: int, validate: bool) -> None:
+        self._count, self._validate = count, validate
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Set the flags of this step."""
+        due = state.global_step in planned(state.max_steps, self._count)
+        control.should_save = due
+        control.should_evaluate = due and self._validate
+        return control
+
+
+class StepReporter(TrainerCallback):
+    """Turns steps into lines and numbers: `step 12/120 loss 3.1 eta 85 s`."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._eta = progress, Eta()
+        self._train: dict[str, float] = {}
+        self._validation: dict[str, float] = {}
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start the clock; a resumed run starts at its step."""
+        self._eta = Eta(state.global_step)
+        self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Set where this step stands."""
+        step, total = state.global_step, state.max_steps
+        left, epochs = self._eta.left(step, total), float(state.num_train_epochs)
+        self._progress.at(Numbers(step, total, left, state.epoch, epochs, self._train, self._validation))
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
+    ) -> None:
+        """Keep the newest numbers for the next line; say a validation loss at once."""
+        logs = logs or {}
+        if "loss" in logs:
+            self._train = {name: float(logs[name]) for name in ("loss", "learning_rate", "grad_norm") if name in logs}
+        if "eval_loss" in logs:
+            self._validation = {"loss": float(logs["eval_loss"])}
+            self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
+
+
+def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False) -> dict[str, Any]:
+    """Return what all trainers are told alike; warm-up, validations and saves follow the steps.
+
+    `recompute` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
+    """
+    train, gpu = phase.train, torch.cuda.is_available()
+    recompute = recompute or acceleration.recompute(phase)
+    return {
+        "output_dir": str(folder),
+        "seed": phase.seed,
+        "num_train_epochs": train.epochs,
+        "per_device_train_batch_size": train.batch_size,
+        "per_device_eval_batch_size": train.batch_size,
+        "gradient_accumulation_steps": train.gradient_accumulation,
+        "learning_rate": train.learning_rate,
+        "warmup_steps": train.warmup_fraction,  # transformers 5 reads a value below 1 as a share of the steps
+        "weight_decay": train.weight_decay,
+        "max_grad_norm": train.max_grad_norm,
+        "lr_scheduler_type": "cosine",
+        "bf16": compute.dtype(phase) == torch.bfloat16,
+        "use_cpu": not gpu,
+        "activation_checkpointing": recompute,
+        "activation_checkpointing_kwargs": {"use_reentrant": False} if recompute else None,
+        "logging_steps": 1,
+        "logging_first_step": True,
+        "eval_strategy": "steps" if validate else "no",
+        "save_strategy": "steps",
+        "eval_steps": 10**9,  # Schedule decides
+        "save_steps": 10**9,
+        "load_best_model_at_end": validate and not acceleration.sharded(phase),
+        "metric_for_best_model": "eval_loss" if validate else None,
+        "greater_is_better": False if validate else None,
+        "save_total_limit": None,  # CheckpointedTrainer rotates, after the marker is written
+        "report_to": "none",
+        "log_level": "error",  # a head that is tied is missing in every checkpoint, and said to be
+        "log_level_replica": "error",
+        "disable_tqdm": True,
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": gpu,
+        "ddp_find_unused_parameters": False,
+        "ddp_timeout": phase.resources.timeout_minutes * 60,
+        **acceleration.sharding(phase),
+    }
+
+
+def configure_callbacks(trainer: CheckpointedTrainer, phase: Phase, run_dir: Path) -> None:
+    """Set how many checkpoints stay, silence the library's own lines, and write TensorBoard's files on rank 0."""
+    trainer.keep = phase.train.keep_checkpoints
+    trainer.remove_callback(PrinterCallback)
+    trainer.remove_callback(ProgressCallback)
+    if dist.is_main():
+        from torch.utils.tensorboard import SummaryWriter
+
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(run_dir / "tensorboard"))))
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training went: the Trainer's metrics, seconds, and the checkpoint that it went on from."""
+
+    metrics: Mapping[str, float]
+    seconds: float
+    resume: Path | None
+
+
+def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) -> dict[str, Any]:
+    """Return what every training_summary.json says of steps, losses and time."""
+    world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    evaluations = [entry for entry in history if "eval_loss" in entry]
+    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    return {
+        "recipe": phase.recipe,
+        "world_size": world,
+        "effective_batch": phase.train.batch_size * phase.train.gradient_accumulation * world,
+        "epochs": phase.train.epochs,
+        "steps": steps,
+        "resumed_from_step": checkpoints.step(fitted.resume) if fitted.resume else 0,
+        "seconds": round(fitted.seconds, 1),
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+        "mean_loss": fitted.metrics.get("train_loss"),
+        "validation_loss": best["eval_loss"] if best else None,
+        "best_step": best["step"] if best else steps,
+        "dtype": str(compute.dtype(phase)).removeprefix("torch."),
+    }

@@ -1,0 +1,106 @@
+"""A training from the newest whole checkpoint to what it leaves: best_model/ or lora_adapter/, history and summary."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainlab import files
+from trainlab.config import DpoPhase, LanguagePhase, SftPhase
+from trainlab.engine import acceleration, checkpoints, dist
+from trainlab.engine.activation_cache import TrunkCache
+from trainlab.engine.trainer import CheckpointedSftTrainer, CheckpointedTrainer, TrainingResult, outcome
+from trainlab.engine.training_job import TrainingJob
+from trainlab.models import compute, lora
+
+
+def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> TrainingResult:
+    """Train from the newest whole checkpoint on; leave the best one as result and training_history.json."""
+    resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
+    if resume:
+        job.progress.say(f"resuming from {resume}")
+    began = time.monotonic()
+    if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
+        trainer.trunk = fill_trunk(job, trainer, layers)
+    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    seconds = time.monotonic() - began
+    with job.progress.step(f"saving {result(job.phase)}/"):
+        save_best(job, trainer)
+    if dist.is_main():
+        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
+    return TrainingResult(done.metrics, seconds, resume)
+
+
+def _frozen_below(phase: LanguagePhase) -> int:
+    """Return how many last layers are trained on cached outputs of those below; 0 where nothing is cached."""
+    if not isinstance(phase, SftPhase) or not phase.train.cache_frozen_activations:
+        return 0
+    return phase.unfreeze.layers
+
+
+def fill_trunk(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedSftTrainer, layers: int) -> TrunkCache:
+    """Return the outputs of the frozen layers, those below the last `layers`, for all training and validation rows."""
+    cache = TrunkCache(job.model, layers, job.tokenizer.pad_token_id)
+    sets: list[Any] = [trainer.train_dataset, trainer.eval_dataset]
+    rows = [ids for part in sets if part is not None for ids in part["input_ids"]]
+    with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
+        cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
+    return cache
+
+
+def result(phase: LanguagePhase) -> str:
+    """Return the name of the folder that holds what was trained."""
+    return "lora_adapter" if phase.adapter_rank else "best_model"
+
+
+def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> None:
+    """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
+    whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
+    if dist.is_main():
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        name = result(job.phase)
+        try:
+            with files.whole_folder(job.run_dir / name) as folder:
+                if job.phase.adapter_rank:
+                    lora.save(model, folder, job.phase)
+                else:
+                    _save_whole(model, folder, compute.dtype(job.phase), whole)
+                job.tokenizer.save_pretrained(folder)
+        except Exception as error:  # OSError or SafetensorError, by the file that met the end
+            raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None
+    dist.barrier()
+
+
+def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, Any] | None = None) -> None:
+    narrowed: dict[int, torch.Tensor] = {}  # a tied head stays the embedding's tensor: else both would be written
+    state = {
+        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
+        for name, tensor in (whole or model.state_dict()).items()
+    }
+    model.config.use_cache = True
+    model.config.dtype = dtype
+    model.save_pretrained(folder, state_dict=state, safe_serialization=True)
+
+
+def summarise(
+    phase: SftPhase | DpoPhase,
+    trainer: CheckpointedTrainer,
+    fitted: TrainingResult,
+    counts: dict[str, float | int],
+    rows: int,
+    validation_rows: int,
+) -> dict[str, Any]:
+    """Return training_summary.json without the hardware, which run/worker.py adds."""
+    done, seconds = outcome(phase, trainer, fitted), fitted.seconds
+    taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
+    packed = isinstance(phase, SftPhase) and phase.train.packing
+    seen = rows * phase.train.epochs * taken / done["steps"] if packed else taken * done["effective_batch"]
+    return {
+        **done,
+        "parameters": counts,
+        "rows": rows,
+        "validation_rows": validation_rows,
+        "tokens": next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0),
+        "samples_per_second": round(seen / seconds, 2) if seconds else None,
+    }

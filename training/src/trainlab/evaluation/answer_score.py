@@ -1,0 +1,223 @@
+"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall, form adherence. Base and tuned go the same way.
+
+Called by recipes/language.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from models/chat.py.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
+
+from trainlab.config import ChatPhase, LanguagePhase
+from trainlab.data import chat_rows, verse_forms
+from trainlab.engine import dist
+from trainlab.evaluation import facts
+from trainlab.models import chat
+
+Say = Callable[[str], None]
+SILENCE = 20.0  # seconds of generation without a line
+
+
+def score(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: LanguagePhase,
+    rows: Sequence[chat_rows.HeldoutRow],
+    *,
+    generate: bool = True,
+    say: Say | None = None,
+) -> dict[str, Any]:
+    """Score `rows` in this process; returns what eval_before.json and eval_after.json hold.
+
+    {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts said in the
+    answered rows (None if none), form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the
+    generated answers, rows, answered, seconds, items: one dict a row: id, topic, question, answer, facts, loss, tokens
+    (of the reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; all from text
+    on are None where no answer was generated}.
+    """
+    return _summary([_items(model, tokenizer, phase, rows, generate, (0, 1), say or _print)], rows)
+
+
+def score_sharded(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: LanguagePhase,
+    rows: Sequence[chat_rows.HeldoutRow],
+    *,
+    generate: bool = True,
+    say: Say | None = None,
+) -> dict[str, Any]:
+    """Score `rows` split over all ranks; every rank must call it with the same rows and gets the whole result."""
+    share = (dist.rank(), dist.world_size())
+    say = say or (_print if dist.is_main() else lambda _: None)
+    return _summary(dist.gather(_items(model, tokenizer, phase, rows, generate, share, say)), rows)
+
+
+def answers(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: LanguagePhase,
+    questions: Sequence[str],
+    *,
+    say: Say | None = None,
+) -> list[dict[str, Any]]:
+    """Return [{question, text, text_tokens}] with the greedy answer to each of `questions`, in their order."""
+    generated = _generate(model, tokenizer, phase, questions, say or _print)
+    return [{"question": q, "text": text, "text_tokens": n} for q, (text, n) in zip(questions, generated, strict=True)]
+
+
+def losses(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: LanguagePhase,
+    rows: Sequence[Any],
+    say: Say | None = None,
+) -> list[tuple[float, int]]:
+    """Return (mean nats per token, tokens) of each row's answer with its EOS, given its prompt.
+
+    Rows are padded on the left, so only the last positions, which hold the answers, go through the head.
+    """
+    encoded = [chat.encode(tokenizer, phase, row) for row in rows]
+    found: list[tuple[float, int]] = [(0.0, 0)] * len(rows)
+    done = 0
+    for batch in _batches([len(entry["input_ids"]) for entry in encoded], phase.evaluate.batch_size):
+        ids, mask = _padded([encoded[i]["input_ids"] for i in batch], tokenizer.pad_token_id, model.device)
+        lengths = [sum(encoded[i]["completion_mask"]) for i in batch]
+        longest = max(lengths)
+        with torch.inference_mode():
+            logits = model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+                logits_to_keep=longest + 1,
+                use_cache=False,
+            ).logits
+        for place, (i, length) in enumerate(zip(batch, lengths, strict=True)):
+            value = cross_entropy(logits[place, -length - 1 : -1].float(), ids[place, -length:])
+            found[i] = (float(value), length)
+        done += len(batch)
+        if say:
+            say(f"scored {done} of {len(rows)} answers")
+    return found
+
+
+def _items(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    phase: LanguagePhase,
+    rows: Sequence[chat_rows.HeldoutRow],
+    generate: bool,
+    share: tuple[int, int],
+    say: Say,
+) -> dict[str, Any]:
+    """Score every `share[1]`-th row from `share[0]` on; the answered rows are dealt out by themselves."""
+    began = time.monotonic()
+    rank, ranks = share
+    own = rows[rank::ranks]
+    most = phase.evaluate.generate_rows if isinstance(phase, ChatPhase) else None
+    chosen = chat_rows.even(list(rows), most)[rank::ranks] if generate else []
+    scored = losses(model, tokenizer, phase, own, say)
+    texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
+    return {
+        "losses": {row["id"]: value for row, value in zip(own, scored, strict=True)},
+        "texts": {row["id"]: value for row, value in zip(chosen, texts, strict=True)},
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow]) -> dict[str, Any]:
+    """Join what the ranks found, in the order of `rows`."""
+    found = {key: value for part in parts for key, value in part["losses"].items()}
+    texts = {key: value for part in parts for key, value in part["texts"].items()}
+    items: list[dict[str, Any]] = []
+    for row in rows:
+        loss, tokens = found[row["id"]]
+        text, length = texts.get(row["id"], (None, None))
+        recall = None if text is None else facts.recall(text, row["facts"])
+        item = {**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall}
+        if "form" in row:
+            item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
+        items.append(item)
+    return {
+        "answer_loss": _mean([item["loss"] for item in items]),
+        "fact_recall": _mean([item["recall"] for item in items if item["recall"] is not None]),
+        "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
+        "answer_tokens": _mean([item["text_tokens"] for item in items if item["text_tokens"] is not None]),
+        "rows": len(items),
+        "answered": len(texts),
+        "seconds": round(max(part["seconds"] for part in parts), 2),
+        "items": items,
+    }
+
+
+def _generate(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questions: Sequence[str], say: Say
+) -> list[tuple[str, int]]:
+    """Return (text, tokens with the EOS) of the greedy answer to each question."""
+    prompts = [chat.prompt_ids(tokenizer, phase, question) for question in questions]
+    found: list[tuple[str, int]] = [("", 0)] * len(prompts)
+    done, limit = 0, phase.evaluate.max_new_tokens
+    generate: Any = model.generate
+    stops = chat.stop_ids(model, tokenizer)
+    for batch in _batches([len(ids) for ids in prompts], phase.evaluate.batch_size):
+        ids, mask = _padded([prompts[i] for i in batch], tokenizer.pad_token_id, model.device)
+        pulse = _Pulse(say, f"answering questions {done + 1} to {done + len(batch)} of {len(prompts)}", limit)
+        with torch.inference_mode():
+            out = generate(
+                input_ids=ids,
+                attention_mask=mask,
+                max_new_tokens=limit,
+                do_sample=False,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=stops,
+                stopping_criteria=StoppingCriteriaList([pulse]),
+            )
+        for i, tokens in zip(batch, out[:, ids.shape[1] :].tolist(), strict=True):
+            end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
+            tokens = tokens[: end + 1]  # all after it is padding
+            found[i] = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip(), len(tokens))
+        done += len(batch)
+        say(f"answered {done} of {len(prompts)} questions")
+    return found
+
+
+class _Pulse(StoppingCriteria):
+    """Never stops a generation; says how far it is when it takes long."""
+
+    def __init__(self, say: Say, what: str, limit: int) -> None:
+        self._say, self._what, self._limit = say, what, limit
+        self._tokens, self._said = 0, time.monotonic()
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # type: ignore[override]
+        """Count one token of every sequence; stop none."""
+        self._tokens += 1
+        if time.monotonic() - self._said > SILENCE:
+            self._said = time.monotonic()
+            self._say(f"{self._what}: token {self._tokens} of {self._limit}")
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Yield the indices of items in batches of `size`, longest first, so that a batch has little padding."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _padded(rows: Sequence[list[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (ids, attention mask), both (rows, longest), padded on the left."""
+    longest = max(len(row) for row in rows)
+    ids = torch.tensor([[pad] * (longest - len(row)) + row for row in rows], device=device)
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
+    return ids, mask
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _print(text: str) -> None:
+    print(f"trainlab: {text}", flush=True)

@@ -1,0 +1,94 @@
+"""The data sets of tasks in the model volume: asked of the hub by `trainlab fetch`, read from the volume by the run. No torch.
+
+The harness asks datasets.load_dataset and knows no other way; pods train without a hub and see the volume read-only, where
+the library's own cache cannot be opened (it makes lock files). So that function is exchanged while tasks are made.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.data.hub import download
+from trainlab.errors import UserError
+
+KEY = "phase.evaluate.tasks"
+FOLDER, ROWS, NOTE = "task-data", "rows", download.RECORD
+BESIDE = ("json", "csv", "text", "parquet", "arrow")  # a task's own files, read where they lie
+
+
+@contextmanager
+def kept(models: Path, task: str, fill: bool) -> Iterator[list[Path]]:
+    """While it is open, data sets come from `models`; `fill` asks the hub for those that are not there yet.
+
+    Yields the list of folders that were read, which grows. UserError names `task` and the remedy.
+    """
+    import datasets
+
+    original, read = datasets.load_dataset, list[Path]()
+
+    def load(path: str, name: str | None = None, **options: Any) -> Any:
+        if path in BESIDE:
+            return original(path, name, **options)
+        folder = place(models, path, name, options)
+        if not (folder / NOTE).exists():
+            if not fill:
+                raise UserError(
+                    f"{KEY}: the data of {task} ({_text(path, name)}) are not in the model volume; run `trainlab fetch` "
+                    "with the same --models"
+                )
+            _download(original, folder, task, path, name, options)
+        read.append(folder)
+        return datasets.load_from_disk(
+            folder / ROWS, keep_in_memory=True
+        )  # a later map() has nothing to write beside it
+
+    datasets.load_dataset = load
+    try:
+        yield read
+    finally:
+        datasets.load_dataset = original
+
+
+def place(models: Path, path: str, name: str | None, options: dict[str, Any]) -> Path:
+    """Return the folder of one data set inside the model volume."""
+    digest = hashlib.sha256(json.dumps([path, name, options], sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return models / FOLDER / re.sub(r"[^A-Za-z0-9._-]+", "-", f"{_text(path, name)} {digest}").lower()
+
+
+def notes(folders: list[Path]) -> list[dict[str, Any]]:
+    """Return what is known of the data sets in `folders`: source, rows of each part, licence, SHA-256."""
+    return [dict(files.read_json(folder / NOTE)) for folder in folders]
+
+
+def _download(
+    original: Callable[..., Any], folder: Path, task: str, path: str, name: str | None, options: dict[str, Any]
+) -> None:
+    def fill(work: Path) -> dict[str, Any]:
+        found = original(path, name, cache_dir=str(work / ".cache"), **options)
+        found.save_to_disk(work / ROWS)
+        licence = download.stated(path, options.get("revision"), work / ".cache")
+        shutil.rmtree(work / ".cache", ignore_errors=True)
+        parts = found if isinstance(found, dict) else {"all": found}
+        return {
+            "source": _text(path, name),
+            "rows": {part: len(table) for part, table in parts.items()},
+            "licence": licence,
+            "sha256": files.folder_sha256(work / ROWS),
+        }
+
+    remedy = (
+        "open the way to the hub (HF_ENDPOINT names a mirror), put a task with its own data into the model volume "
+        f"(pvc:FOLDER/task.yaml), or set {KEY} to []"
+    )
+    with download.fetched(f"{KEY}: the data of {task} ({_text(path, name)})", remedy, folder.parent):
+        download.once(folder, fill)
+
+
+def _text(path: str, name: str | None) -> str:
+    return f"{path} {name}" if name else path

@@ -1,0 +1,141 @@
+"""A model on the tasks of `evaluate.tasks`, by the harness itself; the ranks share the items. Used by recipes/language.py.
+
+Prompts are the tasks' own, without chat template or system prompt: the same at every stage, so that a benchmarks can be read.
+"""
+
+import logging
+import math
+import os
+import time
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainlab.config import LanguagePhase
+from trainlab.engine import dist
+from trainlab.errors import UserError
+from trainlab.evaluation.benchmarks.store import KEY
+from trainlab.evaluation.benchmarks.tasks import Benchmarks, load
+
+
+def score(model: Any, tokenizer: Any, phase: LanguagePhase, models: Path) -> dict[str, Any]:
+    """Return {harness, seconds, data, results}; every rank must call it with its whole model and gets the result.
+
+    results: task -> {items, of, few_shot, version, cut, metrics}, where `items` of `of` were asked, and of `cut` requests the
+    beginning was left out because the model has too few positions. metrics: "metric,filter" -> {value, stderr (None where
+    the harness has none), higher_is_better, values: one number an item in their order, None where the value is not their
+    mean}. Raises UserError.
+    """
+    began = time.monotonic()
+    benchmarks = load(phase, models)
+    limit = phase.evaluate.task_limit
+    few = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in benchmarks.tasks.values())
+    ranks = dist.world_size() if few >= dist.world_size() else 1  # the harness wants an item of each task for each rank
+    found = _run(model, tokenizer, phase, benchmarks, ranks) if dist.rank() < ranks else None
+    results: dict[str, Any] = dist.gather(found)[0] or {}
+    return {
+        "harness": version("lm_eval"),
+        "seconds": round(max(dist.gather(time.monotonic() - began)), 2),
+        "data": benchmarks.data,
+        "results": results,
+    }
+
+
+def _run(model: Any, tokenizer: Any, phase: LanguagePhase, benchmarks: Benchmarks, ranks: int) -> dict[str, Any] | None:
+    """Return the results on rank 0, None on the others."""
+    from lm_eval.evaluator import evaluate
+
+    wrapped = _wrap(model, tokenizer, phase, ranks)
+    _fits(benchmarks, wrapped.max_length)
+    os.environ.setdefault("DISABLE_MULTIPROC", "1")  # its bootstrap would fork a process that holds a GPU
+    found: Any = evaluate(
+        wrapped,
+        {"tasks": benchmarks.tasks, "groups": benchmarks.groups},
+        limit=phase.evaluate.task_limit,
+        bootstrap_iters=phase.evaluate.bootstrap_samples,
+    )
+    cut = {name: _cut(task, wrapped) for name, task in benchmarks.tasks.items()}
+    if ranks > 1:
+        cut = {name: sum(part[name] for part in dist.gather(cut)) for name in cut}
+    return None if found is None else {name: _result(name, found, cut.get(name, 0)) for name in benchmarks.told}
+
+
+def _wrap(model: Any, tokenizer: Any, phase: LanguagePhase, ranks: int) -> Any:
+    """Return the harness's view of a model that is loaded already, with our collectives in place of Accelerate's."""
+    from lm_eval.models.huggingface import HFLM
+
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns of every model that it has not loaded itself
+    wrapped: Any = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=phase.evaluate.batch_size)
+    for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
+        setattr(wrapped, kind, partial(getattr(wrapped, kind), disable_tqdm=True))
+    if ranks > 1:
+        wrapped._rank, wrapped._world_size = dist.rank(), ranks
+        wrapped.all_gather = lambda tensor: torch.cat([one.reshape(-1) for one in dist.gather(tensor.cpu())])
+        wrapped.gather_object = lambda value, dst=0: dist.gather(value)
+        wrapped.barrier = dist.barrier
+    return wrapped
+
+
+def _fits(benchmarks: Benchmarks, context: int) -> None:
+    for name, task in benchmarks.tasks.items():
+        wanted = int(
+            (task.get_config("generation_kwargs") or {}).get("max_gen_toks", 256)
+        )  # 256: the harness's default
+        if task.OUTPUT_TYPE == "generate_until" and wanted >= context:
+            raise UserError(
+                f"{KEY}: {name} generates up to {wanted} tokens, the model has {context} positions in all; take it out, or "
+                "lower max_gen_toks under generation_kwargs in a task file of your own"
+            )
+
+
+def _cut(task: Any, wrapped: Any) -> int:
+    """Count this rank's requests whose beginning the model did not see."""
+    count = 0
+    for request in task.instances:
+        context, rest = request.args[0], request.args[1] if len(request.args) > 1 else ""
+        if isinstance(rest, dict):
+            count += len(wrapped.tok_encode(context)) > wrapped.max_length - int(rest.get("max_gen_toks", 256))
+        else:
+            count += (
+                len(wrapped.tok_encode(context + rest)) > wrapped.max_length + 1
+            )  # the last token is only predicted
+    return count
+
+
+def _result(name: str, found: Any, cut: int) -> dict[str, Any]:
+    """Return one task (or group) of what `evaluate` returned."""
+    numbers, samples = found["results"][name], found["samples"].get(name, [])
+    counts = found["n-samples"].get(name, {})
+    metrics = {}
+    for key, value in numbers.items():
+        metric, _, kind = key.partition(",")
+        if not kind or metric.endswith("_stderr") or not isinstance(value, int | float):
+            continue
+        spread = numbers.get(f"{metric}_stderr,{kind}")
+        metrics[key] = {
+            "value": float(value),
+            "stderr": float(spread) if isinstance(spread, int | float) and math.isfinite(spread) else None,
+            "higher_is_better": bool(found["higher_is_better"].get(name, {}).get(metric, True)),
+            "values": _values(samples, metric, kind, float(value)),
+        }
+    return {
+        "items": counts.get("effective"),
+        "of": counts.get("original"),
+        "few_shot": found["n-shot"].get(name),
+        "version": found["versions"].get(name),
+        "cut": cut,
+        "metrics": metrics,
+    }
+
+
+def _values(samples: Any, metric: str, kind: str, whole: float) -> list[float] | None:
+    """Return the score of each item in the order of the data set where their mean is the task's score, else None."""
+    own = sorted((one for one in samples if one["filter"] == kind and metric in one), key=lambda one: one["doc_id"])
+    values = [one[metric] for one in own]
+    if not values or not all(isinstance(value, int | float) for value in values):
+        return None
+    values = [float(value) for value in values]
+    return values if math.isclose(sum(values) / len(values), whole, rel_tol=1e-9, abs_tol=1e-9) else None

@@ -1,0 +1,205 @@
+"""Models, tokenizers and prompts: how a base model is loaded and how a question becomes tokens.
+
+Training, scoring and serving all go through here, so base and tuned model see the same prompt to the token.
+"""
+
+import json
+import logging
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.initialization import no_init_weights
+
+from trainlab.config import ChatPhase, LanguagePhase, TextPhase
+from trainlab.errors import UserError
+from trainlab.models import compute
+
+# A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
+PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
+
+
+def messages(phase: ChatPhase, question: str) -> list[dict[str, str]]:
+    """Return the chat of one question: system prompt of the phase, then the question."""
+    return [{"role": "system", "content": phase.data.system_prompt}, {"role": "user", "content": question}]
+
+
+def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, question: str) -> list[int]:
+    """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
+    if not isinstance(phase, ChatPhase):
+        return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
+    text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def begin(tokenizer: Any) -> list[int]:
+    """Return [BOS] where the tokenizer puts one before every text (Gemma), else [] (SmolLM2)."""
+    token = tokenizer.bos_token_id
+    return [token] if token is not None and tokenizer("a")["input_ids"][:1] == [token] else []
+
+
+def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
+    """Return the tokens of an answer with the EOS that ends it."""
+    return [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -> dict[str, list[int]]:
+    """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer and its EOS.
+
+    Raises UserError when the row has more than `model.max_length` tokens: cutting it would lose the EOS.
+    """
+    prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, row["answer"])
+    total = len(prompt) + len(answer)
+    if total > phase.model.max_length:
+        raise UserError(
+            f"row {row['id']}: {total} tokens, phase.model.max_length is {phase.model.max_length}; "
+            "shorten the row or raise max_length"
+        )
+    return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
+
+
+def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
+
+    Raises UserError when the folder holds no model.
+    """
+    if not (model_dir / "config.json").exists():
+        raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
+    return _load(model_dir, phase)
+
+
+def load_tuned(
+    run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
+    (`lora.rank`), RUN_DIR/lora_adapter around the base model in `model_dir`.
+
+    Raises UserError when the run left no such result.
+    """
+    if phase.adapter_rank:
+        return _load_adapter(run_dir / "lora_adapter", phase, model_dir)
+    folder = run_dir / "best_model"
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder}: no tuned model; was the run finished?")
+    return _load(folder, phase)
+
+
+def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the base model, which makes the same prompts as in training; raises UserError."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir)
+    settle(tokenizer, phase)
+    return tokenizer
+
+
+def _load(folder: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute.dtype(phase))
+    return prepare(model, tokenizer, phase), tokenizer
+
+
+def _load_adapter(
+    folder: Path, phase: LanguagePhase, model_dir: Path | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    if model_dir is None or not (folder / "adapter_config.json").exists():
+        raise UserError(f"{folder}: no adapter; was the run finished?")
+    from peft import PeftModel
+
+    model, tokenizer = load_base(model_dir, phase)
+    # In the dtype of the file and of vLLM; PEFT's own default is float32.
+    tuned: Any = PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
+    return tuned.eval(), tokenizer
+
+
+def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> PreTrainedModel:
+    """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `compute.device()`."""
+    settle(tokenizer, phase)
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+        tokenizer.pad_token = _pad_token(tokenizer)
+    grow(model, len(tokenizer))
+    tokenizer.padding_side = "left"  # generation; the training collator pads on the right itself
+    model.config.pad_token_id = tokenizer.pad_token_id
+    config = model.generation_config
+    config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
+    config.eos_token_id = stop_ids(model, tokenizer)
+    config.temperature = config.top_p = config.top_k = None
+    moved: Any = model  # transformers types `to` as a function of the device alone
+    return moved.to(compute.device()).eval()
+
+
+def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
+    """Fix the date of the chat template; raises UserError for a tokenizer that ends no answer or knows no chat."""
+    texts = isinstance(phase, TextPhase)  # continues texts: needs no chat template
+    if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
+        lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
+        raise UserError(
+            f"phase.model.source is {phase.model.source}: its tokenizer has no {lacks}; take {remedy} that has one"
+        )
+    if phase.model.chat_template_date and tokenizer.chat_template:
+        tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
+
+
+def grow(model: PreTrainedModel, tokens: int) -> None:
+    """Make room for `tokens` tokens when the tokenizer has more than the model; new rows are the mean of the old ones.
+
+    Not resize_token_embeddings' own drawing of new rows: every rank and the server would draw others.
+    """
+    embedding: Any = model.get_input_embeddings()
+    known = embedding.num_embeddings
+    if tokens <= known:
+        return
+    model.resize_token_embeddings(tokens, mean_resizing=False)
+    for part in (model.get_input_embeddings(), model.get_output_embeddings()):
+        weight: Any = getattr(part, "weight", None)
+        if weight is not None:
+            with torch.no_grad():
+                weight[known:] = weight[:known].mean(dim=0)
+
+
+def stop_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end an answer: EOS, and what the model's own generation settings name.
+
+    Some models end a turn with another token than the tokenizer's EOS (Phi-3: <|end|>); a base that ran on would look bad.
+    """
+    found = model.generation_config.eos_token_id
+    own = found if isinstance(found, list) else [] if found is None else [found]
+    return [tokenizer.eos_token_id, *(token for token in own if token != tokenizer.eos_token_id)]
+
+
+def fixed_date(template: str, date: str) -> str:
+    """Return the chat template with `date` (ISO) in place of every strftime_now(...), so that prompts never change."""
+    try:
+        day = datetime.fromisoformat(date)
+    except ValueError:
+        raise UserError(f"phase.model.chat_template_date is {date!r}: no date; write it as YYYY-MM-DD") from None
+    return re.sub(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)", lambda m: json.dumps(day.strftime(m.group(2))), template)
+
+
+def _pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a token of the vocabulary that can pad and is not EOS, or a new one."""
+    vocabulary = tokenizer.get_vocab()
+    for token in PAD_CANDIDATES:
+        if token in vocabulary and token != tokenizer.eos_token:
+            return token
+    tokenizer.add_special_tokens({"pad_token": PAD_CANDIDATES[0]})
+    return PAD_CANDIDATES[0]
+
+
+def expand_gguf(folder: Path, name: str) -> None:
+    """Write the model and tokenizer of the GGUF file `name` beside it, as safetensors in float32.
+
+    Called once by `trainlab fetch`: expanding takes 10 s, and four ranks, the scores and the server would all do it.
+    What transformers loads from GGUF counts as quantised and refuses save_pretrained; so the weights move into a model
+    that is built from the same configuration without its quantisation entry.
+    """
+    logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+    settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}
+    with no_init_weights():  # every weight is copied below
+        model = AutoModelForCausalLM.from_config(type(loaded.config).from_dict(settings), dtype=torch.float32)
+    model.load_state_dict(loaded.state_dict(), strict=True)
+    model.tie_weights()
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(folder)

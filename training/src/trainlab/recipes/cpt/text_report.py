@@ -1,0 +1,122 @@
+"""What the report of continued pre-training says, as one dict with the keys of report/page.html.j2; used by cpt_recipe.py."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.evaluation.paired_bootstrap import interval
+from trainlab.report import answer_report, page, words
+
+WORDING = {
+    **page.WORDING,
+    "unit": "blocks",
+    "scores": "Loss on text that was not trained on",
+    "same": "Same blocks of tokens for both models; whole documents were set aside for them.",
+    "legend": ["training blocks", "validation blocks"],
+    "topics": "Loss by document",
+    "topic": "Document in which the block begins",
+    "worse": "Worse: blocks whose loss rose.",
+    "answers": "The same beginnings continued, before and after",
+    "answers_note": "Not scored: a lower perplexity promises neither truth nor sense. Read them critically.",
+}
+TOPICS = 20  # documents that the page lists, those with most blocks first
+
+
+def collect(run_dir: Path) -> dict[str, Any]:
+    """Return the content of report.json; raises UserError without a readable phase.json."""
+    phase = files.read_json(run_dir / "phase.json")["phase"]
+    found, missing = answer_report.read(run_dir, answer_report.PARTS)
+    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
+    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
+    sides = found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json")
+    return {
+        **answer_report.frame(run_dir, phase, found, _summary(gate, before, after, summary, manifest)),
+        "scores": _scores(gate, before, after, phase),
+        "topics": sorted(answer_report.topics(before, after), key=lambda row: -row["questions"])[:TOPICS],
+        "curves": answer_report.curves(found.get("training_history.json") or []),
+        "answers": answer_report.answers(*sides, phase),
+        "heldout": [],
+        "training": _training(phase, summary),
+        "machine": words.machine(summary, manifest),
+        "provenance": words.provenance(phase, manifest),
+        "system_prompt": None,
+        "missing": missing,
+    }
+
+
+def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """Return what an audience should take home, worst news included."""
+    if gate is None:
+        return ["This run has no verdict. Nothing may be concluded from it."]
+    sentences = [words.verdict(gate)]
+    both = gate.get("perplexity")
+    if both:
+        sentences.append(
+            f"Perplexity on unseen text: {both['before']:.2f} before, {both['after']:.2f} after, divided by "
+            f"{both['factor']:.2f} (interval {both['low']:.2f} to {both['high']:.2f})."
+        )
+    if before and after:
+        later = {item["id"]: item["loss"] for item in after["items"]}
+        worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
+        sentences.append(f"On {worse} of {len(before['items'])} blocks the loss got worse.")
+    sentences.append(
+        "Perplexity counts how well the text is foreseen, in this tokenizer's tokens; it says nothing of truth."
+    )
+    if training.get("seconds"):
+        sentences.append(f"Training took {words.duration(training['seconds'])}{words.whole(manifest)}.")
+    return sentences
+
+
+def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the loss of both models with its intervals and the paired gain."""
+    if not (gate and before and after and gate.get("heldout_loss")):
+        return []
+    settings, bars = phase["evaluate"], []
+    for label, part in (("base", before), ("tuned", after)):
+        values = [item["loss"] for item in part["items"]]
+        low, high = interval(
+            values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
+        )
+        bars.append({"model": label, "mean": sum(values) / len(values), "low": low, "high": high})
+    unit = "nats per token, less is better; the perplexity is its exponential"
+    return [
+        {
+            "name": "heldout_loss",
+            "title": "Held-out loss",
+            "share": False,
+            "unit": unit,
+            "bars": bars,
+            "gain": gate["heldout_loss"],
+        }
+    ]
+
+
+def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Facts:
+    train, what = phase["train"], "all weights"
+    if not phase["text"].get("train_all", True):
+        head = "and the language-model head" if phase["unfreeze"]["lm_head"] else "without the language-model head"
+        what = f"the last {phase['unfreeze']['layers']} layers {head}"
+    kind = "continued pre-training" if phase["recipe"] == "cpt" else "pre-training from random weights"
+    rows: words.Facts = [
+        ("Recipe", f"{phase['recipe']}: {kind} of {what}"),
+        ("Learning rate", f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"),
+        ("Seed", str(phase["seed"])),
+    ]
+    if not summary:
+        return rows
+    counts = summary["parameters"]
+    rows.insert(1, ("Trained weights", f"{counts['trainable']:,} of {counts['total']:,} ({counts['share']:.1%})"))
+    rows += [
+        (
+            "Text",
+            f"{summary['rows']} blocks of {phase['model']['max_length']} tokens out of {summary['documents']} documents; "
+            f"{summary['remainder_tokens']} tokens that fill no block were left out",
+        ),
+        ("Validation", f"{summary['validation_rows']} blocks for choosing the best checkpoint"),
+        ("Steps", f"{summary['steps']} of {summary['effective_batch']} blocks each, {summary['epochs']:g} epochs"),
+        ("Arithmetic", f"{summary['dtype']}, attention by {summary['attention']}"),
+    ]
+    if summary.get("tokens_per_second"):
+        rows.append(("Speed", f"{summary['tokens_per_second']:g} tokens/s over all processes"))
+    return rows + words.ending(summary)

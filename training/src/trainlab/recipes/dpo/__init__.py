@@ -1,0 +1,1 @@
+"""Direct Preference Optimization of a parent stage: pairs of a chosen and a rejected answer."""

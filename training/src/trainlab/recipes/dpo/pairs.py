@@ -1,0 +1,50 @@
+"""Preference pairs: a question, a chosen and a rejected answer; used by the recipe dpo. No torch.
+
+given: rows {"id", "question", "chosen", "rejected"} in train/*.jsonl and heldout/*.jsonl. truncated_answers: a data set of
+questions (data/chat_rows.py), where each answer's first half is the rejected one: what is learnt is to end what was begun.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from trainlab.config import DpoPhase
+from trainlab.data import chat_rows
+from trainlab.errors import UserError
+
+
+def load(phase: DpoPhase, path: Path) -> tuple[list[Any], list[Any]]:
+    """Return (training, held-out) rows of chat_rows.py with `rejected` besides; raises UserError with file and line."""
+    if phase.stage.pairs == "truncated_answers":
+        train: list[Any] = [dict(row) for row in chat_rows.load_train(phase.data, path)]
+        heldout: list[Any] = [dict(row) for row in chat_rows.load_heldout(phase.data, path)]
+        for row in (*train, *heldout):
+            row["rejected"] = truncated_answers(row["id"], row["answer"])
+        return train, heldout
+    train, heldout = _given(path / "train"), _given(path / "heldout")
+    return chat_rows.even(train, phase.data.train_rows), chat_rows.even(heldout, phase.data.heldout_rows)
+
+
+def truncated_answers(name: str, answer: str) -> str:
+    """Return the first half of the words of an answer (rounded down), without the mark at their end."""
+    words = answer.split()
+    if len(words) < 2:
+        raise UserError(
+            f"row {name}: its answer is one word, which cannot be broken off; give pairs with stage.pairs given"
+        )
+    return " ".join(words[: len(words) // 2]).rstrip(".,;:!?")
+
+
+def _given(path: Path) -> list[Any]:
+    rows = []
+    for name, line, raw in chat_rows.lines(path):
+        at = f"{name}:{line}"
+        texts = chat_rows.texts(at, raw, ("id", "question", "chosen", "rejected"))
+        if texts["chosen"].split() == texts["rejected"].split():
+            raise UserError(
+                f"{at}: chosen and rejected are equal: {texts['chosen'][:60]!r}; a pair needs two answers: correct the line or "
+                "remove it"
+            )
+        answers = {"answer": texts["chosen"], "rejected": texts["rejected"]}
+        row = {"id": texts["id"], "topic": name.stem, "question": texts["question"], **answers, "facts": []}
+        rows.append(row)
+    return rows

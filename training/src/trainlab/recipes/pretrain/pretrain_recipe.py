@@ -1,0 +1,67 @@
+"""The hooks of recipe pretrain; found by recipes.of. Imports torch only where it is needed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlab import files
+from trainlab.config import PretrainPhase
+from trainlab.data import text_sources
+from trainlab.data.prepare import blocks as prepared
+from trainlab.errors import UserError
+from trainlab.models import drawn
+from trainlab.progress import Progress
+from trainlab.recipes.cpt.cpt_recipe import CptRecipe
+from trainlab.recipes.pretrain import random_weights, stored_blocks
+
+if TYPE_CHECKING:
+    from trainlab.data.pack import Blocks
+    from trainlab.engine.training_job import TrainingJob
+
+
+class PretrainRecipe(CptRecipe):
+    """Weights drawn at random in the model volume; running text, or blocks of tokens prepared beforehand."""
+
+    phase: PretrainPhase
+
+    def fetch(self, models: Path, wheels: Path | None) -> Path:
+        """As Recipe.fetch: the text where it lies on a hub, the tokenizer, the random weights."""
+        text_sources.fetch(self.phase, models)
+        return random_weights.draw(self.phase, models, text_sources.place(self.phase, models, None), wheels)
+
+    def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
+        """As Recipe.folders."""
+        return drawn.place(self.phase, models), text_sources.place(self.phase, models, given)
+
+    def preflight(self, model_dir: Path, data_dir: Path) -> None:
+        """As Recipe.preflight; prepared blocks are compared with their digests."""
+        if not prepared.is_prepared(data_dir):
+            super().preflight(model_dir, data_dir)
+            random_weights.check_text(self.phase, model_dir, data_dir)
+            return
+        if not model_dir.is_dir():
+            raise UserError(f"{model_dir}: no model; run `trainlab fetch` with the same --models")
+        stored_blocks.opened(data_dir, self.phase).verify()
+
+    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+        """As Recipe.origin; the digest of an index covers its shards, whose digests stand in it."""
+        if not prepared.is_prepared(data_dir):
+            return super().origin(model_dir, data_dir)
+        index = data_dir / prepared.INDEX
+        facts = {key: files.read_json(index).get(key) for key in ("blocks", "tokens", "documents")}
+        return {
+            "model": dict(files.read_json(model_dir / "source.json")),
+            "data": {"source": self.phase.data.source, "sha256": files.sha256(index), **facts},
+        }
+
+    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
+        """As Language._train."""
+        from trainlab.recipes.pretrain import pretrain_trainer
+
+        return pretrain_trainer.train(job)
+
+    def _blocks(self, tokenizer: Any, data_dir: Path, progress: Progress) -> "Blocks":
+        if not prepared.is_prepared(data_dir):
+            return super()._blocks(tokenizer, data_dir, progress)
+        blocks = stored_blocks.load(data_dir, self.phase, tokenizer, drawn.architecture(self.phase).vocab)
+        progress.say(f"prepared {blocks.sentence()}")
+        return blocks

@@ -1,0 +1,87 @@
+"""CIFAR-10 in the folder of data sets: fetched and read by torchvision; used by resnet_recipe.py and images.py."""
+
+import contextlib
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainlab import files
+from trainlab.config.references import CIFAR10
+from trainlab.errors import UserError
+from trainlab.models.fetch import datasets_dir
+
+FOLDER = "cifar-10-batches-py"
+LICENCE = "none stated by its authors (Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009)"
+Raw = tuple[Any, Any, Any, Any, tuple[str, ...]]
+"""Training images (N, C, H, W) uint8, labels int64, test images, labels, names of the classes; numpy arrays."""
+
+
+def place(source: str, models: Path) -> Path:
+    """Return the folder that holds the images of a source, inside the folder of data sets."""
+    return datasets_dir(models) / (
+        source.removeprefix("pvc:") if source.startswith("pvc:") else source.replace(":", "-")
+    )
+
+
+def fetch(source: str, models: Path) -> Path:
+    """Make sure that CIFAR-10 lies in the folder of data sets; return its folder. Raises UserError with the remedy."""
+    target = place(source, models)
+    if (target / FOLDER).is_dir():
+        return target
+    if source != CIFAR10:
+        raise UserError(f"phase.data.source is {source}: no folder {target / FOLDER}; put it there")
+    from filelock import FileLock
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.parent / f".{target.name}.lock"):
+        if (target / FOLDER).is_dir():  # another pod was first
+            return target
+        with files.whole_folder(target) as folder:
+            _download(folder)
+            record = {"source": source, "licence": LICENCE, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
+            files.write_json(folder / "source.json", record)
+    return target
+
+
+def cifar10(folder: Path) -> Raw:
+    """Return the 50,000 training and 10,000 test images of CIFAR-10, 3 x 32 x 32; torchvision checks their MD5 sums."""
+    kind = _torchvision()
+    try:
+        train, test = (kind(str(folder), train=part, download=False) for part in (True, False))
+    except RuntimeError:
+        raise UserError(
+            f"{folder}: no whole CIFAR-10 ({FOLDER} with six batches); run `trainlab fetch` with the same --models"
+        ) from None
+    arrays: list[Any] = []
+    for part in (train, test):
+        arrays += [np.ascontiguousarray(part.data.transpose(0, 3, 1, 2)), np.asarray(part.targets, dtype=np.int64)]
+    return arrays[0], arrays[1], arrays[2], arrays[3], tuple(train.classes)
+
+
+def _download(folder: Path) -> None:
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            _torchvision()(str(folder), train=True, download=True)
+    except (OSError, RuntimeError) as error:
+        if getattr(error, "errno", None) == 28:
+            raise UserError(f"{folder.parent}: the volume is full ({files.free_text(folder)}); enlarge it") from None
+        raise UserError(
+            f"phase.data.source is {CIFAR10}: cannot be fetched: {str(error).splitlines()[0]}; open the way to "
+            f"www.cs.toronto.edu, or put the folder {FOLDER} into the folder of data sets (by default that of the models) "
+            "and name it with pvc:PATH"
+        ) from None
+    (folder / "cifar-10-python.tar.gz").unlink(missing_ok=True)  # unpacked beside it
+
+
+def _torchvision() -> Any:
+    try:
+        from torchvision.datasets import CIFAR10 as Dataset
+    except ImportError:
+        raise UserError(
+            f"phase.data.source is {CIFAR10}: torchvision, which reads the images, is not installed; "
+            "pip install torchvision, or use the trainer image"
+        ) from None
+    return Dataset

@@ -1,0 +1,295 @@
+"""An image classifier from scratch: plain PyTorch with DDP; called by resnet_recipe.py on every rank.
+
+All randomness follows from the seed and the number of the step, never from the rank: so a resumed run repeats the
+uninterrupted one, and two ranks see what one rank sees with twice the accumulation. The best network by validation
+accuracy becomes best_model/.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as td
+from torch import nn
+
+from trainlab import files
+from trainlab.config import ResnetPhase
+from trainlab.engine import checkpoints, dist
+from trainlab.engine.steps import Eta, planned
+from trainlab.errors import UserError
+from trainlab.models import compute
+from trainlab.progress import Numbers, Progress
+from trainlab.recipes.resnet import image_score
+from trainlab.recipes.resnet import network as networks
+from trainlab.recipes.resnet.augment import augment, draws, normalise
+from trainlab.recipes.resnet.images import Images
+from trainlab.recipes.resnet.optim import optimizer, rate, stream
+
+STATE = "state.pt"
+
+
+@dataclass
+class ImageJob:
+    """What the recipe gets, the same on every rank."""
+
+    phase: ResnetPhase
+    run_dir: Path
+    images: Images
+    progress: Progress
+
+
+@dataclass
+class State:
+    """What a checkpoint holds beside weights, optimiser and schedule."""
+
+    step: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None  # {step, accuracy, loss}
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)  # of the best step, on the CPU
+
+
+def train(job: ImageJob) -> dict[str, Any]:
+    """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, scores, parameters)."""
+    loop = Loop(job)
+    first = loop.resume()
+    began = time.monotonic()
+    loop.run()
+    seconds = time.monotonic() - began
+    best = networks.untrained(**loop.shape, seed=job.phase.seed)
+    best.load_state_dict(loop.state.weights)
+    with job.progress.step("saving best_model/"):
+        if dist.is_main():
+            loop.write(lambda: networks.save(best, job.run_dir / "best_model", about(job)), "best_model")
+            files.write_json(job.run_dir / "training_history.json", loop.state.history)
+        dist.barrier()
+    return loop.summary(first, seconds)
+
+
+class Loop:
+    """Network, optimiser and schedule of one run on one rank."""
+
+    def __init__(self, job: ImageJob) -> None:
+        self.job, self.phase, self.state = job, job.phase, State()
+        phase, settings = job.phase, job.phase.train
+        self.folder, self.shared = job.run_dir / "checkpoints", dist.world_size() > 1
+        self.batch = settings.batch_size * settings.gradient_accumulation * dist.world_size()
+        self.per_epoch = len(job.images.train) // self.batch
+        if not self.per_epoch:
+            raise UserError(
+                f"phase.train.batch_size is {settings.batch_size}: a step takes {self.batch} images over all ranks, the "
+                f"training part has {len(job.images.train)}; lower it"
+            )
+        self.total = max(1, round(settings.epochs * self.per_epoch))
+        self.due = planned(self.total, settings.checkpoints)
+        self.device, self.dtype = compute.device(), compute.dtype(phase)
+        self.shape = {"channels": job.images.channels, "classes": len(job.images.classes), "width": phase.vision.width}
+        self.network = networks.untrained(**self.shape, seed=phase.seed).to(self.device)
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):  # running statistics forget at the same pace per optimiser step
+                module.momentum = 1 - (1 - 0.1) ** (1 / settings.gradient_accumulation)
+        self.optimizer = optimizer(self.network, phase)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: rate(step, self.total, settings))
+        self.model: Any = self.network
+        if self.shared:
+            ids = [self.device.index] if self.device.type == "cuda" else None
+            # Each rank normalises by its own images; _average joins the running statistics before they are used.
+            self.model = nn.parallel.DistributedDataParallel(self.network, device_ids=ids, forward_sync_buffers=False)
+        if phase.vision.compile:
+            # By default below a folder named after the user, whom a UID without a passwd entry does not have.
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "torchinductor"))
+            self.model = torch.compile(self.model)  # self.network stays plain: no `_orig_mod.` in saved names
+        self.data = job.images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
+        self.latest: dict[str, float] = {}  # means of the last note, and of the last validation
+        self.validated: dict[str, float] = {}
+        self.board: Any = None
+        if dist.is_main():
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(job.run_dir / "tensorboard"))
+
+    def run(self) -> None:
+        """Take all steps that are left."""
+        progress, eta, every = self.job.progress, Eta(self.state.step), max(1, self.total // 100)
+        progress.say(f"training from step {self.state.step} to {self.total}")
+        sums, count = torch.zeros(2, device=self.device), 0
+        self.network.train()
+        while self.state.step < self.total:
+            sums += self._step(self.state.step)
+            self.state.step, count = self.state.step + 1, count + 1
+            step = self.state.step
+            if step % every == 0 or step in self.due:
+                self._log(sums, count)
+                sums, count = torch.zeros(2, device=self.device), 0
+            left, epochs = eta.left(step, self.total), self.total / self.per_epoch
+            progress.at(Numbers(step, self.total, left, step / self.per_epoch, epochs, self.latest, self.validated))
+            if step in self.due:
+                self._validate()
+                self._save()
+        if self.board:
+            self.board.close()
+
+    def _step(self, step: int) -> torch.Tensor:
+        """Take one optimiser step; return this rank's (loss, accuracy) as means over its images."""
+        train, vision = self.phase.train, self.phase.vision
+        epoch, place = divmod(step, self.per_epoch)
+        order = torch.randperm(len(self.data), generator=stream(self.phase.seed, "order", epoch))
+        index = order[place * self.batch : (place + 1) * self.batch]
+        shifts, flags = draws(self.batch, vision.crop_padding, vision.flip, stream(self.phase.seed, "augment", step))
+        means = torch.zeros(2, device=self.device)
+        for part in range(train.gradient_accumulation):
+            start = (part * dist.world_size() + dist.rank()) * train.batch_size
+            rows = slice(start, start + train.batch_size)
+            chosen = index[rows].to(self.device)
+            labels = self.data.labels[chosen]
+            pixels = augment(self.data.images[chosen], vision.crop_padding, shifts[rows], flags[rows])
+            inputs = normalise(pixels, self.job.images.mean, self.job.images.std)
+            last = part == train.gradient_accumulation - 1
+            wait = contextlib.nullcontext() if last or not self.shared else self.model.no_sync()
+            with wait:
+                with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+                    logits = self.model(inputs)
+                    loss = nn.functional.cross_entropy(logits.float(), labels, label_smoothing=vision.label_smoothing)
+                (loss / train.gradient_accumulation).backward()
+            right = (logits.detach().argmax(dim=1) == labels).float().mean()
+            means += torch.stack([loss.detach(), right]) / train.gradient_accumulation
+        nn.utils.clip_grad_norm_(self.network.parameters(), train.max_grad_norm)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return means
+
+    def _log(self, sums: torch.Tensor, count: int) -> None:
+        """Note the means since the last note."""
+        total = sums.clone()
+        if self.shared:
+            td.all_reduce(total)
+        loss, accuracy = (total / count / dist.world_size()).tolist()
+        entry = {"step": self.state.step, "epoch": self.state.step / self.per_epoch, "loss": loss, "accuracy": accuracy}
+        self.latest = {"loss": loss, "accuracy": accuracy}
+        self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0]})
+
+    def _validate(self) -> None:
+        """Score the validation part; keep the weights if it is the best so far (without a part: the newest)."""
+        self._average()
+        step, images = self.state.step, self.job.images
+        found: dict[str, Any] = {"step": step, "accuracy": None, "loss": None}
+        if len(images.validation):
+            scores = image_score.score(self.network, images.validation, images, self.phase)
+            found |= {"accuracy": scores["accuracy"], "loss": scores["loss"]}
+            self.validated = {"loss": scores["loss"], "accuracy": scores["accuracy"]}
+            self._note({"step": step, "eval_accuracy": scores["accuracy"], "eval_loss": scores["loss"]})
+            text = f"validation accuracy {scores['accuracy']:.1%}, loss {scores['loss']:.3f}"
+            self.job.progress.say(f"step {step}/{self.total} {text}")
+        if better(found, self.state.best):
+            self.state.best = found
+            self.state.weights = {k: v.detach().cpu().clone() for k, v in self.network.state_dict().items()}
+
+    def _average(self) -> None:
+        """Give all ranks the mean of their running statistics."""
+        if self.shared:
+            for buffer in self.network.buffers():
+                if buffer.is_floating_point():
+                    td.all_reduce(buffer)
+                    buffer /= dist.world_size()
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        self.state.history.append(entry)
+        if self.board:
+            for name, value in entry.items():
+                if name not in ("step", "epoch"):
+                    self.board.add_scalar(name, value, entry["step"])
+
+    def _save(self) -> None:
+        """Write a checkpoint from rank 0: whole, marked, then the old ones go."""
+        random = dist.gather(torch.get_rng_state())
+        if dist.is_main():
+            content = {
+                **vars(self.state),
+                "model": self.network.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "schedule": self.schedule.state_dict(),
+                "random": random,
+            }
+            folder = self.folder / f"checkpoint-{self.state.step}"
+
+            def save() -> None:
+                folder.mkdir(parents=True, exist_ok=True)
+                torch.save(content, folder / STATE)
+                checkpoints.mark(folder)
+                checkpoints.rotate(self.folder, self.phase.train.keep_checkpoints, None)
+
+            self.write(save, folder.name)
+        dist.barrier()
+
+    def write(self, call: Any, what: str) -> None:
+        """Call what writes; a full volume becomes a sentence."""
+        try:
+            call()
+        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that met the end
+            raise checkpoints.explain_full(error, self.folder, what) or error from None
+
+    def resume(self) -> int:
+        """Go on from the newest whole checkpoint, if there is one; return its step."""
+        path = checkpoints.last_good_everywhere(self.folder, self.job.progress.say)
+        if path is None:
+            return 0
+        self.job.progress.say(f"resuming from {path}")
+        content = torch.load(path / STATE, map_location="cpu", weights_only=True)
+        self.network.load_state_dict(content.pop("model"))
+        self.optimizer.load_state_dict(content.pop("optimizer"))
+        self.schedule.load_state_dict(content.pop("schedule"))
+        random = content.pop("random")
+        if len(random) == dist.world_size():
+            torch.set_rng_state(random[dist.rank()])
+        self.state = State(**content)
+        return self.state.step
+
+    def summary(self, first: int, seconds: float) -> dict[str, Any]:
+        """Return training_summary.json without the hardware."""
+        history, best, train = self.state.history, self.state.best or {}, self.phase.train
+        losses = [entry["loss"] for entry in history if "loss" in entry]
+        count = networks.parameters(self.network)
+        return {
+            "recipe": self.phase.recipe,
+            "parameters": {"trainable": count, "total": count, "share": 1.0},
+            "rows": len(self.job.images.train),
+            "validation_rows": len(self.job.images.validation),
+            "test_rows": len(self.job.images.test),
+            "world_size": dist.world_size(),
+            "effective_batch": self.batch,
+            "epochs": train.epochs,
+            "steps": self.state.step,
+            "resumed_from_step": first,
+            "seconds": round(seconds, 1),
+            "samples_per_second": round((self.state.step - first) * self.batch / seconds, 1) if seconds else None,
+            "first_loss": losses[0] if losses else None,
+            "last_loss": losses[-1] if losses else None,
+            "validation_loss": best.get("loss"),
+            "validation_accuracy": best.get("accuracy"),
+            "best_step": best.get("step"),
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
+
+
+def better(new: dict[str, Any], old: dict[str, Any] | None) -> bool:
+    """True when `new` has the higher validation accuracy, or the same with less loss; unmeasured, the newer wins."""
+    if old is None or new["accuracy"] is None or old["accuracy"] is None:
+        return True
+    return bool((new["accuracy"], -new["loss"]) > (old["accuracy"], -old["loss"]))
+
+
+def about(job: ImageJob) -> dict[str, Any]:
+    """Return what a server must know beside the weights."""
+    images = job.images
+    return {
+        "image_size": job.phase.vision.image_size,
+        "labels": list(images.classes),
+        "mean": list(images.mean),
+        "std": list(images.std),
+        "data": job.phase.data.source,
+    }

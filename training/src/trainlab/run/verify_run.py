@@ -1,0 +1,42 @@
+"""`trainlab verify-run`: did the gate promote, and does the tuned model answer? What `helm test` runs; no torch."""
+
+import time
+from pathlib import Path
+
+from trainlab import files, recipes
+from trainlab.config.loading import load_values
+from trainlab.recipes import Recipe
+from trainlab.serve import client
+from trainlab.serve.client import NotServed
+
+PAUSE, HEARTBEAT = 3.0, 15.0  # seconds
+
+
+def command(run_dir: Path, url: str, timeout: float = 4) -> int:
+    """Return 0 if RUN_DIR/gate.json promotes and the model `tuned` at `url` answers within `timeout` minutes.
+
+    Raises NotServed (or UserError) with the reason otherwise. A server that is still starting is waited for, one that refuses is not.
+    """
+    gate = files.read_json(run_dir / "gate.json")
+    if gate.get("promoted") is not True:
+        raise NotServed(f"{run_dir / 'gate.json'}: not promoted. {' '.join(gate.get('reasons', []))}")
+    print(f"trainlab: promoted: {' '.join(gate.get('reasons', []))}", flush=True)
+    recipe = recipes.of(load_values([run_dir / "phase.json"]).phase)
+    print(f"trainlab: {_patient(recipe, run_dir, url, timeout * 60)}", flush=True)
+    return 0
+
+
+def _patient(recipe: Recipe, run_dir: Path, url: str, seconds: float) -> str:
+    end = time.monotonic() + seconds
+    said = 0.0
+    while True:
+        try:
+            return recipe.probe(run_dir, url, max(5.0, end - time.monotonic()))
+        except client.Unreachable as error:
+            now = time.monotonic()
+            if now + PAUSE > end:
+                raise NotServed(f"{error} (tried for {seconds:.0f} s)") from None
+            if now - said >= HEARTBEAT:
+                said = now
+                print(f"trainlab: waiting: {error}", flush=True)
+            time.sleep(PAUSE)

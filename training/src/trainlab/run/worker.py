@@ -1,0 +1,109 @@
+"""What every rank of a run does, from the untuned scores to the report; started by run/launch.py under torchrun.
+
+Rank 0 writes all artefacts, each atomically; a restarted run reuses what is whole.
+"""
+
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from trainlab import files, recipes
+from trainlab.config import Phase
+from trainlab.engine import checkpoints, dist, gpus, memory, ranks
+from trainlab.errors import UserError
+from trainlab.progress import Progress
+from trainlab.run import manifest, results
+from trainlab.run.tracker import Tracker
+
+
+def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
+    """Run this rank and end the process: 0 done, 1 failed on the way, 2 wrong input."""
+    where = f"rank {os.environ.get('RANK', '0')}: "
+    threading.excepthook = quiet_when_full
+    try:
+        dist.start(phase.resources.timeout_minutes)
+        work(phase, run_dir, model_dir, data_dir, models)
+        code = 0
+    except UserError as error:
+        code = int(getattr(error, "code", 2))
+        print("\n".join(f"error: {where}{line}" for line in str(error).splitlines()), file=sys.stderr)
+    except BaseException as error:
+        code = 1
+        full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
+        if full is not None:
+            print(f"error: {where}{full}", file=sys.stderr)
+        elif isinstance(error, RuntimeError) and lost_peer(error):
+            print(f"error: {where}another rank ended; its own message says why", file=sys.stderr)
+        else:
+            traceback.print_exc()
+    dist.finish(code)
+
+
+def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
+    """Print what ended a thread, but not a full volume: TensorBoard's writer hands that to the rank, which says it."""
+    if failed.exc_value is None or checkpoints.explain_full(failed.exc_value, Path(), "") is None:
+        threading.__excepthook__(failed)
+
+
+def lost_peer(error: BaseException) -> bool:
+    """True for what gloo and nccl raise on the ranks that survive another one."""
+    text = str(error)
+    return any(
+        sign in text for sign in ("Connection closed by peer", "Connection reset by peer", "NCCL", "Broken pipe")
+    )
+
+
+def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
+    """Score the base model, train, score the tuned model, decide, report."""
+    began = time.monotonic()
+    if dist.gather(results.finished(run_dir))[0]:
+        if dist.is_main():
+            print(results.COMPLETE.format(run_dir), flush=True)
+        return
+    with Progress(dist.is_main()) as progress:
+        tracker = Tracker(progress, run_dir) if dist.is_main() else None
+        recipe = recipes.of(phase, models)
+        record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
+        record["parent"] = record["model"].pop("parent", None)
+        record["ranks"] = ranks.prove()
+        progress.say(ranks.sentence(record["ranks"]))
+        record["cards"], lines = gpus.check(memory.planned(phase)["planned_gib"])
+        for line in lines:
+            progress.say(line)
+        if record["parent"]:
+            progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
+        if dist.is_main():
+            refuse_changed_data(run_dir, record)
+            files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
+            files.write_json(run_dir / "manifest.json", record)
+        before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
+        record["memory"] = recipe.memory.whole(phase)
+        if tracker:
+            decision = results.decide(phase, run_dir, before, after)
+            files.write_json(run_dir / "gate.json", decision)
+            seconds = round(time.monotonic() - began, 1)
+            files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})
+            results.write_report(run_dir)
+            progress.say(
+                f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"
+            )
+            tracker.end()
+            progress.say(f"done in {seconds:.0f} s: {run_dir}")
+
+
+def refuse_changed_data(run_dir: Path, record: dict[str, Any]) -> None:
+    """Raise UserError when an unfinished run of this name was trained on other data or another model."""
+    path = run_dir / "manifest.json"
+    if not path.exists():
+        return
+    old = files.read_json(path)
+    for what in ("data", "model"):
+        if old[what].get("sha256") != record[what].get("sha256"):
+            raise UserError(
+                f"{run_dir}: this run began with other {what} ({old[what]['source']}, changed since); "
+                "take the old one back, name a new run with --run, or remove the directory"
+            )

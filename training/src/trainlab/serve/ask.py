@@ -1,0 +1,42 @@
+"""`trainlab ask`: a question to base and tuned model, answers side by side in the terminal; called by the CLI."""
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
+
+from trainlab.serve import client
+from trainlab.serve.client import Answer
+
+NARROW = 72  # columns below which answers stand below each other
+
+
+def ask(question: str, url: str, model: str) -> int:
+    """Ask `model` (base, tuned or both) at `url` and print what it says; return 0. Raises UserError."""
+    names = ["base", "tuned"] if model == "both" else [model]
+    with ThreadPoolExecutor(len(names)) as threads:
+        answers = list(threads.map(lambda name: client.chat(url, name, question), names))
+    print(render(question, answers, shutil.get_terminal_size((100, 24)).columns))
+    return 0
+
+
+def render(question: str, answers: Sequence[Answer], width: int) -> str:
+    """Return question and answers as text of at most `width` columns."""
+    head = textwrap.fill(question, width)
+    titles = [f"{a.model} ({a.tokens} tokens)" if a.tokens else a.model for a in answers]
+    if len(answers) == 1 or width < NARROW:
+        blocks = [f"{title}\n{_wrapped(a.text, width)}" for title, a in zip(titles, answers, strict=True)]
+        return "\n\n".join([head, *blocks])
+    column = (width - 3 * (len(answers) - 1)) // len(answers)
+    cells = [
+        [title, "-" * column, *_wrapped(a.text, column).splitlines()] for title, a in zip(titles, answers, strict=True)
+    ]
+    rows = zip_longest(*cells, fillvalue="")
+    return "\n".join([head, "", *(" | ".join(cell.ljust(column) for cell in row).rstrip() for row in rows)])
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Return `text` in lines of `width`; its own line breaks stay, control characters (terminal codes) do not."""
+    clean = "".join(c for c in text if c == "\n" or c.isprintable())
+    return "\n".join(textwrap.fill(line, width) for line in clean.splitlines()) or "(empty answer)"

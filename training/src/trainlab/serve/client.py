@@ -1,0 +1,70 @@
+"""One question to a served model over the OpenAI API; used by ask and verify_run. No torch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from trainlab.errors import UserError
+from trainlab.serve import proxy
+
+
+class Unreachable(UserError):
+    """The server cannot be reached, or is not ready yet: worth another try."""
+
+
+class NotServed(UserError):
+    """The served model does not answer as it should: the check failed, the input was right."""
+
+    code = 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said; `tokens` is 0 where the server does not count."""
+
+    model: str
+    text: str
+    tokens: int
+
+
+def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, timeout: float = 300) -> Answer:
+    """Return the greedy answer of `model` at the server `url`.
+
+    Raises Unreachable when nobody answers (or with 404 for the whole page, 429, 5xx), UserError for other refusals.
+    """
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0}
+    if max_tokens is not None:
+        body["max_tokens"] = max_tokens
+    address = f"{url.rstrip('/').removesuffix('/v1')}/v1/chat/completions"
+    try:
+        reply = httpx.post(address, json=body, timeout=timeout, trust_env=proxy.asked(address))
+    except httpx.InvalidURL as error:
+        raise UserError(f"--url is {url}: no address ({error}); write it as http://HOST:PORT") from None
+    except httpx.UnsupportedProtocol:
+        raise UserError(f"--url is {url}: must begin with http:// or https://") from None
+    except httpx.TimeoutException:
+        raise Unreachable(f"{url}: no answer within {timeout:.0f} s; is the server overloaded?") from None
+    except httpx.TransportError as error:
+        hint = "start it with `trainlab serve`, or forward the port of the service"
+        raise Unreachable(f"{url}: cannot be reached ({error}); {hint}") from None
+    try:
+        value = reply.json()
+    except ValueError:
+        value = None
+    if reply.status_code != 200:
+        _refused(url, reply, value)
+    try:
+        text = value["choices"][0]["message"]["content"]
+        return Answer(model, str(text or "").strip(), int((value.get("usage") or {}).get("completion_tokens") or 0))
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise UserError(f"{url}: answered something that is no chat completion; is this address right?") from None
+
+
+def _refused(url: str, reply: httpx.Response, value: Any) -> None:
+    """Raise the error for an answer that is not 200."""
+    ours = isinstance(value, dict) and isinstance(value.get("error"), dict)
+    message = value["error"].get("message") if ours else reply.text[:200].strip()
+    text = f"{url}: HTTP {reply.status_code}: {message}"
+    again = reply.status_code in (429, 500, 502, 503, 504) or (reply.status_code == 404 and not ours)
+    raise (Unreachable if again else UserError)(text)

@@ -1,0 +1,143 @@
+"""The models of one server: base, tuned and adapters by name, equal weights held once; used by work.py and chat_server.py."""
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainlab.config import ChatPhase, LanguagePhase, TextPhase
+from trainlab.errors import UserError
+from trainlab.models import chat, parents
+from trainlab.serve.generation import Options, Outcome, generate
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """One name that clients may ask for. Names with the same `lock` share a model object and take turns."""
+
+    model: Any
+    tokenizer: Any
+    adapter: str | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Engine:
+    """All models of a run; thread safe."""
+
+    def __init__(self, phase: LanguagePhase, hosted: dict[str, Hosted], shared_bytes: int = 0) -> None:
+        self._phase, self._hosted = phase, hosted
+        self.shared_bytes = shared_bytes
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the models, base first."""
+        return list(self._hosted)
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return min(int(h.model.config.max_position_embeddings) for h in self._hosted.values())
+
+    def chat_ids(self, name: str, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Return the prompt's tokens of a chat; the phase's system prompt is put first when the chat has none.
+
+        A model of recipe cpt knows no turns: it continues the text of the last message.
+        """
+        if not isinstance(self._phase, ChatPhase):
+            return self.text_ids(name, messages[-1]["content"])
+        if messages[0]["role"] != "system":
+            messages = [{"role": "system", "content": self._phase.data.system_prompt}, *messages]
+        tokenizer = self._hosted[name].tokenizer
+        text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return self.text_ids(name, text)
+
+    def text_ids(self, name: str, text: str) -> list[int]:
+        """Return the tokens of a plain text, for recipe cpt as its blocks begin."""
+        tokenizer = self._hosted[name].tokenizer
+        if isinstance(self._phase, TextPhase):
+            return chat.prompt_ids(tokenizer, self._phase, text)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def generate(
+        self,
+        name: str,
+        prompt: Sequence[int],
+        options: Options,
+        emit: Callable[[str], None],
+        cancelled: threading.Event,
+    ) -> Outcome:
+        """Generate with the model `name`; waits while the same model object works on another request."""
+        hosted = self._hosted[name]
+        with hosted.lock:
+            if cancelled.is_set():
+                return Outcome("stop", 0)
+            if hosted.adapter is not None:
+                hosted.model.set_adapter(hosted.adapter)
+            return generate(hosted.model, hosted.tokenizer, prompt, options, emit, cancelled)
+
+
+def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
+    """Load base, tuned (best_model/, else the adapter in lora_adapter/) and further adapters of a run."""
+    base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase)
+    hosted = {"base": Hosted(base, tokenizer)}
+    adapters = find_adapters(run_dir)
+    shared = 0
+    if (run_dir / "best_model").is_dir() or not adapters:
+        tuned, tuned_tokenizer = chat.load_tuned(run_dir, phase)
+        shared = share_equal(tuned, base)
+        hosted["tuned"] = Hosted(tuned, tuned_tokenizer)
+    elif "adapter" in adapters:
+        adapters["tuned"] = adapters.pop("adapter")
+        shared = sum(parameter.numel() * parameter.element_size() for parameter in base.parameters())
+    hosted |= _load_adapters(base, tokenizer, adapters)
+    return Engine(phase, hosted, shared)
+
+
+def find_adapters(run_dir: Path) -> dict[str, Path]:
+    """Return the PEFT adapters in RUN_DIR/lora_adapter: the folder itself as "adapter", subfolders by their names."""
+    top = run_dir / "lora_adapter"
+    found = {"adapter": top} if (top / "adapter_config.json").is_file() else {}
+    for path in sorted(top.glob("*/adapter_config.json")):
+        if path.parent.name in ("base", "tuned", "adapter"):
+            raise UserError(f"{path.parent}: this name is taken by another model of the server; rename the folder")
+        found[path.parent.name] = path.parent
+    return found
+
+
+def share_equal(model: torch.nn.Module, base: torch.nn.Module) -> int:
+    """Let `model` use the storage of `base` for each parameter with the same name and values; return the bytes saved.
+
+    Fine-tuning the last layers leaves most weights as they were: base and tuned then need little more than one model.
+    """
+    theirs = dict(base.named_parameters(remove_duplicate=False))
+    saved = 0
+    for name, own in model.named_parameters(remove_duplicate=False):
+        other = theirs.get(name)
+        if other is None or own.data_ptr() == other.data_ptr():
+            continue
+        if own.dtype == other.dtype and own.shape == other.shape and torch.equal(own, other):
+            saved += own.numel() * own.element_size()
+            own.data = other.data
+    return saved
+
+
+def _load_adapters(base: Any, tokenizer: Any, adapters: dict[str, Path]) -> dict[str, Hosted]:
+    """Return one entry per adapter, all on one copy of the base's modules around the base's own weights."""
+    if not adapters:
+        return {}
+    from peft import PeftModel
+
+    # PEFT changes modules in place, the base must stay as it is; parameters are in the memo, so they are not copied.
+    trunk = copy.deepcopy(base, {id(parameter): parameter for parameter in base.parameters()})
+    model: Any = None
+    for name, path in adapters.items():
+        if model is None:
+            model = PeftModel.from_pretrained(trunk, path, adapter_name=name, autocast_adapter_dtype=False)
+        else:
+            model.load_adapter(path, adapter_name=name, autocast_adapter_dtype=False)
+    lock = threading.Lock()
+    return {name: Hosted(model.eval(), tokenizer, name, lock) for name in adapters}

@@ -1,0 +1,132 @@
+"""Values files: merging, overrides, and one sentence for each mistake."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from checkout import ROOT
+from trainlab.config.loading import load_values, phase_hash, run_name, used_overrides
+from trainlab.errors import UserError
+
+FULL, LOCAL = ROOT / "values/survival.yaml", ROOT / "values/local/survival.yaml"
+
+
+def overlay(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "over.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(tmp_path: Path, text: str) -> str:
+    """Return the error of survival.yaml with `text` over it, without the folder of the file."""
+    path = overlay(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        load_values([FULL, path])
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_overlay_merges_blocks_and_replaces_lists() -> None:
+    full, local = load_values([FULL]).phase, load_values([FULL, LOCAL]).phase
+    assert local.train.batch_size == 4 and local.train.warmup_fraction == full.train.warmup_fraction
+    assert len(full.questions) == 6 and len(local.questions) == 3
+    assert full.model.chat_template_date == "2026-01-01" and local.model.chat_template_date is None
+
+
+def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> None:
+    assert refused(tmp_path, "phase: {train: {epoch: 2}}") == (
+        "over.yaml: phase.train.epoch: unknown key; known keys: batch_size, cache_frozen_activations, checkpoints, epochs, "
+        "gradient_accumulation, keep_checkpoints, learning_rate, max_grad_norm, memory_snapshot, packing, "
+        "validation_fraction, warmup_fraction, weight_decay (did you mean epochs?)"
+    )
+    assert "site.storage.models.access_mode: unknown key; known keys: accessMode" in refused(
+        tmp_path, "site: {storage: {models: {access_mode: ReadWriteMany}}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "phase: {train: {batch_size: 0}}",
+            "over.yaml: phase.train.batch_size is 0: must be 1 or more; the default is 8",
+        ),
+        ("phase: {resources: {nodes: 0}}", "over.yaml: phase.resources.nodes is 0: must be 1 or more"),
+        ("phase: {train: {learning_rate: fast}}", "phase.train.learning_rate is 'fast': must be a number"),
+        ("phase: {train: {batch_size: '8'}}", "phase.train.batch_size is '8': must be a whole number"),
+        ("phase: {resources: {cpu: 6}}", "phase.resources.cpu is 6: must be text; put it in quotes"),
+        (
+            "phase: {model: {source: gpt}}",
+            "phase.model.source is 'gpt': has the wrong form; write it as pypi:NAME==VERSION",
+        ),
+        (
+            "phase: {gate: {metric: luck}}",
+            "phase.gate.metric is 'luck': must be one of answer_loss, fact_recall or form_adherence",
+        ),
+        ("phase: {recipe: null}", "over.yaml: phase.recipe: missing"),
+        (
+            "phase: {resources: {processes_per_node: 2}}",
+            "over.yaml: phase.resources.processes_per_node: 2 processes for 1",
+        ),
+        (
+            "phase: {unfreeze: {lm_head: false, tie_word_embeddings: true}}",
+            "phase.unfreeze.tie_word_embeddings: true needs",
+        ),
+        ("site: {gpuResource: gpu}", "over.yaml: site.gpuResource: 'gpu' is no extended resource name"),
+        (
+            "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
+            "over.yaml: site.storage.runs.accessMode: ReadWriteOnce with phase.resources.nodes 4",
+        ),
+    ],
+)
+def test_wrong_value_names_file_key_value_and_remedy(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in refused(tmp_path, text)
+
+
+def test_all_mistakes_at_once(tmp_path: Path) -> None:
+    assert len(refused(tmp_path, "phase: {train: {epochs: -1, batch_size: 0}, seed: x}").splitlines()) == 3
+
+
+def test_broken_files_name_file_and_line(tmp_path: Path) -> None:
+    assert "over.yaml:3: not valid YAML" in refused(tmp_path, "phase:\n  a: [1\n  b: 2\n")
+    assert "over.yaml:2: not valid YAML: key 'a' is given twice" in refused(tmp_path, "a: 1\na: 2\n")
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(UserError, match=r"empty.yaml: phase: missing"):
+        load_values([tmp_path / "empty.yaml"])
+    assert "holds a list" in refused(tmp_path, "- 1")
+    with pytest.raises(UserError, match=r"nope.yaml: no such file"):
+        load_values([tmp_path / "nope.yaml"])
+    (tmp_path / "latin.yaml").write_bytes(b"title: caf\xe9")
+    with pytest.raises(UserError, match=r"latin.yaml: not UTF-8 at byte 10"):
+        load_values([tmp_path / "latin.yaml"])
+
+
+def test_numbers_and_dates_as_helm_reads_them(tmp_path: Path) -> None:
+    phase = load_values(
+        [FULL, overlay(tmp_path, "phase: {train: {learning_rate: 3e-4}, model: {chat_template_date: 2026-02-03}}")]
+    ).phase
+    assert phase.train.learning_rate == 3e-4 and phase.model.chat_template_date == "2026-02-03"
+
+
+def test_environment_overrides_are_typed_and_change_the_hash() -> None:
+    env = {"EPOCHS": "2.5", "BATCH_SIZE": "3", "LEARNING_RATE": "1e-3", "DATA_DIR": "/d", "OTHER": "x"}
+    phase = load_values([FULL], env).phase
+    assert (phase.train.epochs, phase.train.batch_size, phase.train.learning_rate) == (2.5, 3, 1e-3)
+    assert phase_hash(phase) != phase_hash(load_values([FULL]).phase)
+    assert used_overrides(env) == {"EPOCHS": "2.5", "BATCH_SIZE": "3", "LEARNING_RATE": "1e-3", "DATA_DIR": "/d"}
+    with pytest.raises(
+        UserError, match=r"^environment variable BATCH_SIZE: phase.train.batch_size is 'many': must be a"
+    ):
+        load_values([FULL], {"BATCH_SIZE": "many"})
+
+
+def test_phase_json_gives_the_same_phase_and_run_name(tmp_path: Path) -> None:
+    path = tmp_path / "phase.json"
+    phase = load_values([FULL, LOCAL]).phase
+    path.write_text('{"phase": ' + phase.model_dump_json() + "}", encoding="utf-8")
+    assert load_values([path]).phase == phase
+    assert run_name(phase, {}) == f"survival-{phase_hash(phase)}" and run_name(phase, {"TRAINLAB_RUN": "r"}) == "r"
+
+
+def test_site_does_not_change_the_hash(tmp_path: Path) -> None:
+    other = load_values([FULL, overlay(tmp_path, yaml.safe_dump({"site": {"queue": "q"}}))])
+    assert phase_hash(other.phase) == phase_hash(load_values([FULL]).phase)

@@ -1,0 +1,44 @@
+"""values.schema.json, keys.json and VALUES.md follow config/."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import yaml
+from checkout import ROOT
+from trainlab.config import schema
+
+
+def test_keys_are_nested_and_end_in_true() -> None:
+    keys = schema.allowed_keys()
+    assert set(keys) == {"phase", "site"}
+    assert keys["phase"]["sft"]["train"]["epochs"] is True and keys["site"]["storage"]["models"]["accessMode"] is True
+    assert keys["site"]["nodeSelector"] is True and keys["phase"]["cpt"]["questions"] is True
+    assert "vision" in keys["phase"]["resnet"] and "vision" not in keys["phase"]["sft"]
+
+
+def test_schema_knows_bounds_and_leaves_unknown_keys_to_the_one_sentence() -> None:
+    content = schema.json_schema()
+    jsonschema.Draft7Validator.check_schema(content)
+    assert "additionalProperties" not in json.dumps(content).replace('"additionalProperties": {', "").replace(
+        '"additionalProperties": true', ""
+    )
+    values = yaml.safe_load((ROOT / "values/survival.yaml").read_text())
+    check = jsonschema.Draft7Validator(content)
+    assert check.is_valid(values)
+    values["phase"]["train"]["epoch"] = 1
+    assert check.is_valid(values)
+    values["phase"]["train"]["batch_size"] = 0
+    assert [list(e.path) for e in check.iter_errors(values)] == [["phase", "train", "batch_size"]]
+
+
+def test_write_changes_nothing_the_second_time(tmp_path: Path) -> None:
+    assert {p.name for p in schema.write(tmp_path)} == {
+        *("values.schema.json", "keys.json", "defaults.json", "rules.json", "VALUES.md")
+    }
+    assert schema.write(tmp_path) == []
+    table = (tmp_path / "VALUES.md").read_text()
+    assert (
+        "| `phase.train.batch_size` | all | integer >= 1, <= 4096 | `8` |" in table
+        and "`site.storage.runs.size`" in table
+    )

@@ -1,0 +1,99 @@
+"""Rows: phrasings, even draws, split by question, and errors with file and line."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tiny import write_data
+from trainlab.config.section_data import AnswerData
+from trainlab.data import chat_rows
+from trainlab.errors import UserError
+
+BUILTIN = AnswerData(source="builtin:survival")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_data(tmp_path / "set")
+
+
+def test_phrasings_become_rows_of_the_same_question(folder: Path) -> None:
+    rows = chat_rows.load_train(BUILTIN, folder)
+    assert len(rows) == 24 and Counter(row["id"] for row in rows)["fire-0"] == 2
+    assert {row["answer"] for row in rows if row["id"] == "fire-0"} == {"boil 0"}
+
+
+def test_a_draw_is_even_repeatable_and_takes_many_questions(folder: Path) -> None:
+    draw = AnswerData(source="builtin:survival", train_rows=6, heldout_rows=2)
+    rows = chat_rows.load_train(draw, folder)
+    assert rows == chat_rows.load_train(draw, folder)
+    assert Counter(row["topic"] for row in rows) == {"fire": 3, "water": 3}
+    assert len({row["id"] for row in rows}) == 6
+    assert Counter(row["topic"] for row in chat_rows.load_heldout(draw, folder)) == {"fire": 1, "water": 1}
+
+
+def test_split_keeps_a_question_on_one_side(folder: Path) -> None:
+    rows = chat_rows.load_train(BUILTIN, folder)
+    train, validation = chat_rows.split_by_question(rows, 0.25, seed=1)
+    assert len(train) + len(validation) == 24 and len({row["id"] for row in validation}) == 3
+    assert not {row["id"] for row in train} & {row["id"] for row in validation}
+    assert chat_rows.split_by_question(rows, 0, seed=1) == (rows, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"id": "x", "question": ', r"fire.jsonl:7: not JSON"),
+        (b"\xff\xfe", r"fire.jsonl:7: not UTF-8 at byte 0"),
+        (b'{"id": "x", "question": "q"}', r"fire.jsonl:7: key answer is missing"),
+        (b'{"id": "x", "question": "q", "answer": " "}', r"fire.jsonl:7: answer is ' ': must be a text"),
+        (b'{"id": "x", "question": "q", "answer": "a", "phrasings": "p"}', r"fire.jsonl:7: phrasings must be a list"),
+        (
+            b'{"id": "fire-0", "question": "q", "answer": "a"}',
+            r"fire.jsonl:7: id 'fire-0' is already at .*fire.jsonl:1",
+        ),
+        (b"[]", r"fire.jsonl:7: holds a list"),
+    ],
+)
+def test_a_broken_line_is_named(folder: Path, line: bytes, expected: str) -> None:
+    path = folder / "train" / "fire.jsonl"
+    path.write_bytes(path.read_bytes() + line)
+    with pytest.raises(UserError, match=expected):
+        chat_rows.load_train(BUILTIN, folder)
+
+
+def test_empty_file_no_file_wrong_facts(folder: Path) -> None:
+    (folder / "heldout" / "air.jsonl").write_text('{"id": "a", "question": "q", "answer": "a", "facts": ["x"]}')
+    with pytest.raises(UserError, match=r"air.jsonl:1: facts must be a list of lists"):
+        chat_rows.load_heldout(BUILTIN, folder)
+    (folder / "heldout" / "air.jsonl").write_text("\n")
+    with pytest.raises(UserError, match=r"air.jsonl: is empty"):
+        chat_rows.load_heldout(BUILTIN, folder)
+    with pytest.raises(UserError, match=r"no \*.jsonl file"):
+        chat_rows.load_train(BUILTIN, folder / "train")
+
+
+def test_where_data_comes_from(tmp_path: Path, folder: Path) -> None:
+    assert chat_rows.folder(BUILTIN, tmp_path, None, {}).name == "survival"
+    assert chat_rows.folder(AnswerData(source="pvc:set"), tmp_path, None, {}) == folder
+    assert chat_rows.folder(BUILTIN, tmp_path, None, {"DATA_DIR": str(folder)}) == folder
+    with pytest.raises(UserError, match=r"phase.data.source is builtin:none: no folder"):
+        chat_rows.folder(AnswerData(source="builtin:none"), tmp_path, None, {})
+
+
+def test_verses_are_rows_with_instruction_verse_and_form(folder: Path) -> None:
+    row = '{"id": "v-1", "instruction": "Write a couplet.", "verse": "a\\nb"'
+    for side in ("train", "heldout"):
+        (folder / side / "verses.jsonl").write_text(row + ', "form": "couplet"}\n', encoding="utf-8")
+    assert [one["answer"] for one in chat_rows.load_train(BUILTIN, folder) if one["id"] == "v-1"] == ["a\nb"]
+    assert [entry["form"] for entry in chat_rows.load_heldout(BUILTIN, folder) if "form" in entry] == ["couplet"]
+    (folder / "heldout" / "verses.jsonl").write_text(row + "}\n", encoding="utf-8")
+    assert not any("form" in one for one in chat_rows.load_heldout(BUILTIN, folder))
+    (folder / "heldout" / "verses.jsonl").write_text(row + ', "form": "sonnet"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"verses.jsonl:1: form is 'sonnet': must be one of cinquain, couplet, "):
+        chat_rows.load_heldout(BUILTIN, folder)
+    (folder / "train" / "verses.jsonl").write_text('{"id": "v-1", "instruction": "x"}\n', encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"verses.jsonl:1: key verse is missing; each line needs id, instruction, verse"
+    ):
+        chat_rows.load_train(BUILTIN, folder)

@@ -1,0 +1,239 @@
+"""Running text: files of four kinds, columns, what is refused, parts by document, blocks that keep every token."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tiny import make_phase, write_text
+from trainlab.config import Phase
+from trainlab.data import corpus, pack, text_files, text_sources
+from trainlab.data.text_files import Document
+from trainlab.errors import UserError
+from transformers import AutoTokenizer
+
+TEXTS = ["First, with a comma.\nAnd a second line.", 'A "quoted" one: \u00fc \u4e16', "third"]
+SET = "hf:own/set@" + "0" * 40
+
+
+@pytest.fixture
+def text_phase(phase_dict: dict[str, Any]) -> dict[str, Any]:
+    """A phase of recipe cpt; its text is the Python manual."""
+    changed = {"recipe": "cpt", "data": {"source": "pydoc:topics"}, "gate": {"metric": "perplexity"}}
+    return {**phase_dict, "unfreeze": {}, **changed}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Any:
+    return AutoTokenizer.from_pretrained(tiny_model)
+
+
+def write(folder: Path, kind: str) -> Path:
+    """Write TEXTS as one file; its other column holds numbers."""
+    path = folder / f"corpus.{kind}"
+    rows = [{"n": i, "text": text} for i, text in enumerate(TEXTS)]
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n\n" for row in rows), encoding="utf-8")
+    elif kind == "json":
+        path.write_text(json.dumps(rows), encoding="utf-8-sig")
+    elif kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, ["n", "text"])
+            writer.writeheader()
+            writer.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+def test_tables_of_three_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
+    found, blank = text_files.documents(write(tmp_path, kind), None, None)
+    assert [one.text for one in found] == TEXTS and blank == 0
+    assert all(one.id.startswith(f"corpus.{kind}") for one in found)
+
+
+def test_a_folder_of_text_files_is_a_document_each(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("b\n\nstill b", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("a\r\n", encoding="utf-8", newline="")
+    (tmp_path / "notes.md").write_text("not read", encoding="utf-8")
+    assert [one.text for one in text_files.documents(tmp_path, None, None)[0]] == ["a\r\n", "b\n\nstill b"]
+
+
+def test_lines_and_rows_are_joined_where_a_document_begins(tmp_path: Path) -> None:
+    lines = ["", " = One = ", "", "text", " = = Part = = ", "more", " = Two = ", "end"]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for path in (rows, plain):
+        found, _ = text_files.documents(path, None, "^ = [^=].* = $")
+        assert [" ".join(one.text.split()) for one in found] == ["= One = text = = Part = = more", "= Two = end"]
+        assert "".join(one.text for one in found) == "\n".join(lines) + "\n"
+        assert [one.id for one in found] == [f"{path.name}:1", f"{path.name}:7"]
+    paragraphs = tmp_path / "paragraphs.txt"
+    paragraphs.write_text("one\none\n\ntwo\n\n\nthree", encoding="utf-8")
+    assert [one.text.strip() for one in text_files.documents(paragraphs, None, "^$")[0]] == ["one\none", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "expected"),
+    [
+        ({"text": "a", "title": "b"}, None, "a"),
+        ({"id": 1, "body": "a"}, None, "a"),
+        ({"text": "a", "title": "b"}, "title", "b"),
+        (
+            {"title": "a", "body": "b"},
+            None,
+            r"columns 'title', 'body' hold texts and none is called text; .*text.column",
+        ),
+        ({"id": 1}, None, "no column holds texts"),
+        ({"text": "a"}, "body", r"corpus.jsonl:1: column 'body' is missing; the row has 'text'"),
+        ({"text": 3}, None, r"corpus.jsonl:1: column 'text' is 3: must be a text"),
+    ],
+)
+def test_the_column_is_chosen_detected_or_asked_for(
+    row: dict[str, Any], column: str | None, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps(row), encoding="utf-8")
+    if len(expected) == 1:
+        assert text_files.documents(path, column, None)[0][0].text == expected
+    else:
+        with pytest.raises(UserError, match=expected):
+            text_files.documents(path, column, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", b"", r"a.jsonl: is empty"),
+        ("a.txt", b" \n", r"a.txt: is empty"),
+        ("a.jsonl", b'{"text": ""}\n', r"a.jsonl: holds no text"),
+        ("a.txt", b"good\nbad \xff\n", r"a.txt:2: not UTF-8 at byte 9 of the file"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "cut', r"a.jsonl:2: not JSON .*the line is cut or broken"),
+        ("a.jsonl", b"[1]\n", r"a.jsonl:1: holds a list; each row must be an object"),
+        ("a.json", b'[{"text": "a"},\n{"te', r"a.json:2: not JSON"),
+        ("a.json", b'{"text": "a"}', r"a.json: holds a dict; must be a list"),
+        ("a.json", b"[]", r"a.json: has no rows"),
+        ("a.csv", b"text,n\na,1\nb,2,3\n", r"a.csv:3: the row has 3 fields, the header 2"),
+        ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
+        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
+        ("a.parquet", b"PAR1", r"a.parquet: a file of running text ends in .jsonl, .json, .csv, .txt"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_place(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=expected):
+        text_files.documents(path, None, None)
+
+
+def test_a_folder_without_text_and_a_missing_path_are_refused(text_phase: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no file that ends in"):
+        text_files.documents(tmp_path, None, None)
+    for source, more in (("pvc:nowhere.txt", "put it there first"), (SET, "run `trainlab fetch`")):
+        with pytest.raises(UserError, match=f"phase.data.source is {source}: nothing at .*{more}"):
+            text_sources.place(make_phase(text_phase, data={"source": source}), tmp_path, None, {})
+    with pytest.raises(UserError, match=r"--data .*: no such file or folder"):  # and not the manual instead
+        text_sources.place(make_phase(text_phase), tmp_path, tmp_path / "gone", {})
+
+
+def parts(phase: Phase, path: Path) -> list[list[Document]]:
+    found = corpus.load(phase, path)
+    return [found.train, found.validation, found.heldout]
+
+
+def test_parts_are_whole_documents_and_the_same_every_time(text_phase: dict[str, Any], tmp_path: Path) -> None:
+    phase = make_phase(text_phase, data={"source": "pvc:a.jsonl"}, train={"validation_fraction": 0.1})
+    path = write_text(tmp_path / "a.jsonl")
+    lines = path.read_text().splitlines()
+    found = parts(phase, path)
+    texts = [{one.text for one in part} for part in found]
+    assert sum(map(len, texts)) == 60 and len(set.union(*texts)) == 60
+    assert [len(part) for part in texts] == pytest.approx([48, 6, 6], abs=2)
+    path.write_text("\n".join([*reversed(lines), lines[7], lines[7]]) + "\n")
+    again = parts(
+        make_phase(text_phase, seed=7, data={"source": "pvc:a.jsonl"}, train={"validation_fraction": 0.1}), path
+    )
+    assert [{one.text for one in part} for part in again] == texts
+    assert corpus.load(phase, path).duplicates == 2
+
+
+def test_too_few_documents_are_refused(text_phase: dict[str, Any], tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.jsonl", documents=2)
+    with pytest.raises(UserError, match=r"2 different documents, the parts need 3 .*document_start"):
+        corpus.load(make_phase(text_phase), path)
+
+
+def test_the_manual_of_python_needs_no_file(text_phase: dict[str, Any], tmp_path: Path) -> None:
+    phase = make_phase(text_phase)
+    path = text_sources.place(phase, tmp_path, None, {})
+    found = corpus.load(phase, path)
+    total = sum(len(one.text) for part in parts(phase, path) for one in part)
+    assert total > 300_000 and {"assert", "lambda"} <= {one.id for part in parts(phase, path) for one in part}
+    assert 0.05 < sum(len(one.text) for one in found.heldout) / total <= 0.1
+    origin = corpus.origin(phase, path)
+    assert len(origin["sha256"]) == 64 and origin["licence"].startswith("PSF")
+
+
+def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
+    text_phase: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "own" / "set" / "train.jsonl")  # datasets takes a folder of that name for the hub's
+    monkeypatch.chdir(tmp_path)
+    phase = make_phase(text_phase, data={"source": SET})
+    models = tmp_path / "models"
+    text_sources.fetch(phase, models)
+    path = text_sources.place(phase, models, None, {})
+    assert corpus.load(phase, path).blank == 0 and len(text_files.documents(path, None, None)[0]) == 60
+    assert corpus.origin(phase, path)["licence"] == "not stated"
+    assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]
+
+
+def test_blocks_keep_every_token_and_documents_end_with_eos(tokenizer: Any) -> None:
+    documents = [Document(f"d{i}", f"the water {i} boils " * (i + 1)) for i in range(9)]
+    tokens, owners = pack.row(tokenizer, documents)
+    packed = pack.pack(tokenizer, documents, 32)
+    flat = [token for block in packed.blocks for token in block]
+    assert flat == tokens[: len(flat)] and packed.remainder == len(tokens) - len(flat) < 32
+    assert packed.tokens == len(tokens) == len(owners) and {len(block) for block in packed.blocks} == {32}
+    assert tokens.count(tokenizer.eos_token_id) == 9
+    texts = tokenizer.decode(tokens, clean_up_tokenization_spaces=False).split(tokenizer.eos_token)
+    assert texts == [*(one.text for one in documents), ""]  # nothing is cut: the longest has many blocks
+    assert packed.topics[0] == "d0" and packed.topics[-1] == owners[len(flat) - 32]
+
+
+def test_blocks_begin_with_bos_where_the_tokenizer_puts_one(tokenizer: Any) -> None:
+    class Begins:
+        """The tokenizer, with a BOS before every text."""
+
+        bos_token_id, eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+
+        def __call__(self, text: Any, add_special_tokens: bool = True) -> dict[str, Any]:
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            return {"input_ids": [self.bos_token_id, *ids] if add_special_tokens else ids}
+
+    documents = [Document("d", "the water is safe " * 20)]
+    tokens, _ = pack.row(tokenizer, documents)
+    packed = pack.pack(Begins(), documents, 16)
+    assert {block[0] for block in packed.blocks} == {tokenizer.bos_token_id} and len(packed.blocks[0]) == 16
+    flat = [token for block in packed.blocks for token in block[1:]]
+    assert flat == tokens[: len(flat)] and packed.remainder == len(tokens) - len(flat) < 15
+
+
+def test_fewer_blocks_are_spread_over_all_and_too_little_text_is_refused(tokenizer: Any) -> None:
+    documents = [Document(f"d{i}", f"the water {i}") for i in range(40)]
+    whole = pack.pack(tokenizer, documents, 8)
+    some = pack.thin(whole, 5)
+    assert len(some) == 5 and some.topics[0] == "d0" and int(some.topics[-1][1:]) > 28
+    assert all(block in whole.blocks for block in some.blocks) and pack.thin(whole, 10**6) is whole
+    short = corpus.Corpus(documents, [], documents[:1], 0, 0)
+    with pytest.raises(UserError, match=r"the held-out part has .* tokens, less than one block"):
+        pack.pack_corpus(tokenizer, short, 128, None, None)
+
+
+def test_what_is_no_regular_expression_is_refused(text_phase: dict[str, Any]) -> None:
+    """Everything else that does not fit is asked of Helm as well (tests/charts/test_refused.py)."""
+    with pytest.raises(ValidationError, match=r"text.document_start: '\(' is no regular expression"):
+        make_phase(text_phase, text={"document_start": "("})

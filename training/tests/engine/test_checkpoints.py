@@ -1,0 +1,54 @@
+"""A checkpoint counts only when it is whole."""
+
+from pathlib import Path
+
+import pytest
+from trainlab.engine import checkpoints
+
+
+def make(folder: Path, step: int, marked: bool = True) -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"x" * 10)
+    if marked:
+        checkpoints.mark(path)
+    return path
+
+
+def test_truncated_and_unmarked_ones_are_skipped_with_a_sentence(tmp_path: Path) -> None:
+    good, short = make(tmp_path, 2), make(tmp_path, 9)
+    (short / "model.safetensors").write_bytes(b"x" * 4)
+    make(tmp_path, 10, marked=False)
+    said: list[str] = []
+    assert checkpoints.last_good(tmp_path, said.append) == good
+    assert said == [
+        "checkpoint-10 is skipped: complete.json is missing: it was being written when the run ended",
+        "checkpoint-9 is skipped: model.safetensors has 4 of 10 bytes",
+    ]
+
+
+def test_rotation_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 10):
+        make(tmp_path, step)
+    checkpoints.rotate(tmp_path, keep=1, best="/elsewhere/checkpoint-4")
+    assert [p.name for p in checkpoints.listed(tmp_path)] == ["checkpoint-4", "checkpoint-10"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_full_volume_names_path_space_and_last_good(tmp_path: Path, error: Exception) -> None:
+    good = make(tmp_path, 2)
+    text = checkpoints.explain_full(error, tmp_path, "checkpoint-4")
+    assert text is not None and text.code == 1
+    assert f"{tmp_path}: the volume is full while checkpoint-4 was written" in str(text)
+    assert "MB free" in str(text) and str(good) in str(text)
+
+
+def test_other_errors_stay_errors(tmp_path: Path) -> None:
+    assert checkpoints.explain_full(RuntimeError("shape mismatch"), tmp_path, "x") is None

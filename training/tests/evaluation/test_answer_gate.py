@@ -1,0 +1,96 @@
+"""gate: flips exactly at its thresholds, says why with numbers, refuses rows that do not match."""
+
+from typing import Any
+
+import pytest
+from tiny import phase_from
+from trainlab.config import Phase
+from trainlab.errors import UserError
+from trainlab.evaluation.answer_gate import decide
+
+
+def phase(**gate: Any) -> Phase:
+    return phase_from(
+        {
+            "name": "p",
+            "recipe": "sft",
+            "title": "t",
+            "model": {"source": "pvc:m"},
+            "data": {"source": "builtin:d"},
+            "gate": gate,
+            "evaluate": {"bootstrap_samples": 200},
+        }
+    )
+
+
+def scores(loss: list[float], recall: list[float | None]) -> dict[str, Any]:
+    items = [{"id": str(i), "loss": a, "recall": b} for i, (a, b) in enumerate(zip(loss, recall, strict=True))]
+    return {"items": items}
+
+
+def test_gain_of_exactly_min_gain_is_not_enough_and_a_hair_more_is() -> None:
+    before, after = scores([2.0] * 8, [0.5] * 8), scores([1.5] * 8, [0.5] * 8)
+    assert decide(before, after, phase(min_gain=0.5))["promoted"] is False
+    assert decide(before, after, phase(min_gain=0.4999999))["promoted"] is True
+
+
+def test_recall_drop_of_exactly_the_bound_passes_and_a_hair_more_does_not() -> None:
+    before = scores([2.0] * 20, [0.55] * 20)
+    assert decide(before, scores([1.0] * 20, [0.5] * 20), phase(max_fact_recall_drop=0.05))["promoted"] is True
+    assert decide(before, scores([1.0] * 20, [0.4999] * 20), phase(max_fact_recall_drop=0.05))["promoted"] is False
+
+
+def test_identical_models_are_no_difference_and_stay_out() -> None:
+    same = scores([2.0, 1.0, 3.0], [0.5, 1.0, 0.0])
+    for metric in ("answer_loss", "fact_recall"):
+        result = decide(same, same, phase(metric=metric))
+        assert (result["verdict"], result["promoted"]) == ("no difference", False)
+        assert "not above the required 0" in result["reasons"][0]
+
+
+def test_fact_recall_can_be_the_metric() -> None:
+    result = decide(scores([1] * 9, [0.1] * 9), scores([1] * 9, [0.9] * 9), phase(metric="fact_recall"))
+    assert result["promoted"] and result["verdict"] == "better" and result["gain"]["mean"] == pytest.approx(0.8)
+
+
+def test_reasons_have_the_numbers() -> None:
+    result = decide(scores([2.0, 2.5], [0.5, None]), scores([1.0, 1.4], [0.5, None]), phase())
+    assert "from 2.250 to 1.200 nats per token over 2 held-out questions" in result["reasons"][0]
+    assert "did not measurably move: 50.0% before, 50.0% after, over 1 answered" in result["reasons"][1]
+    assert set(result) >= {"promoted", "verdict", "metric", "gain", "fact_recall", "reasons", "thresholds", "time"}
+
+
+def test_no_facts_and_broken_losses() -> None:
+    assert decide(scores([2, 2], [None, None]), scores([1, 1], [None, None]), phase())["promoted"] is True
+    broken = decide(scores([2, 2], [1, 1]), scores([1, float("nan")], [1, 1]), phase())
+    assert broken["promoted"] is False and "not a finite number" in broken["reasons"][0]
+
+
+def test_other_rows_are_refused() -> None:
+    other = {"items": [{"id": "x", "loss": 1.0, "recall": 1.0}]}
+    with pytest.raises(UserError, match="do not hold the same rows"):
+        decide(scores([1.0], [1.0]), other, phase())
+    twice = {"items": [other["items"][0]] * 2}
+    with pytest.raises(UserError, match="same id"):
+        decide(twice, twice, phase())
+
+
+def verses(loss: list[float], adherence: list[float]) -> dict[str, Any]:
+    both = enumerate(zip(loss, adherence, strict=True))
+    return {"items": [{"id": str(i), "loss": a, "recall": None, "adherence": b} for i, (a, b) in both]}
+
+
+def test_form_adherence_can_decide_and_can_hold_back() -> None:
+    before = verses([3.0] * 20, [0.5] * 20)
+    better = decide(before, verses([3.5] * 20, [0.9] * 20), phase(metric="form_adherence"))
+    assert better["promoted"] and better["gain"]["mean"] == pytest.approx(0.4)
+    assert "from 0.500 to 0.900 of the form over 20 held-out questions" in better["reasons"][0]
+    assert len(better["reasons"]) == 2 and "Fact recall" not in " ".join(better["reasons"])
+    assert decide(before, verses([2.0] * 20, [0.45] * 20), phase())["promoted"] is True
+    worse = decide(before, verses([2.0] * 20, [0.4499] * 20), phase())
+    assert worse["promoted"] is False and "Form adherence got worse: 50.0% before" in worse["reasons"][1]
+
+
+def test_a_metric_that_was_not_measured_promotes_nothing() -> None:
+    result = decide(scores([2, 2], [1, 1]), scores([1, 1], [1, 1]), phase(metric="form_adherence"))
+    assert not result["promoted"] and result["reasons"][0].startswith("The form adherence could not be compared")

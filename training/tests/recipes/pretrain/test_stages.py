@@ -1,0 +1,234 @@
+"""Stages without training: who may be a parent, what a gate says, which data is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkout import VALUES
+from stages import DPO, PRETRAIN, SFT, phase_of
+from trainlab import files
+from trainlab.config.loading import load_values
+from trainlab.config.section_stage import STAGES
+from trainlab.errors import UserError
+from trainlab.models import architectures as table
+from trainlab.models import parents
+from trainlab.recipes.dpo import pairs
+from trainlab.recipes.pretrain import stored_blocks
+from trainlab.report import words
+from trainlab.run import stage_gate
+
+
+def write_run(out: Path, name: str, kind: str, ended: str | None = "2026-11-21", **gate_keys: Any) -> Path:
+    """Write what a finished run of a stage leaves."""
+    folder = out / name
+    source = "init:llama-2.4M" if kind == "pretrain" else "parent:llama-2.4M"
+    files.write_json(folder / "phase.json", {"phase": {"model": {"source": source}, "stage": {"name": kind}}})
+    files.write_json(folder / "manifest.json", {"ended": ended})
+    files.write_json(folder / "gate.json", {"stage": kind, "promoted": True, "verdict": "better", **gate_keys})
+    files.write_json(folder / "best_model" / "config.json", {"made by": name})
+    return folder
+
+
+def test_the_newest_finished_parent_is_taken_by_hard_links(
+    phase_dict: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phase, out = phase_of(phase_dict, SFT), tmp_path / "runs"
+    write_run(out, "new", "pretrain", ended="2026-11-22")
+    write_run(out, "old", "pretrain", ended="2026-11-20")
+    write_run(out, "running", "pretrain", ended=None)
+    write_run(out, "other", "sft", ended="2026-11-30")
+    run_dir = out / "mine"
+    folder = parents.adopt(phase, out, run_dir)
+    assert folder == parents.model_dir(phase, tmp_path, run_dir) == run_dir / "parent_model"
+    assert (folder / "config.json").samefile(out / "new" / "best_model" / "config.json")
+    note = files.read_json(folder / "source.json")
+    digest = files.folder_sha256(out / "new" / "best_model")
+    assert note["sha256"] == note["parent"]["sha256"] == digest
+    assert (note["parent"]["run"], note["parent"]["stage"]) == ("new", "pretrain")
+    assert not capsys.readouterr().err
+    write_run(out, "later", "pretrain", ended="2026-11-23")
+    assert parents.adopt(phase, out, run_dir) == folder
+    assert "mine goes on from run new, as it began; run later of stage pretrain is newer" in capsys.readouterr().err
+    for gone in ("new", "later"):  # a restart needs the parent no more
+        shutil.rmtree(out / gone)
+    assert parents.adopt(phase, out, run_dir) == folder
+
+
+def test_a_parent_that_cannot_be_one_is_refused_before_anything_starts(
+    phase_dict: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "runs"
+    phase = phase_of(phase_dict, SFT)
+    with pytest.raises(UserError, match=r"no finished run of stage pretrain with model llama-2.4M in .*runs"):
+        parents.adopt(phase, out, out / "mine")
+    failed = [{"passed": False, "reason": "min_gain failed: 0.1."}, {"passed": True, "reason": "well"}]
+    write_run(out, "bad", "pretrain", promoted=False, checks=failed)
+    with pytest.raises(UserError, match=r"did not promote it: min_gain failed: 0.1. Train it again, or record why"):
+        parents.adopt(phase, out, out / "mine")
+    named = phase_of(phase_dict, SFT, stage={"parent_run": "odd"})
+    with pytest.raises(UserError, match=r"phase.stage.parent_run is odd: no run"):
+        parents.adopt(named, out, out / "mine")
+    write_run(out, "odd", "pretrain", stage="pretrain_to_sft")
+    with pytest.raises(UserError, match=r"gate.json: stage is 'pretrain_to_sft': unknown; known stages: pretrain, sft"):
+        parents.adopt(named, out, out / "mine")
+    write_run(out, "odd", "sft")
+    with pytest.raises(UserError, match=r"a run of stage sft, phase.stage.parent is pretrain"):
+        parents.adopt(named, out, out / "mine")
+    write_run(out, "odd", "pretrain")
+    large = phase_of(phase_dict, SFT, stage={"parent_run": "odd"}, model={"source": "parent:llama-139M"})
+    with pytest.raises(UserError, match=r"its model is llama-2.4M, phase.model.source is parent:llama-139M"):
+        parents.adopt(large, out, out / "mine")
+    long = phase_of(phase_dict, SFT, stage={"parent_run": "odd"}, model={"max_length": 1024})
+    with pytest.raises(UserError, match=r"phase.model.max_length is 1024: llama-2.4M has 512 positions; lower it"):
+        parents.adopt(long, out, out / "mine")
+    (out / "odd" / "gate.json").write_text('{"stage": "pre', encoding="utf-8")
+    with pytest.raises(UserError, match=r"gate.json: cannot be read as JSON"):
+        parents.adopt(named, out, out / "mine")
+    assert not (out / "mine").exists()
+
+
+def test_counts_are_those_of_the_weights() -> None:
+    for name, expected in (("llama-2.4M", 2_410_176), ("llama-139M", 139_322_112), ("llama-7.39B", 7_391_678_464)):
+        arch = table.find(name)
+        assert arch is table.TABLE[name] and arch.parameters == expected
+
+
+def decision(low: float, **more: Any) -> dict[str, Any]:
+    gain = {"low": low, "mean": low, "high": low, "before": 5.0, "after": 4.0, "pairs": 3, "verdict": "better"}
+    return {"gain": gain, "reasons": ["Measured."], "thresholds": {"min_gain": 0.0}, "verdict": "better", **more}
+
+
+def run_with_scores(folder: Path, parent: Any = None) -> Path:
+    for name in stage_gate.SCORES:
+        files.write_json(folder / name, {"items": []})
+    files.write_json(folder / "manifest.json", {"parent": parent, "ended": "now"})
+    return folder
+
+
+def test_the_gate_flips_at_its_bounds_and_says_so_to_programs(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    run_dir = run_with_scores(tmp_path / "run", {"run": "before"})
+    phase = phase_of(phase_dict, PRETRAIN, stage={"max_perplexity": 50.0}, gate={"min_gain": 1.0})
+    for low, perplexity, failed in ((1.01, 50.0, []), (1.0, 50.0, ["min_gain"]), (2.0, 50.1, ["max_perplexity"])):
+        found = stage_gate.complete(decision(low), {"perplexity": perplexity}, phase, run_dir)
+        assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
+        assert found["promoted"] is not bool(failed)
+        assert (found["stage"], found["parent"], found["override"]) == ("pretrain", {"run": "before"}, None)
+    assert found["checks"][1]["threshold"] == 50.0 and found["checks"][1]["value"] == 50.1
+    assert "must be <= 50" in found["reasons"][-1]
+    child = phase_of(phase_dict, DPO, stage={"max_answer_loss_rise": 0.1, "min_preference_accuracy": 0.6})
+    for rise, share, failed in ((0.1, 0.61, []), (0.11, 0.61, ["max_answer_loss_rise"])):
+        own = decision(0.5, preference_accuracy=share, answer_loss={"mean": -rise})
+        found = stage_gate.complete(own, {}, child, run_dir)
+        assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
+        assert {one["relative_to"] for one in found["checks"]} == {"sft"}
+    plain = phase_of(phase_dict, {})
+    assert stage_gate.complete({"promoted": True}, {}, plain, run_dir) == {"promoted": True}
+
+
+def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    run_dir = run_with_scores(tmp_path / "run")
+    phase = phase_of(phase_dict, PRETRAIN, gate={"min_gain": 1.0})
+    note = stage_gate.Override.of(True, "Ada", "a rehearsal")
+    found = stage_gate.complete(decision(0.5), {}, phase, run_dir, note)
+    assert found["promoted"] and found["override"]["who"] == "Ada" and found["override"]["when"]
+    assert words.verdict(found | {"metric": "perplexity"}).endswith(
+        "did not promote it; Ada let it go on: a rehearsal."
+    )
+    assert found["reasons"][0].startswith("Overridden by Ada on ") and not found["checks"][0]["passed"]
+    files.write_json(run_dir / "gate.json", found)
+    assert stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
+    files.write_json(run_dir / stage_gate.SCORES[1], {"items": [1]})  # scored again
+    assert not stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
+    with pytest.raises(UserError, match="there is nothing to override"):
+        stage_gate.complete(decision(1.5), {}, phase, run_dir, note)
+    with pytest.raises(UserError, match="is no stage; only a stage's gate can be overridden"):
+        stage_gate.complete({}, {}, phase_of(phase_dict, {}), run_dir, note)
+    for given, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
+        with pytest.raises(UserError, match=text):
+            stage_gate.Override.of(*given)
+
+
+def write_blocks(folder: Path, count: int = 30, length: int = 32, **changes: Any) -> Path:
+    """Write prepared blocks in two shards: block i holds the token i throughout and is a document."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = []
+    for number, ids in ((0, range(7)), (1, range(7, count))):
+        file, starts = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
+        file.write_bytes(np.array([[i] * length for i in ids], dtype="<u2").tobytes())
+        starts.write_bytes(np.array([*range(len(ids) + 1), *[0] * len(ids)], dtype="<u4").tobytes())
+        shard = {"file": file.name, "blocks": len(ids), "sha256": files.sha256(file)}
+        shards.append({**shard, "starts": starts.name, "starts_sha256": files.sha256(starts)})
+    sizes = {"block_length": length, "blocks": count, "tokens": count * length, "vocab_size": 100, "eos": 2}
+    files.write_json(
+        folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": count, **changes}
+    )
+    return folder
+
+
+class Tokenizer:
+    """As much of a tokenizer as the reader of blocks asks for."""
+
+    eos_token_id = 2
+
+
+def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    phase = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 4, "train_rows": None})
+    blocks = stored_blocks.load(write_blocks(tmp_path / "a"), phase, Tokenizer(), 4096)
+    assert [block[0] for block in blocks.train.blocks] == list(range(21))
+    assert blocks.train.blocks[7] == [7] * 32 and len(blocks.train) == 21
+    assert [block[0] for block in blocks.validation.blocks] == [22, 23, 24]
+    assert [block[0] for block in blocks.heldout.blocks] == [26, 27, 28, 29]
+    for changes, text in (
+        ({"dtype": "int8"}, r"index.json: dtype is 'int8': must be uint16 or uint32"),
+        ({"blocks": "many"}, r"blocks is 'many': must be a whole number"),
+        ({"length": 64}, r"blocks have 64 tokens, phase.model.max_length is 32; set 64"),
+        ({"blocks": 31}, r"the shards do not hold 31 blocks"),
+        ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks, sha256, starts, starts_sha256"),
+        ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
+        ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; take a larger model"),
+    ):
+        with pytest.raises(UserError, match=text):
+            stored_blocks.load(write_blocks(tmp_path / "b", **changes), phase, Tokenizer(), 4096)
+    with pytest.raises(UserError, match=r"30 blocks are too few for 29 held out"):
+        stored_blocks.load(tmp_path / "a", phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 29}), Tokenizer(), 4096)
+    shard = tmp_path / "a" / "blocks-00001.bin"
+    whole = shard.read_bytes()
+    shard.write_bytes(b"\xff" + whole[1:])
+    with pytest.raises(UserError, match=r"blocks-00001.bin: is not what index\.json says"):
+        stored_blocks.opened(tmp_path / "a", phase).verify()
+    shard.write_bytes(whole[:-5])
+    with pytest.raises(UserError, match=r"blocks-00001.bin: 1467 bytes, index.json says 1472"):
+        stored_blocks.opened(tmp_path / "a", phase)
+
+
+def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    phase = phase_of(phase_dict, DPO, stage={"pairs": "given"})
+    row = {"id": "a", "question": "Safe?", "chosen": "Yes, boil it.", "rejected": "No."}
+    for side in ("train", "heldout"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "water.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    train, _ = pairs.load(phase, tmp_path)
+    assert (train[0]["answer"], train[0]["rejected"], train[0]["topic"]) == ("Yes, boil it.", "No.", "water")
+    equal = {**row, "id": "b", "rejected": " Yes,  boil it. "}
+    with (tmp_path / "train" / "water.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(equal) + "\n")
+    with pytest.raises(UserError, match=r"water.jsonl:2: chosen and rejected are equal: 'Yes, boil it.'"):
+        pairs.load(phase, tmp_path)
+    assert pairs.truncated_answers("x", "Boil the water, then let it cool.") == "Boil the water"
+    with pytest.raises(UserError, match="row x: its answer is one word"):
+        pairs.truncated_answers("x", "Never.")
+
+
+def test_the_values_of_all_scales_follow_each_other() -> None:
+    root = VALUES
+    for scale, size in ((None, "7.39B"), ("demo", "139M"), ("local", "2.4M")):
+        before = ""
+        for name in STAGES:
+            file = f"staged-{name}.yaml"
+            phase = load_values([root / file, *([root / scale / file] if scale else [])]).phase
+            assert (phase.stage.name, phase.parent) == (name, before)
+            assert phase.model.source == f"{'parent' if before else 'init'}:llama-{size}"
+            before = name

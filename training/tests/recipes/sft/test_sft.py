@@ -1,0 +1,162 @@
+"""The sft recipe on a random model: what is trained, what counts, and that resuming and ranks change nothing."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import make_phase, write_data
+from trainlab import files
+from trainlab.data import chat_rows
+from trainlab.engine import checkpoints
+from trainlab.engine.steps import planned
+from trainlab.engine.training_job import TrainingJob
+from trainlab.models import chat
+from trainlab.models.layers import unfreeze
+from trainlab.progress import Progress
+from trainlab.recipes.sft import sft_trainer
+
+Make = Callable[..., TrainingJob]
+TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
+
+
+@pytest.fixture
+def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Make:
+    """Return a function that makes a job in tmp_path/<name> with changed blocks of the phase."""
+    folder = write_data(tmp_path / "data")
+
+    def make(name: str = "run", **blocks: Any) -> TrainingJob:
+        phase = make_phase(phase_dict, **{**blocks, "train": {**TRAIN, **blocks.get("train", {})}})
+        model, tokenizer = chat.load_base(tiny_model, phase)
+        rows = chat_rows.load_train(phase.data, folder)
+        return TrainingJob(phase, tmp_path / name, model, tokenizer, rows, Progress(False))
+
+    return make
+
+
+def weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    return load_file(run_dir / "best_model" / "model.safetensors")
+
+
+def assert_same(one: Path, other: Path, tolerance: float = 1e-6) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.allclose(tensor, second[name], atol=tolerance), name
+
+
+def test_only_the_last_layers_and_an_untied_head_change(make_job: Make, tiny_model: Path) -> None:
+    job = make_job()
+    summary = sft_trainer.train(job)
+    before, after = load_file(tiny_model / "model.safetensors"), weights(job.run_dir)
+    changed = {name for name, tensor in after.items() if not torch.equal(tensor, before.get(name, torch.zeros(1)))}
+    assert changed == {name for name in after if ".layers.1." in name} | {"lm_head.weight"}
+    assert not torch.equal(after["lm_head.weight"], after["model.embed_tokens.weight"])
+    assert summary["parameters"]["trainable"] == sum(after[name].numel() for name in changed)
+    # 12 questions, 20 % of them (2) validate; 20 rows in batches of 4, twice
+    assert (summary["rows"], summary["validation_rows"], summary["steps"]) == (20, 4, 10)
+    assert summary["effective_batch"] == 4 and summary["last_loss"] < summary["first_loss"]
+    history = files.read_json(job.run_dir / "training_history.json")
+    assert [h["step"] for h in history if "loss" in h] == list(range(1, 11))
+    assert [h["step"] for h in history if "eval_loss" in h] == [5, 10]
+    assert list((job.run_dir / "tensorboard").iterdir())
+    model, _ = chat.load_tuned(job.run_dir, job.phase)
+    assert not model.config.tie_word_embeddings and torch.equal(model.lm_head.weight, after["lm_head.weight"])
+
+
+def test_a_tied_head_stays_tied_through_training_and_loading(make_job: Make) -> None:
+    job = make_job(unfreeze={"layers": 1, "tie_word_embeddings": True})
+    sft_trainer.train(job)
+    model, _ = chat.load_tuned(job.run_dir, job.phase)
+    assert model.config.tie_word_embeddings and model.lm_head.weight is model.model.embed_tokens.weight
+    assert "lm_head.weight" not in weights(job.run_dir)
+
+
+def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
+    sft_trainer.train(make_job("whole"))
+    first = make_job("broken", train={"keep_checkpoints": 2})
+    sft_trainer.train(first)
+    shutil.rmtree(first.run_dir / "checkpoints" / "checkpoint-10")
+    shutil.rmtree(first.run_dir / "best_model")
+    summary = sft_trainer.train(make_job("broken", train={"keep_checkpoints": 2}))
+    assert summary["resumed_from_step"] == 5 and summary["steps"] == 10
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_truncated_checkpoint_is_not_resumed_from(make_job: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    sft_trainer.train(make_job(train={"keep_checkpoints": 2}))
+    job = make_job(train={"keep_checkpoints": 2})
+    last = job.run_dir / "checkpoints" / "checkpoint-10" / "model.safetensors"
+    last.write_bytes(last.read_bytes()[:100])
+    job.progress = Progress(True)
+    assert sft_trainer.train(job)["resumed_from_step"] == 5
+    assert "checkpoint-10 is skipped: model.safetensors has 100 of" in capsys.readouterr().out
+
+
+def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
+    plain = sft_trainer.train(make_job("plain"))
+    split = sft_trainer.train(make_job("split", train={"batch_size": 2, "gradient_accumulation": 2}))
+    assert plain["effective_batch"] == split["effective_batch"] == 4
+    assert_same(tmp_path / "plain", tmp_path / "split", tolerance=1e-4)
+
+
+def test_the_trunk_cache_changes_nothing(make_job: Make, tmp_path: Path) -> None:
+    sft_trainer.train(make_job("plain"))
+    sft_trainer.train(make_job("cached", train={"cache_frozen_activations": True}))
+    losses = [
+        [h["loss"] for h in files.read_json(tmp_path / name / "training_history.json") if "loss" in h]
+        for name in ("plain", "cached")
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert_same(tmp_path / "plain", tmp_path / "cached", tolerance=1e-4)
+
+
+def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> None:
+    job = make_job(model={"dtype": "bfloat16"})
+    summary = sft_trainer.train(job)
+    assert summary["dtype"] == "bfloat16" and summary["last_loss"] < summary["first_loss"]
+    assert {tensor.dtype for tensor in weights(job.run_dir).values()} == {torch.bfloat16}
+    assert next(p for p in job.model.parameters() if p.requires_grad).dtype == torch.float32
+
+
+def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
+    job = make_job()
+    unfreeze(job.model, job.phase)
+    trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
+    batch = next(iter(trainer.get_train_dataloader()))
+    for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
+        text = str(job.tokenizer.decode(ids[labels != -100]))
+        assert text.startswith("boil ") and text.endswith("<|im_end|>")
+        assert (labels[ids == job.tokenizer.pad_token_id] == -100).all()
+
+
+def test_a_full_volume_ends_with_a_sentence_and_keeps_the_last_good(
+    make_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job()
+    save = job.model.save_pretrained
+
+    def full(folder: str, **kwargs: Any) -> None:
+        if str(folder).endswith("checkpoint-10"):
+            raise OSError(28, "No space left on device")
+        save(folder, **kwargs)
+
+    monkeypatch.setattr(job.model, "save_pretrained", full)
+    with pytest.raises(checkpoints.DiskFull, match=r"the volume is full while checkpoint-10 .* is .*checkpoint-5;"):
+        sft_trainer.train(job)
+    assert checkpoints.last_good(job.run_dir / "checkpoints", print) == job.run_dir / "checkpoints" / "checkpoint-5"
+
+
+def test_more_layers_than_the_model_has(make_job: Make) -> None:
+    with pytest.raises(Exception, match=r"phase.unfreeze.layers is 3: the model has 2 layers"):
+        sft_trainer.train(make_job(unfreeze={"layers": 3}))
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "steps"), [(10, 2, [5, 10]), (7, 3, [2, 5, 7]), (2, 4, [1, 2]), (58, 2, [29, 58])]
+)
+def test_checkpoints_are_spread_evenly_and_the_last_step_is_one(total: int, count: int, steps: list[int]) -> None:
+    assert planned(total, count) == steps

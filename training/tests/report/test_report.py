@@ -1,0 +1,219 @@
+"""report: a pure function of the run's files, self-contained, escaped, honest about what is missing or did not move."""
+
+import html.parser
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import phase_from
+from trainlab import files
+from trainlab.errors import UserError
+from trainlab.evaluation import answer_gate
+from trainlab.report import charts
+from trainlab.run import results
+
+EVIL = "<script>alert(1)</script>\"'&"
+
+
+def items(loss: float, said: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"r{i}",
+            "topic": ["first_aid", "knots"][i % 2],
+            "question": f"Question {i} {EVIL}?",
+            "answer": "Boil it for 1 minute.",
+            "facts": [["boil"], ["1 minute", "one minute"]],
+            "loss": loss + 0.1 * (i % 4),
+            "tokens": 9,
+            "text": f"{said} {EVIL}" if i < 7 else None,
+            "text_tokens": 12 if i < 7 else None,
+            "recall": (1.0 if "1 minute" in said else 0.5) if i < 7 else None,
+        }
+        for i in range(10)
+    ]
+
+
+def make_run(folder: Path, phase_dict: dict[str, Any], after: str = "Boil it.", gain: float = 0.6) -> Path:
+    """Write the files of a finished run."""
+    phase = phase_from({**phase_dict, "title": f"Title {EVIL}"})
+    before = {"answer_tokens": 20.0, "items": items(2.0, "Boil it.")}
+    later = {"answer_tokens": 11.0, "items": items(2.0 - gain, after)}
+    history = [{"step": i, "loss": 3 - i / 30} for i in range(1, 41)]
+    history += [{"step": 20, "eval_loss": 2.2}, {"step": 40, "eval_loss": 2.0}]
+    hardware = {"hosts": ["a", "b"], "nodes": ["n1"], "gpus": [], "cpu": "CPU X", "cores": 2, "threads_per_rank": 1}
+    hardware |= {"memory_gib": 23.5, "system": "Linux"}
+    summary = {
+        "parameters": {"trainable": 35391744, "total": 162826560, "share": 0.217},
+        **{"rows": 480, "validation_rows": 24, "steps": 60, "effective_batch": 16, "epochs": 2.0, "dtype": "float32"},
+        **{"seconds": 301.4, "samples_per_second": 3.1, "validation_loss": 2.0, "best_step": 40, "world_size": 4},
+        "hardware": hardware,
+    }
+    manifest = {
+        **{"run": "tiny-1234", "phase": "tiny", "phase_hash": "12345678", "ended": "2026-11-21T15:00:00+00:00"},
+        **{"seconds": 398.0, "world_size": 4, "hardware": hardware, "versions": {"torch": "2.13.0"}},
+        "model": {"source": "pypi:m==1", "licence": "Apache-2.0", "sha256": "ab" * 32},
+        "data": {"source": "builtin:survival", "sha256": "cd" * 32},
+        "environment_overrides": {"EPOCHS": "2"},
+    }
+    demo = [{"question": question, "text": EVIL, "text_tokens": 5} for question in phase.questions]
+    for name, value in {
+        "phase.json": {"phase": phase.model_dump(mode="json")},
+        "eval_before.json": before,
+        "eval_after.json": later,
+        "gate.json": answer_gate.decide(before, later, phase),
+        "training_history.json": history,
+        "training_summary.json": summary,
+        "manifest.json": manifest,
+        "demo_outputs/before.json": demo,
+        "demo_outputs/after.json": demo,
+    }.items():
+        files.write_json(folder / name, value)
+    return folder
+
+
+class Check(html.parser.HTMLParser):
+    """Collects tags, checks that they nest, and notes everything that would be loaded."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        if tag not in ("meta", "link", "br", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    path = results.write_report(make_run(tmp_path, phase_dict))
+    text = path.read_text(encoding="utf-8")
+    assert "10 questions</span>" in text and "built-in" not in text
+    page = Check(text)
+    assert path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,"]
+    assert "url(" not in text and "@import" not in text
+    assert page.tags.count("polyline") == 3 and page.tags.count("circle") == 2
+    for piece in (
+        "PROMOTED",
+        "35,391,744 of 162,826,560 parameters (21.7%)",
+        "301 s (5.0 min)",
+        "CPU X, 2 cores",
+        "Apache-2.0",
+        "CC-BY-4.0",
+        "EPOCHS=2",
+        "Be brief.",
+        "first aid",
+        "[cut: the limit was reached]",
+    ):
+        assert piece in text, piece
+
+
+def test_everything_is_escaped(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    text = results.write_report(make_run(tmp_path, phase_dict)).read_text(encoding="utf-8")
+    assert "alert(1)" in text and "<script" not in text
+
+
+def test_recalled_facts_are_marked(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    text = results.write_report(make_run(tmp_path, phase_dict, after="Boil it for 1 minute.")).read_text(
+        encoding="utf-8"
+    )
+    assert "<mark>Boil</mark> it for <mark>1 minute</mark>" in text
+    assert "Fact recall got better (50% before, 100% after, 7 answered questions)" in text
+
+
+def test_recall_that_did_not_move_is_said(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    text = results.write_report(make_run(tmp_path, phase_dict)).read_text(encoding="utf-8")
+    assert "Fact recall did not measurably move (50% before, 50% after" in text
+    assert "do not show that the model knows more" in text
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(-0.5, "worse"), (0.0, "no difference")])
+def test_bad_news_is_said(tmp_path: Path, phase_dict: dict[str, Any], gain: float, verdict: str) -> None:
+    path = results.write_report(make_run(tmp_path, phase_dict, gain=gain))
+    collected = json.loads((tmp_path / "report.json").read_text())
+    assert collected["promoted"] is False and collected["verdict"] == verdict
+    assert "NOT PROMOTED" in path.read_text() and "did not promote it" in collected["summary"][0]
+
+
+def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run_dir = make_run(tmp_path, {**phase_dict, "lora": {"rank": 16, "alpha": 32}})
+    sides = []
+    for name, score in (("before", 0.25), ("after", 0.75)):
+        scores = files.read_json(run_dir / f"eval_{name}.json")
+        for item in scores["items"]:
+            item |= {
+                "form": "couplet",
+                "facts": [],
+                "recall": None,
+                "adherence": None if item["text"] is None else score,
+            }
+        files.write_json(run_dir / f"eval_{name}.json", scores)
+        sides.append(scores)
+    files.write_json(run_dir / "gate.json", answer_gate.decide(*sides, phase_from(phase_dict)))
+    text = results.write_report(run_dir).read_text(encoding="utf-8")
+    Check(text)
+    for piece in (
+        "Form adherence got better (25% before, 75% after, 7 verses)",
+        "it cannot tell a good poem",
+        "lines, rhymes and syllables as asked",
+        ", form 75.0%",
+        "LoRA adapters of rank 16 (alpha 32) on all linear layers but the head",
+    ):
+        assert piece in text, piece
+    assert "Fact recall" not in text
+
+
+def test_same_files_same_report(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run_dir = make_run(tmp_path / "run", phase_dict)
+    first = results.write_report(run_dir).read_bytes(), (run_dir / "report.json").read_bytes()
+    other = results.write_report(run_dir, out=tmp_path / "copy.html")
+    assert (other.read_bytes(), (run_dir / "report.json").read_bytes()) == first
+
+
+def test_missing_and_broken_parts_are_named(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run_dir = make_run(tmp_path, phase_dict)
+    for name in ("gate.json", "training_history.json", "demo_outputs/after.json", "manifest.json"):
+        (run_dir / name).unlink()
+    (run_dir / "training_summary.json").write_text("{")
+    text = results.write_report(run_dir).read_text(encoding="utf-8")
+    Check(text)
+    assert "NO VERDICT" in text and "gate.json is not there: no verdict" in text
+    assert "training_summary.json cannot be read" in text and "No answer was recorded." in text
+    for path in run_dir.rglob("*.json"):
+        if path.name != "phase.json":
+            path.unlink()
+    Check(results.write_report(run_dir).read_text(encoding="utf-8"))
+    (run_dir / "phase.json").unlink()
+    with pytest.raises(UserError, match=r"phase.json: no such file"):
+        results.write_report(run_dir)
+
+
+def test_no_recall_at_all(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run_dir = make_run(tmp_path, phase_dict)
+    decision = files.read_json(run_dir / "gate.json")
+    files.write_json(run_dir / "gate.json", {**decision, "fact_recall": None})
+    assert "was not measured" in results.write_report(run_dir).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (1.9, 3.4), (0, 60), (0.001, 0.0013), (2, 2), (0, 0), (-3, 12345)])
+def test_ticks_cover_in_round_numbers(low: float, high: float) -> None:
+    found = charts.ticks(low, high)
+    assert found[0] <= low and found[-1] >= high and 2 <= len(found) <= 7
+    assert all(len(f"{tick:g}") <= 7 for tick in found)
+
+
+def test_curves_of_odd_histories() -> None:
+    assert charts.curves([], []) == "" and charts.curves([(1, float("nan"))], []) == ""
+    assert "NaN" not in charts.curves([(1, 2.0)], [(1, 2.0)]) and re.search(r"<svg", charts.curves([(5, 1.0)], []))

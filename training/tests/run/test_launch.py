@@ -1,0 +1,168 @@
+"""Whole runs in processes of their own: two pods as an operator starts them, and what is refused before any rank."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import SOURCES
+from safetensors.torch import load_file
+from tiny import make_phase, phase_from, write_data
+from trainlab.config import Phase
+from trainlab.config.quantity import quantity
+from trainlab.data import chat_rows
+from trainlab.engine import dist
+from trainlab.engine.training_job import TrainingJob
+from trainlab.models import chat
+from trainlab.progress import Progress
+from trainlab.recipes.sft import sft_trainer
+
+TRAIN = {"epochs": 2, "batch_size": 2, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
+
+
+class Workplace:
+    """A folder with model, data set and phase.json, and the command line over them."""
+
+    def __init__(self, root: Path, phase: Phase) -> None:
+        self.root, self.phase = root, phase
+        (root / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
+        write_data(root / "data")
+
+    def start(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
+        """Start `trainlab run`, or the command `before` with it as arguments; env holds further variables."""
+        folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data"), "--out", str(self.root)]
+        trainlab = [sys.executable, "-m", "trainlab.cli", "run", str(self.root / "phase.json")]
+        command = [*before, *trainlab, *folders, *more]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
+        full = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **env}
+        return subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Workplace:
+    shutil.copytree(tiny_model, tmp_path / "models" / "tiny")
+    return Workplace(tmp_path, make_phase(phase_dict, train=TRAIN, resources={"nodes": 2}))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.whole
+def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Workplace) -> None:
+    env = {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "auto",  # what the operator sets; auto would start a rank per core
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_PORT": str(free_port()),
+        "TRAINLAB_RUN": "pods",
+        "EPOCHS": "2",
+    }
+    pods = [place.start(**env, PET_NODE_RANK=str(i)) for i in range(2)]
+    outputs = [pod.communicate(timeout=300)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
+    assert "trainlab: gate: " in outputs[0] and "gate" not in outputs[1]
+
+    run_dir = place.root / "pods"
+    expected = {
+        *("phase.json", "manifest.json", "training_history.json", "training_summary.json", "gate.json", "report.json"),
+        *("report.html", "eval_before.json", "eval_after.json", "best_model", "checkpoints", "demo_outputs"),
+        *("tensorboard", "progress.json"),
+    }
+    assert {p.name for p in run_dir.iterdir()} == expected
+    summary = json.loads((run_dir / "training_summary.json").read_text())
+    assert (summary["world_size"], summary["effective_batch"], summary["steps"]) == (2, 4, 10)
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    assert manifest["ended"] and manifest["environment_overrides"]["EPOCHS"] == "2" and manifest["world_size"] == 2
+    assert len(json.loads((run_dir / "eval_after.json").read_text())["items"]) == 4
+
+    one = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "gradient_accumulation": 2}})
+    model, tokenizer = chat.load_base(place.root / "models" / "tiny", one)
+    rows = chat_rows.load_train(one.data, place.root / "data")
+    sft_trainer.train(TrainingJob(one, place.root / "one", model, tokenizer, rows, Progress(False)))
+    first = load_file(run_dir / "best_model" / "model.safetensors")
+    second = load_file(place.root / "one" / "best_model" / "model.safetensors")
+    assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-4
+
+    again = place.start("--run", "pods")
+    output = again.communicate(timeout=60)[0]
+    assert again.returncode == 0 and "is complete: nothing to do" in output
+    pods = [place.start(**env, PET_NODE_RANK=str(i)) for i in range(2)]
+    outputs = [pod.communicate(timeout=120)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
+    assert "is complete: nothing to do" in outputs[0] and "scoring" not in outputs[0]
+
+
+def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) -> None:
+    path = place.root / "data" / "train" / "fire.jsonl"
+    path.write_text(path.read_text() + '{"id": ')
+    pod = place.start("--run", "bad", "--processes", "2")
+    output = pod.communicate(timeout=60)[0]
+    assert pod.returncode == 2 and output.count("fire.jsonl:7: not JSON") == 1 and "Traceback" not in output
+    assert not (place.root / "bad").exists()
+
+
+@pytest.mark.whole
+def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(place: Workplace) -> None:
+    phase = phase_from({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
+    broken = Workplace(place.root, phase)
+    pod = broken.start("--run", "layers", "--processes", "1")
+    output = pod.communicate(timeout=120)[0]
+    assert pod.returncode == 2 and "Traceback" not in output
+    assert "error: rank 0: phase.unfreeze.layers is 5: the model has 2 layers" in output
+
+
+# A disk of our own that fills up as soon as the first checkpoint is whole; then there is room again.
+FULL_DISK = """
+mount -t tmpfs -o size=64m tmpfs "$DISK"
+(
+  until [ -e "$DISK/checkpoints/$FIRST/complete.json" ]; do sleep 0.02; done
+  dd if=/dev/zero of="$DISK/ballast" bs=64k 2> /dev/null
+) &
+code=0; "$@" || code=$?
+wait
+echo "first run: $code, then there are: $(cd "$DISK/checkpoints" && echo */complete.json)"
+rm "$DISK/ballast"
+code=0; "$@" || code=$?
+echo "second run: $code"
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0,
+    reason="a file system of our own needs root",
+)
+@pytest.mark.whole
+def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> None:
+    """On a real full file system: one sentence, exit code 1, and the same command goes on from the last good one."""
+    train = {
+        **TRAIN,
+        "epochs": 60,
+        "checkpoints": 3,
+    }  # seconds between two checkpoints, so that the disk is full by then
+    phase = phase_from({**place.phase.model_dump(), "train": train, "resources": {"nodes": 1}})
+    work = Workplace(place.root, phase)
+    disk = place.root / "full"
+    disk.mkdir()
+    before = ("unshare", "--mount", "sh", "-c", FULL_DISK, "sh")
+    run = work.start("--run", "full", "--processes", "1", before=before, DISK=str(disk), FIRST="checkpoint-200")
+    output = run.communicate(timeout=300)[0]
+    assert "first run: 1, then there are: checkpoint-200/complete.json" in output, output
+    assert "the volume is full while" in output and "Traceback" not in output, output
+    assert "checkpoint-200; free space" in output and f"resuming from {disk}/checkpoints/checkpoint-200" in output, (
+        output
+    )
+    assert "second run: 0" in output, output
+
+
+def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert dist.threads(4, None) == 2 and dist.threads(16, None) == 1
+    assert dist.threads(1, quantity("300m")) == 1 and dist.threads(2, quantity("6")) == 3

@@ -1,0 +1,308 @@
+"""serve: the official client against a real server with tiny models; errors, limits, sharing, adapters, signals."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import torch
+import uvicorn
+from checkout import SOURCES
+from tiny import phase_from
+from trainlab.config import Phase
+from trainlab.models import chat
+from trainlab.serve import inference_engine as engines
+from trainlab.serve.api import create_app
+from trainlab.serve.generation import Pieces
+from trainlab.serve.pages import page
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
+
+
+@pytest.fixture(scope="session")
+def phase(phase_dict: dict[str, Any]) -> Phase:
+    return phase_from(phase_dict)
+
+
+@pytest.fixture(scope="session")
+def run_dir(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tuned model differs in its last layer, with one adapter and a report."""
+    from peft import LoraConfig, get_peft_model
+
+    folder = tmp_path_factory.mktemp("run")
+    tuned = AutoModelForCausalLM.from_pretrained(tiny_model)
+    with torch.no_grad():
+        tuned.model.layers[1].mlp.down_proj.weight += 0.5 * torch.randn_like(tuned.model.layers[1].mlp.down_proj.weight)
+    tuned.save_pretrained(folder / "best_model")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder / "best_model")
+    torch.manual_seed(7)
+    lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), lora).save_pretrained(folder / "lora_adapter")
+    (folder / "report.html").write_text("<p>the report")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def engine(phase: Phase, tiny_model: Path, run_dir: Path) -> engines.Engine:
+    return engines.load(phase, tiny_model.parent, run_dir)
+
+
+@pytest.fixture(scope="session")
+def url(phase: Phase, engine: engines.Engine, run_dir: Path) -> Iterator[str]:
+    """Address of a server in a thread."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(phase, run_dir, lambda: engine), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        wait_ready(address)
+        yield address
+        server.should_exit = True
+        thread.join(20)
+
+
+def wait_ready(address: str, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if httpx.get(f"{address}/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("the server did not become ready")
+
+
+@pytest.fixture(scope="session")
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
+def ask(client: openai.OpenAI, model: str = "base", **options: Any) -> Any:
+    return client.chat.completions.create(model=model, messages=QUESTION, **{"max_tokens": 12, **options})
+
+
+def test_models_answer_by_name_and_differ(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["base", "tuned", "adapter"]
+    texts = {name: ask(client, name).choices[0].message.content for name in ("base", "tuned", "adapter")}
+    assert len(set(texts.values())) == 3
+    assert ask(client, "base").choices[0].message.content == texts["base"]  # the adapter left the base alone
+
+
+def test_same_text_as_the_evaluation(client: openai.OpenAI, engine: engines.Engine, phase: Phase) -> None:
+    from trainlab.evaluation import answer_score
+
+    hosted = engine._hosted["tuned"]
+    settings = phase.model_copy(update={"evaluate": phase.evaluate.model_copy(update={"max_new_tokens": 12})})
+    [plain] = answer_score.answers(hosted.model, hosted.tokenizer, settings, [QUESTION[0]["content"]])
+    reply = ask(client, "tuned")
+    assert reply.choices[0].message.content.strip() == plain["text"]
+    assert reply.usage.completion_tokens == plain["text_tokens"]
+    assert reply.usage.prompt_tokens == len(chat.prompt_ids(hosted.tokenizer, phase, QUESTION[0]["content"]))
+
+
+def test_stream_is_the_answer_in_pieces(client: openai.OpenAI) -> None:
+    whole = ask(client)
+    chunks = list(ask(client, stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant" and len(chunks) > 4
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert chunks[-1].usage == whole.usage
+    with httpx.stream(
+        "POST",
+        f"{client.base_url}completions",
+        json={"model": "base", "prompt": "the", "stream": True, "max_tokens": 3},
+    ) as reply:
+        lines = [line for line in reply.iter_lines() if line]
+    assert reply.headers["content-type"].startswith("text/event-stream") and lines[-1] == "data: [DONE]"
+
+
+def test_completions(client: openai.OpenAI) -> None:
+    whole = client.completions.create(model="tuned", prompt="the water", max_tokens=8)
+    parts = client.completions.create(model="tuned", prompt=["the water"], max_tokens=8, stream=True)
+    assert whole.choices[0].text and "".join(part.choices[0].text for part in parts) == whole.choices[0].text
+    assert whole.object == "text_completion"
+
+
+def test_stop_and_sampling(client: openai.OpenAI) -> None:
+    full = ask(client).choices[0].message.content
+    stop = full[4:6]
+    reply = ask(client, stop=[stop, "never there"])
+    assert reply.choices[0].message.content == full[: full.index(stop)] and reply.choices[0].finish_reason == "stop"
+    assert (
+        "".join(c.choices[0].delta.content or "" for c in ask(client, stop=stop, stream=True))
+        == full[: full.index(stop)]
+    )
+    first, second = (ask(client, temperature=1.5, top_p=0.9, seed=3).choices[0].message.content for _ in range(2))
+    assert first == second != full
+
+
+def test_system_prompt_of_the_phase_is_used(engine: engines.Engine, phase: Phase) -> None:
+    ids = engine.chat_ids("base", QUESTION)
+    assert phase.data.system_prompt in engine._hosted["base"].tokenizer.decode(ids)
+    own = engine.chat_ids("base", [{"role": "system", "content": "Other."}, *QUESTION])
+    assert phase.data.system_prompt not in engine._hosted["base"].tokenizer.decode(own)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "word"),
+    [
+        ({"model": "other"}, 404, "this server has base, tuned, adapter"),
+        ({"max_tokens": 33}, 400, "at most 32"),
+        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"temperature": 3}, 400, "temperature"),
+        ({"top_p": 0}, 400, "top_p"),
+        ({"n": 2}, 400, "n: "),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "role"),
+        ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, "shorten the prompt"),
+        ({"model": None}, 400, "model"),
+    ],
+)
+def test_bad_requests_get_openai_errors(url: str, change: dict[str, Any], status: int, word: str) -> None:
+    body = {"model": "base", "messages": QUESTION, **change}
+    reply = httpx.post(f"{url}/v1/chat/completions", json=body)
+    error = reply.json()["error"]
+    assert (
+        reply.status_code == status and word in error["message"] and set(error) == {"message", "type", "param", "code"}
+    )
+
+
+def test_other_errors(url: str, client: openai.OpenAI) -> None:
+    assert httpx.get(f"{url}/nowhere").json()["error"]["message"] == "GET /nowhere: Not Found"
+    broken = httpx.post(f"{url}/v1/completions", content=b"{", headers={"content-type": "application/json"})
+    assert broken.status_code == 400
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        ask(client, "other")
+
+
+def test_too_many_requests(url: str, engine: engines.Engine, client: openai.OpenAI) -> None:
+    replies: list[int] = []
+
+    def post() -> None:
+        reply = httpx.post(f"{url}/v1/chat/completions", json={"model": "base", "messages": QUESTION}, timeout=60)
+        replies.append(reply.status_code)
+
+    threads = [threading.Thread(target=post) for _ in range(4)]
+    with engine._hosted["base"].lock:  # the four wait; a fifth is refused
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + 20
+        while "trainlab_queue 4.0" not in httpx.get(f"{url}/metrics").text and time.monotonic() < end:
+            time.sleep(0.05)
+        with pytest.raises(openai.RateLimitError):
+            ask(client, "tuned")
+    for thread in threads:
+        thread.join()
+    assert replies == [200] * 4 and ask(client).choices
+
+
+def test_a_client_that_leaves_frees_its_place(url: str) -> None:
+    body = {"model": "base", "messages": QUESTION, "stream": True, "max_tokens": 32}
+    for _ in range(6):
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
+            next(reply.iter_lines())
+            if reply.status_code == 429:  # the cancelled ones need a moment
+                time.sleep(0.5)
+    end = time.monotonic() + 10
+    while "trainlab_queue 0.0" not in httpx.get(f"{url}/metrics").text:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_metrics_count(url: str, client: openai.OpenAI) -> None:
+    def value(name: str) -> float:
+        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+    name = 'trainlab_requests_total{endpoint="/v1/chat/completions",model="tuned",status="200"}'
+    tokens = 'trainlab_tokens_total{kind="completion",model="tuned"}'
+    before = value(name), value(tokens)
+    used = ask(client, "tuned").usage.completion_tokens
+    assert (value(name), value(tokens)) == (before[0] + 1, before[1] + used)
+    httpx.post(f"{url}/v1/completions", json={"model": "x" * 99, "prompt": "a"})
+    assert value('trainlab_requests_total{endpoint="/v1/completions",model="unknown",status="404"}') >= 1
+
+
+def test_pages(url: str, phase: Phase) -> None:
+    root, report = httpx.get(url), httpx.get(f"{url}/report")
+    assert root.status_code == 200 and phase.questions[0] in root.text and "@@" not in root.text
+    assert report.text == "<p>the report" and "default-src 'self'" in root.headers["content-security-policy"]
+    evil = phase.model_copy(update={"title": "<b>x", "questions": ("</script><script>alert(1)",)})
+    assert "<b>x" not in page(evil) and "</script><script>alert" not in page(evil)
+
+
+def test_equal_weights_are_held_once(engine: engines.Engine) -> None:
+    base, tuned = (dict(engine._hosted[name].model.named_parameters()) for name in ("base", "tuned"))
+    apart = [name for name in base if base[name].data_ptr() != tuned[name].data_ptr()]
+    assert apart == ["model.layers.1.mlp.down_proj.weight"] and engine.shared_bytes > 0
+    adapter = dict(engine._hosted["adapter"].model.named_parameters())
+    pointers = {parameter.data_ptr() for parameter in base.values()}
+    assert sum("lora" not in name and p.data_ptr() not in pointers for name, p in adapter.items()) == 0
+
+
+def test_without_tuned_model_the_adapter_is_tuned(
+    phase: Phase, tiny_model: Path, run_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lora_adapter").symlink_to(run_dir / "lora_adapter")
+    assert engines.load(phase, tiny_model.parent, tmp_path).names == ["base", "tuned"]
+
+
+def test_pieces_never_show_half_characters_or_stops(tiny_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    for stop, expected in (((), "safe \u00e9\u4e16 STxSTOP end"), (("STOP",), "safe \u00e9\u4e16 STx")):
+        said: list[str] = []
+        pieces = Pieces(tokenizer, stop, said.append)
+        pieces.put(torch.tensor([[1, 2, 3]]))
+        for token in tokenizer("safe \u00e9\u4e16 STxSTOP end")["input_ids"]:
+            pieces.put(torch.tensor([token]))
+        pieces.end()
+        assert "".join(said) == expected and not any("\ufffd" in text for text in said)
+
+
+@pytest.mark.whole
+def test_process_ends_well_on_sigterm_and_names_a_taken_port(
+    phase_dict: dict[str, Any], tiny_model: Path, run_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "phase.json").write_text(json.dumps({"phase": phase_dict}))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    code = (
+        "import sys; from pathlib import Path; from trainlab.config.loading import load_values; from trainlab.serve import serve; "
+        "from trainlab.errors import UserError\n"
+        "try: serve(load_values([Path(sys.argv[1])]).phase, Path(sys.argv[2]), Path(sys.argv[3]), '127.0.0.1', int(sys.argv[4]))\n"
+        "except UserError as error: sys.exit(f'error: {error}')"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "phase.json"),
+        str(tiny_model.parent),
+        str(run_dir),
+        str(port),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_ready(f"http://127.0.0.1:{port}")
+        second = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert second.returncode == 1 and f"cannot listen on 127.0.0.1 port {port}" in second.stderr
+        server.send_signal(signal.SIGTERM)
+        out, _ = server.communicate(timeout=30)
+    finally:
+        server.kill()
+    assert server.returncode == 0 and "serving base, tuned, adapter" in out
