@@ -24,7 +24,13 @@ class ActionModule(DocumentedAction):
         options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
         context = args["context"]
         cluster_state = ClusterState(
-            api, args["namespace"], args["release"], context["phase"], context["site"], options
+            api,
+            args["namespace"],
+            args["release"],
+            context["phase"],
+            context["site"],
+            context["claims"],
+            options,
         )
         try:
             found = run_all(cluster_state, args["stage"])

@@ -46,12 +46,18 @@ class ActionModule(DocumentedAction):
             "site": resolved["site"],
             "world_size": resolved["world_size"],
             "protocol": resolved["protocol"],
+            "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},
             "plan": plan,
             "server": api.server,
             "kubernetes": version.get("gitVersion", ""),
             "openshift": _is_openshift(api),
         }
         return {"changed": False, "ansible_facts": {"trainlab_context": context}}
+
+
+def _claim(volume: str, site: Json, release: str) -> str:
+    """Return the name of a volume's claim, as the chart's trainjob.claims does."""
+    return str(site["storage"][volume]["existing"] or f"{release}-{volume}")
 
 
 def _connected(args: Json) -> tuple[Api, Json]:

@@ -24,6 +24,10 @@ options:
     description: Keys of C(phase) merged last; they change the name of the run.
     type: dict
     default: {}
+  release:
+    description: Name of the Helm release, after which the claims of its volumes are named.
+    type: str
+    default: ""
   cluster_id:
     description: uid of the namespace kube-system; another cluster is refused. Empty checks nothing.
     type: str
@@ -38,6 +42,7 @@ EXAMPLES = r"""
   trainlab.rhoai.resolve_phase:
     kubeconfig: ~/.kube/config
     files: [values/survival.yaml]
+    release: survival
     site: {queue: team-a}
 """
 
@@ -48,7 +53,8 @@ ansible_facts:
   type: complex
   contains:
     trainlab_context:
-      description: C(phase) and C(site) as merged, with all defaults, C(world_size), C(plan)
+      description: C(phase) and C(site) as merged, with all defaults, C(world_size), the
+        C(protocol) that is served (C(openai) or C(v2)), the C(claims) of the release by volume, C(plan)
         (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubernetes) version, C(openshift) true or false.
       returned: success
       type: dict

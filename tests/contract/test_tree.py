@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 from trainlab import __version__
+from trainlab.config import PHASES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ["/".join(("", name, "")) for name in ("work", "farm", "home/[a-z]+")]
@@ -88,3 +89,12 @@ def test_a_file_of_the_package_is_named_once() -> None:
     names = [path.name for path in (ROOT / "training" / "src").rglob("*.py") if path.name != "__init__.py"]
     assert len(names) > 100
     assert sorted(names) == sorted(set(names))
+
+
+def test_only_the_package_knows_the_recipes() -> None:
+    """What differs between recipes outside of it (protocol, scores, keys) is told by the package, never asked by name."""
+    folders = ("charts/trainjob/templates", "roles", "plugins", "playbooks")
+    known = re.compile(rf"recipe\W.{{0,12}}\b({'|'.join(PHASES)})\b")
+    asked = [path for path in tracked() if str(path.relative_to(ROOT)).startswith(folders)]
+    assert len(asked) > 100
+    assert not [str(path) for path in asked if known.search(text_of(path))]

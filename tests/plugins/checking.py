@@ -112,7 +112,11 @@ class Case:
         fill(cluster.objects)
 
     def cluster_state(self) -> ClusterState:
-        return ClusterState(Api(str(self.cluster.kubeconfig)), "demo", "survival", self.phase, self.site, self.options)
+        storage = self.site["storage"]
+        names = [name for name in storage if name != "data" or storage[name]["size"] or storage[name]["existing"]]
+        claims = {name: storage[name]["existing"] or f"survival-{name}" for name in names}
+        api = Api(str(self.cluster.kubeconfig))
+        return ClusterState(api, "demo", "survival", self.phase, self.site, claims, self.options)
 
     def states(self) -> dict[str, Any]:
         return {title: finding for title, finding in run_all(self.cluster_state(), "all") if title != "helm"}

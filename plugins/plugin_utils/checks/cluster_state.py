@@ -62,13 +62,14 @@ class Options:
 
 @dataclass
 class ClusterState:
-    """The cluster, and what is wanted of it: `phase` and `site` with all defaults filled in."""
+    """The cluster, and what is wanted of it: `phase` and `site` with all defaults, `claims` by the name of their volume."""
 
     api: Api
     namespace: str
     release: str
     phase: Json
     site: Json
+    claims: dict[str, str]
     options: Options = field(default_factory=Options)
 
     @cached_property
@@ -92,20 +93,9 @@ class ClusterState:
         """The namespace, None when it does not exist."""
         return self.api.get(f"/api/v1/namespaces/{self.namespace}")
 
-    @property
-    def volumes(self) -> list[str]:
-        """Names of the volumes of the release; `data` only where it is switched on."""
-        storage = self.site["storage"]
-        data = storage.get("data") or {}
-        return ["models", "runs", *(["data"] if data.get("size") or data.get("existing") else [])]
-
-    def claim_name(self, volume: str) -> str:
-        """Name of the claim of a volume."""
-        return str(self.site["storage"][volume].get("existing") or f"{self.release}-{volume}")
-
     def claim(self, volume: str) -> Json | None:
         """The claim of a volume."""
-        name = self.claim_name(volume)
+        name = self.claims[volume]
         return self.api.get(f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}")
 
     def free(self, node: Json, resource: str) -> Decimal:

@@ -30,17 +30,17 @@ def namespace(cluster_state: ClusterState) -> Finding:
 
 def claims_bound(cluster_state: ClusterState) -> Finding:
     """The claims are bound."""
-    for volume in cluster_state.volumes:
+    for volume in cluster_state.claims:
         claim = cluster_state.claim(volume)
         state = (claim or {}).get("status", {}).get("phase", "missing")
         if state != "Bound":
             return Finding(
                 "error",
-                f"claim {cluster_state.claim_name(volume)} is {state}",
+                f"claim {cluster_state.claims[volume]} is {state}",
                 "pods that mount it wait",
                 "run playbooks/train.yml"
                 if claim is None
-                else f"kubectl -n {cluster_state.namespace} describe pvc {cluster_state.claim_name(volume)}",
+                else f"kubectl -n {cluster_state.namespace} describe pvc {cluster_state.claims[volume]}",
             )
     return Finding.ok("both bound")
 

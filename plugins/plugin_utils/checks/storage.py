@@ -26,7 +26,7 @@ def classes(cluster_state: ClusterState) -> Finding:
         each["metadata"]["name"]: each for each in cluster_state.api.items("/apis/storage.k8s.io/v1/storageclasses")
     }
     used = []
-    for volume in cluster_state.volumes:
+    for volume in cluster_state.claims:
         wanted = cluster_state.site["storage"][volume]
         if wanted.get("existing") or cluster_state.claim(volume):
             continue
@@ -56,9 +56,9 @@ def classes(cluster_state: ClusterState) -> Finding:
 def existing_claims(cluster_state: ClusterState) -> Finding:
     """Claims made beforehand are there and have the access mode that the site asks for."""
     found = []
-    for volume in cluster_state.volumes:
+    for volume in cluster_state.claims:
         wanted, claim = cluster_state.site["storage"][volume], cluster_state.claim(volume)
-        name = cluster_state.claim_name(volume)
+        name = cluster_state.claims[volume]
         if claim is None:
             if wanted.get("existing"):
                 return Finding(

@@ -161,18 +161,13 @@ def _check(args: argparse.Namespace) -> int:
     phase = values.phase
     if args.json:
         dump = values.model_dump(mode="json", by_alias=True, exclude_none=True)
-        print(
-            json.dumps(
-                {
-                    "ok": True,
-                    "hash": phase_hash(phase),
-                    "world_size": phase.world_size,
-                    "protocol": phase.protocol,
-                    **dump,
-                },
-                indent=2,
-            )
-        )
+        derived = {
+            "hash": phase_hash(phase),
+            "world_size": phase.world_size,
+            "protocol": phase.protocol,
+            "volumes": list(values.site.storage.volumes),
+        }
+        print(json.dumps({"ok": True, **derived, **dump}, indent=2))
     else:
         what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows a step"
         print(f"{named(args.file)}: correct: phase {phase.name} ({what})")
