@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     os.environ |= {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
-    wanted = {"platform_operators": ["gpu", "rhoai"], "platform_release": args.release}
+    wanted = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": args.release}
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "api")
         server.start()

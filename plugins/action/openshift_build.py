@@ -43,8 +43,8 @@ class ActionModule(ClusterAction):
         spec["output"] = {"to": {"kind": "ImageStreamTag", "name": f"{self._name}:{tag}"}}
         if not self.api.serves(builds.BUILD_API, "buildconfigs"):
             raise AnsibleActionFail(
-                f"image_source is set, but the cluster does not serve {builds.BUILD_API} (it is no OpenShift, or its "
-                "capability Build is off); set image_source to none and site.images.trainer to an image in a registry"
+                f"trainlab_image_source is set, but the cluster does not serve {builds.BUILD_API} (it is no OpenShift, or its "
+                "capability Build is off); set trainlab_image_source to none and site.images.trainer to an image in a registry"
             )
         there = "" if args["again"] else builds.image_of(self.api.get(self._stream), tag)
         changed = self._apply(args["documents"])
@@ -100,7 +100,7 @@ class ActionModule(ClusterAction):
             f"the registry's repository for ImageStream {self._space}/{self._name}",
             "the cluster's image registry is Removed or has no storage (usual on bare metal): `oc patch "
             'configs.imageregistry.operator.openshift.io cluster --type merge -p \'{"spec": {"managementState": '
-            '"Managed"}}\'` with storage set, or set image_source to none and site.images.trainer to an image elsewhere',
+            '"Managed"}}\'` with storage set, or set trainlab_image_source to none and site.images.trainer to an image elsewhere',
         ):
             if ((self.api.get(self._stream) or {}).get("status") or {}).get("dockerImageRepository"):
                 return

@@ -69,7 +69,7 @@ def carried(name: str, archive: bytes) -> dict[str, str]:
     text = base64.b64encode(archive).decode()
     if len(text) > CONFIG_MAP_BYTES:
         raise AnsibleActionFail(
-            f"the sources take {len(text) / 1024:.0f} KiB, a ConfigMap ({name}) holds {CONFIG_MAP_BYTES // 1024}; set image_source "
+            f"the sources take {len(text) / 1024:.0f} KiB, a ConfigMap ({name}) holds {CONFIG_MAP_BYTES // 1024}; set trainlab_image_source "
             "to checkout or git"
         )
     return {ARCHIVE: text}

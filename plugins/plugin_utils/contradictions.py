@@ -89,7 +89,7 @@ def _components(wanted: Wanted) -> list[str]:
             others = [release for release in wanted.releases if name in _known(wanted, release)]
             errors.append(
                 f"{variable}: release {wanted.release} of OpenShift AI has no component {name!r}"
-                + (f" ({', '.join(others)} have: set platform_release to one of these)" if others else "")
+                + (f" ({', '.join(others)} have: set trainlab_platform_release to one of these)" if others else "")
                 + f"; remove it, or name one of {', '.join(sorted(_known(wanted, wanted.release)))}"
             )
             continue
@@ -123,8 +123,8 @@ def _training(wanted: Wanted) -> list[str]:
     if component not in known:
         others = [release for release in wanted.releases if component in _known(wanted, release)]
         return [
-            f"{begin} release {wanted.release} of OpenShift AI (platform_release) has no {kind}; set it to {on[0]} or auto, or "
-            f"platform_release to one of {', '.join(others)}"
+            f"{begin} release {wanted.release} of OpenShift AI (trainlab_platform_release) has no {kind}; set it to {on[0]} or auto, or "
+            f"trainlab_platform_release to one of {', '.join(others)}"
         ]
     return [
         f"{begin} platform_components.{component}.managementState is {_state(wanted, component)}; set that to Managed, or "

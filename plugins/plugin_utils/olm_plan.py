@@ -63,7 +63,7 @@ def wrong_names(wanted: Wanted) -> list[str]:
     ]
     if RHOAI in wanted.operators and wanted.release not in wanted.releases:
         errors.append(
-            f"platform_release: unknown release {wanted.release!r} of OpenShift AI; known: {', '.join(wanted.releases)}"
+            f"trainlab_platform_release: unknown release {wanted.release!r} of OpenShift AI; known: {', '.join(wanted.releases)}"
         )
     return errors
 
@@ -208,7 +208,7 @@ def _release(wanted: Wanted, one: Json, errors: list[str]) -> None:
     if found and found != wanted.release:
         where = "is installed" if one.get("installed") else f"is what channel {one['channel']!r} brings"
         errors.append(
-            f"platform_release: {wanted.release!r} is wanted but {csv} {where}; set platform_release to {found!r}, or "
+            f"trainlab_platform_release: {wanted.release!r} is wanted but {csv} {where}; set trainlab_platform_release to {found!r}, or "
             f"platform_channels.{RHOAI} to a channel of {wanted.release}"
         )
 

@@ -44,7 +44,7 @@ def given(builder: builds.Builder, **more: Any) -> dict[str, Any]:
         "trainlab_namespace": "demo",
         "trainlab_release": "survival",
         "trainlab_values": VALUES,
-        "image_source": "checkout",
+        "trainlab_image_source": "checkout",
         "image_base": "registry.example.com/base:1",
         "image_timeout": 60,
     } | more
@@ -98,9 +98,9 @@ def test_checkout_is_sent_built_and_its_digest_written(
 def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Builder) -> None:
     """A repeated run goes on with its build; git needs no upload; what cannot work is said before anything is made."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "base": ({"image_base": ""}, "image_base is empty and platform_release"),
-        "address": ({"image_source": "git"}, "image_git_uri is empty"),
-        "two": ({"image_build": True}, "two builds"),
+        "base": ({"image_base": ""}, "image_base is empty and trainlab_platform_release"),
+        "address": ({"trainlab_image_source": "git"}, "image_git_uri is empty"),
+        "two": ({"trainlab_image_build": True}, "two builds"),
         "namespace": ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
     }
     errors = cluster.refusals("image", {what: variables for what, (variables, _) in wrong.items()}, **given(builder))
@@ -108,7 +108,9 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
     assert cluster.client.items(builds.BUILD, "BuildConfig") == []
 
     builder.fault = "hang"
-    git = given(builder, image_source="git", image_git_uri="https://git.example.com/trainlab.git", image_git_ref="v1")
+    git = given(
+        builder, trainlab_image_source="git", image_git_uri="https://git.example.com/trainlab.git", image_git_ref="v1"
+    )
     cut = cluster.playbook("image", **git | {"image_timeout": 4})
     assert "is not done after 4 s" in cut.error
     builder.fault = ""
@@ -125,7 +127,7 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
 
 def test_inline_source_is_all_that_the_cluster_needs(cluster: Cluster, builder: builds.Builder) -> None:
     """Nothing is sent; the ConfigMap holds what the Dockerfile copies; again nothing is built; the undo takes both."""
-    wanted = given(builder, image_source="inline")
+    wanted = given(builder, trainlab_image_source="inline")
     first = cluster.playbook("image", **wanted)
     assert first.code == 0, first.text
     assert builder.sent == [] and builder.started == 1
@@ -159,7 +161,7 @@ def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder)
 
 def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
     """What was made for a build goes, what somebody else made stays; where nothing was built nothing is done."""
-    built = cluster.playbook("image", **given(builder, image_source="inline", image_pull_namespaces=["other"]))
+    built = cluster.playbook("image", **given(builder, trainlab_image_source="inline", image_pull_namespaces=["other"]))
     assert built.code == 0, built.text
     others = {
         "apiVersion": builds.IMAGE,

@@ -11,7 +11,7 @@ import yaml
 from api_server import catalog, crds
 from api_server.harness import Cluster
 
-ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_release": "3.4"}
+ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 
@@ -69,7 +69,7 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
     run = cluster.playbook(
         "platform",
         platform_operators=["gpu", "rhoai"],
-        platform_release="2.25",
+        trainlab_platform_release="2.25",
         platform_approval="Manual",
         platform_gpu_shares=4,
         platform_gpu_policy={"driver": {"version": "580.95.05"}},
@@ -215,7 +215,7 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
 
 def test_monitoring_of_somebody_else_stays(cluster: Cluster) -> None:
     """What is configured there already is left; it is drift only where people's own projects are not monitored."""
-    wanted = {"platform_operators": ["rhoai"], "platform_release": "2.25"}
+    wanted = {"platform_operators": ["rhoai"], "trainlab_platform_release": "2.25"}
     for theirs, told in (
         ("enableUserWorkload: true\nprometheusK8s: {retention: 3d}\n", False),
         ("prometheusK8s: {retention: 3d}\n", True),
@@ -242,9 +242,13 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "release of channel",
         ALL | {"platform_channels": {"rhoai": "stable-3.3"}},
-        ["platform_release", "3.3.6", "stable-3.3"],
+        ["trainlab_platform_release", "3.3.6", "stable-3.3"],
     ),
-    ("unknown release", ALL | {"platform_release": "3.1"}, ["platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
+    (
+        "unknown release",
+        ALL | {"trainlab_platform_release": "3.1"},
+        ["trainlab_platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"],
+    ),
     ("operator", ALL | {"platform_operators": ["gpus"]}, ["platform_operators", "'gpus'", "cert_manager, efs, gpu"]),
     (
         "catalog",
@@ -255,12 +259,12 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("sharing", ALL | {"platform_operators": ["rhoai"], "platform_gpu_shares": 4}, ["platform_gpu_shares", "add gpu"]),
     (
         "component",
-        ALL | {"platform_release": "2.25", "platform_components": {"trainer": {"managementState": "Managed"}}},
-        ["platform_components.trainer", "2.25", "set platform_release to one of"],
+        ALL | {"trainlab_platform_release": "2.25", "platform_components": {"trainer": {"managementState": "Managed"}}},
+        ["platform_components.trainer", "2.25", "set trainlab_platform_release to one of"],
     ),
     (
         "training API",
-        ALL | {"platform_release": "2.25", "trainlab_site": {"trainingApi": "trainjob"}},
+        ALL | {"trainlab_platform_release": "2.25", "trainlab_site": {"trainingApi": "trainjob"}},
         ["trainlab_site.trainingApi", "2.25", "pytorchjob or auto"],
     ),
     ("storage", ALL | {"platform_storage": {"kind": "efs"}}, ["platform_storage.fileSystemId is empty", "set it"]),

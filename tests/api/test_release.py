@@ -61,9 +61,9 @@ def test_a_queue_without_a_name_applies_nothing(cluster: Cluster) -> None:
         trainlab_namespace=SPACE,
         trainlab_release="survival",
         trainlab_values=["values/survival.yaml"],
-        workspace_cluster_queue="nvidia-pool",
+        trainlab_cluster_queue="nvidia-pool",
     ).error
-    assert "workspace_cluster_queue is nvidia-pool, but site.queue is empty" in error
+    assert "trainlab_cluster_queue is nvidia-pool, but site.queue is empty" in error
     assert "trainlab_site" in error
     assert cluster.objects() == bare
 

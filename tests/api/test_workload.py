@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"openshift_api_key": "secret-token"},
         ["ocp4_workload_trainlab_api_url is empty", "nothing was applied"],
     ),
-    "release": ({f"{ROLE}rhoai_release": "3.1"}, ["platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
+    "release": ({f"{ROLE}rhoai_release": "3.1"}, ["trainlab_platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
     "phase": ({f"{ROLE}phase": "poems"}, ["poems.yaml", "no such file", "survival"]),
 }
 

@@ -23,7 +23,7 @@ WANTED: dict[str, Any] = {
     "trainlab_site": {"queue": "gpus"},
 }
 FULL: dict[str, Any] = WANTED | {
-    "workspace_cluster_queue": "nvidia-pool",
+    "trainlab_cluster_queue": "nvidia-pool",
     "workspace_users": ["ada"],
     "workspace_groups": ["team"],
     "workspace_gpus": 4,

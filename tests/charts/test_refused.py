@@ -296,3 +296,13 @@ def test_operators_that_the_cluster_lacks(api: str, missing: str, says: str) -> 
 
 def test_global_values_of_helm_are_no_unknown_key() -> None:
     assert template((FULL,), "global.x=1").returncode == 0
+
+
+def test_a_number_with_a_point_is_given_as_json() -> None:
+    """Helm's --set makes a text of it; VALUES.md says what to take instead."""
+    key = "phase.train.learning_rate=0.0003"
+    assert f"--set-json {key}" in (CHART / "VALUES.md").read_text(encoding="utf-8")
+    command = ("template", "demo", str(CHART), "-f", FULL)
+    as_text = helm(*command, "--set", key)
+    assert as_text.returncode and "got string, want null or number" in as_text.stderr
+    assert helm(*command, "--set-json", key).returncode == 0

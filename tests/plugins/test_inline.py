@@ -29,6 +29,6 @@ def test_every_copy_comes_out_of_the_archive_and_nothing_else_changes() -> None:
 def test_what_cannot_be_inline() -> None:
     with pytest.raises(AnsibleActionFail, match="no FROM"):
         inlined("ARG A")
-    with pytest.raises(AnsibleActionFail, match="image_source to checkout or git"):
+    with pytest.raises(AnsibleActionFail, match="trainlab_image_source to checkout or git"):
         carried("x", b"x" * (1 << 20))
     assert carried("x", b"abc") == {"context.tar.gz": "YWJj"}

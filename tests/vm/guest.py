@@ -25,15 +25,6 @@ SPACE = "first-mile"
 OPERATORS = ("local-path-provisioner", "training-operator", "kserve")
 ASKED = Path("/etc/trainlab-vm.json")
 """What the test asks for: the trainer image, and how long a wait may take."""
-# A real network, gate and server, but as little arithmetic as passes the gate: every product here is emulated.
-SHORT = (
-    *("--set", "phase.vision.width=8,phase.vision.min_accuracy=0.5,phase.vision.shown=4,phase.data.heldout_rows=150"),
-    *("--set", "phase.train.epochs=3,phase.train.checkpoints=1,phase.resources.cpu=500m,phase.serve.cpu=100m"),
-    *("--set", "phase.resources.timeout_minutes=90"),
-    *("--set", "site.images.pullPolicy=Never,site.trainingApi=pytorchjob"),
-    *("--set", "site.storage.models.storageClass=local-path-rwx,site.storage.models.size=1Gi"),
-    *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.runs.size=2Gi"),
-)
 BEAT_SECONDS = 30
 SETTLE_TRIES = 20
 
@@ -147,10 +138,10 @@ def operators() -> dict[str, Any]:
 
 
 def train() -> dict[str, Any]:
-    """The smallest phase by plain Helm, to its gate."""
+    """A real network, gate and server, but as little arithmetic as passes the gate; by plain Helm."""
     kubectl("create", "namespace", SPACE)
-    files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
-    helm("install", "resnet", "charts/trainjob", *files, *SHORT, "--set", f"site.images.trainer={asked()['image']}")
+    files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml", "-f", "tests/vm/short.yaml")
+    helm("install", "resnet", "charts/trainjob", *files, "--set", f"site.images.trainer={asked()['image']}")
     ended = kubectl_until("pytorchjobs", ("Succeeded", "Failed"), "Succeeded")
     kubectl("-n", SPACE, "logs", "-l", "app.kubernetes.io/component=train", "--tail=40")
     return {"job": ended}

@@ -66,7 +66,7 @@ def queue(cluster_state: ClusterState) -> Finding:
             return Finding.ok(f"LocalQueue {name} leads, or will lead, to ClusterQueue {leads_to}")
         return Finding(
             "error",
-            f"workspace_cluster_queue is {leads_to}, but there is no such ClusterQueue",
+            f"trainlab_cluster_queue is {leads_to}, but there is no such ClusterQueue",
             "the job would stay suspended for ever",
             "kubectl get clusterqueues; name one of them",
         )
@@ -78,7 +78,7 @@ def queue(cluster_state: ClusterState) -> Finding:
         "error",
         f"site.queue is {name}, but namespace {cluster_state.namespace} has no such LocalQueue (there: {known})",
         "the job would stay suspended for ever",
-        "name a queue that exists, or set workspace_cluster_queue so that the role workspace makes this one",
+        "name a queue that exists, or set trainlab_cluster_queue so that the role workspace makes this one",
     )
 
 

@@ -107,7 +107,7 @@ def openshift_ai(cluster_state: ClusterState) -> Finding:
             "error",
             "OpenShift AI is installed, but there is no DataScienceCluster",
             "no component runs",
-            'playbooks/platform.yml -e \'{"platform_operators": ["rhoai"]}\' -e platform_release=RELEASE',
+            'playbooks/platform.yml -e \'{"platform_operators": ["rhoai"]}\' -e trainlab_platform_release=RELEASE',
         )
     status = found[0].get("status") or {}
     if status.get("phase") == "Ready":
@@ -143,7 +143,7 @@ def registry(cluster_state: ClusterState) -> Finding:
         f"the image registry is {state}",
         "builds have nowhere to push to (usual on bare metal, where it has no storage)",
         "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
-        '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set image_source to none',
+        '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set trainlab_image_source to none',
     )
 
 
@@ -153,7 +153,7 @@ def versions(cluster_state: ClusterState) -> Finding:
     if not cluster or not product:
         return Finding.skipped("no OpenShift, or no OpenShift AI")
     release = ".".join(product.split(".")[:2])
-    fix = "docs: supported configurations of OpenShift AI; set platform_release to one that fits"
+    fix = "docs: supported configurations of OpenShift AI; set trainlab_platform_release to one that fits"
     if release not in releases():
         known = ", ".join(releases())
         return Finding("warning", f"OpenShift AI {product} is none of {known}", "it was not tested with this", fix)
