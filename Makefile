@@ -97,10 +97,11 @@ lint-rest: venv
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
 	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
-# A failed test does not keep the other part from saying what else fails; an interruption ends both.
+# A failed test does not keep the other part from saying what else fails; an interruption ends both, and what comes after: make
+# may end by a status of its own ("No child processes. Stop."), after which a shell without a trap goes on.
 test: lint binaries image ## all of it: molecule's default scenario and the embedded cluster too, then where the time went
 	@rm -f artifacts/check.xml artifacts/e2e.xml
-	@$(MAKE) --no-print-directory --keep-going tests-beside tests-e2e; \
+	@trap 'exit 130' INT TERM; $(MAKE) --no-print-directory --keep-going tests-beside tests-e2e; \
 	  $(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
 
 tests-beside:
