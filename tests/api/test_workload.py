@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from api_server import catalog
 from api_server.attendee import may
 from api_server.harness import REPO, Cluster
 
@@ -88,7 +89,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"openshift_api_key": "secret-token"},
         ["ocp4_workload_trainlab_api_url is empty", "nothing was applied"],
     ),
-    "release": ({f"{ROLE}rhoai_release": "3.1"}, ["trainlab_platform_release", "'3.1'", "2.25, 3.3, 3.4, 3.5, 3.6"]),
+    "release": ({f"{ROLE}rhoai_release": "3.1"}, ["trainlab_platform_release", "'3.1'", ", ".join(catalog.RELEASES)]),
     "phase": ({f"{ROLE}phase": "poems"}, ["poems.yaml", "no such file", "survival"]),
 }
 

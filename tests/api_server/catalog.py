@@ -5,7 +5,6 @@ Channels and versions as in August 2026; the rest of each PackageManifest is red
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,35 +103,26 @@ def manifest(name: str) -> Json:
 
 
 def owned(package: str, csv: str) -> list[Json]:
-    """Return the CRDs that this version brings: the true ones where they are at hand."""
+    """Return the CRDs that this version brings."""
     if package == "nfd":
-        return _either(
-            "NodeFeatureDiscovery", "nfd.openshift.io", ["v1"], True, "openshift/nodefeaturediscoveries.yaml"
-        )
+        return crds.stored("openshift/nodefeaturediscoveries.yaml")
     if package == "gpu-operator-certified":
-        return _either("ClusterPolicy", "nvidia.com", ["v1"], False, "gpu-operator/nvidia.com_clusterpolicies.yaml")
+        return crds.stored("gpu-operator/nvidia.com_clusterpolicies.yaml")
     if package == "openshift-cert-manager-operator":
         return [crds.reduced("operator.openshift.io", "CertManager", ["v1alpha1"], False)]
     if package == "job-set":
-        return _either("JobSetOperator", "operator.openshift.io", ["v1"], False, "openshift/jobset-operator.yaml")
+        return crds.stored("openshift/jobset-operator.yaml")
     if package == "kueue-operator":
-        # ../shared/crds holds the early kueue.operator.openshift.io/v1alpha1 only, which no supported version serves
+        # public is the early kueue.operator.openshift.io/v1alpha1 only, which no supported version serves
         return [crds.reduced("kueue.openshift.io", "Kueue", ["v1"], False)]
     if package == "aws-efs-csi-driver-operator":
         return []  # ClusterCSIDriver is OpenShift's own
     if package == "odf-operator":
         return [crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True)]
-    version = csv.removeprefix("rhods-operator.").rsplit(".", 1)[0]
-    versions = ["v1"] if version == "2.25" else ["v1", "v2"]
-    group = "opendatahub.io"
-    folder = next((path.name for path in crds.SHARED.glob(f"rhoai-{version}*")), "")
-    return [
-        one
-        for kind, prefix in (("DataScienceCluster", "datasciencecluster"), ("DSCInitialization", "dscinitialization"))
-        for one in _either(
-            kind, f"{prefix}.{group}", versions, False, f"{folder}/{prefix}.{group}_{kind.lower()}s.yaml"
-        )
-    ]
+    release = csv.removeprefix("rhods-operator.").rsplit(".", 1)[0]
+    return crds.stored(
+        *(f"rhoai-{release}/{kind}.opendatahub.io_{kind}s.yaml" for kind in ("datasciencecluster", "dscinitialization"))
+    )
 
 
 def drivers() -> Json:
@@ -140,25 +130,9 @@ def drivers() -> Json:
     return crds.reduced("operator.openshift.io", "ClusterCSIDriver", ["v1"], False)
 
 
-def _either(kind: str, group: str, versions: list[str], namespaced: bool, file: str) -> list[Json]:
-    if crds.true_ones():
-        return crds.shared(file)
-    plural = {"NodeFeatureDiscovery": "nodefeaturediscoveries", "ClusterPolicy": "clusterpolicies"}.get(kind, "")
-    return [crds.reduced(group, kind, versions, namespaced, plural)]
-
-
 def examples(package: str) -> str:
     """Return the alm-examples of a package's ClusterServiceVersion, as text."""
     if package != "gpu-operator-certified":
         return "[]"
-    if crds.true_ones():
-        csv = crds.read(crds.SHARED / "gpu-operator" / "gpu-operator-certified.clusterserviceversion.yaml")[0]
-        return str(csv["metadata"]["annotations"]["alm-examples"])
-    spec = {"driver": {"enabled": True}, "devicePlugin": {"enabled": True, "config": {"name": "", "default": ""}}}
-    policy = {
-        "apiVersion": "nvidia.com/v1",
-        "kind": "ClusterPolicy",
-        "metadata": {"name": "gpu-cluster-policy"},
-        "spec": spec,
-    }
-    return json.dumps([policy])
+    csv = crds.read(crds.STORED / "gpu-operator" / "gpu-operator-certified.clusterserviceversion.yaml")[0]
+    return str(csv["metadata"]["annotations"]["alm-examples"])

@@ -1,27 +1,22 @@
-"""Where the true CustomResourceDefinitions come from, and the reduced ones that stand in where they are not at hand.
+"""Where the true CustomResourceDefinitions come from, and the reduced ones of APIs that have none.
 
-OLM's and JobSet's come from their Go modules. Those of OpenShift AI, the GPU operator and OpenShift are on no registry:
-they are read from ../shared/crds beside the checkout (or TRAINLAB_CRDS). PackageManifest is an aggregated API without any
-CRD: the tests serve it as a reduced CRD.
+OLM's and JobSet's come from their Go modules, those that no registry serves from tests/crds. PackageManifest is an aggregated
+API without any CRD, and of some operators nothing is public: the tests serve these as reduced CRDs, which take every field.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
-from embedded_cluster import build, modules, paths, toolchain
+from embedded_cluster import build, modules, toolchain
 
 Json = dict[str, Any]
-SHARED = Path(os.environ.get("TRAINLAB_CRDS") or paths.REPO.parent / "shared" / "crds")
-REDUCED_REASON = (
-    f"{SHARED} is not there: the CRDs of OpenShift AI, the GPU operator and OpenShift are reduced ones without schema"
-)
+STORED = Path(__file__).resolve().parents[1] / "crds"
 OLM_MODULE = "github.com/operator-framework/api@v0.34.0"
 OLM_SUM = "h1:REiEaYhG1CWmDoajdcAdZqtgoljWG+ixMY59vUX5pFI="
 OLM_KINDS = ("subscriptions", "clusterserviceversions", "installplans", "operatorgroups", "catalogsources")
@@ -65,14 +60,9 @@ def jobset() -> list[Json]:
     return read(folder / "config" / "components" / "crd" / "bases" / "jobset.x-k8s.io_jobsets.yaml")
 
 
-def true_ones() -> bool:
-    """Tell whether the CRDs that are on no registry are at hand."""
-    return SHARED.is_dir()
-
-
-def shared(*files: str) -> list[Json]:
-    """Return CRDs from the folder beside the checkout, without the conversion webhooks that nobody serves here."""
-    found = [one for file in files for one in read(SHARED / file)]
+def stored(*files: str) -> list[Json]:
+    """Return CRDs of tests/crds, without the conversion webhooks that nobody serves here."""
+    found = [one for file in files for one in read(STORED / file)]
     for one in found:
         one["spec"].pop("conversion", None)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wan
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
 
 ROOT = Path(__file__).resolve().parents[2]
-CRDS = Path(os.environ.get("TRAINLAB_CRDS") or ROOT.parent / "shared" / "crds")
+CRDS = ROOT / "tests" / "crds"
 VARS: dict[str, Any] = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text(encoding="utf-8"))
 RELEASES = releases()
 
@@ -108,10 +107,9 @@ def test_nothing_is_told_of_what_goes_together(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_known_components_are_those_of_the_crd(release: str) -> None:
-    if not CRDS.is_dir():
-        pytest.skip(f"{CRDS} is not there: the CRDs of OpenShift AI are on no registry")
-    (folder,) = CRDS.glob(f"rhoai-{release}*")
-    text = (folder / "datasciencecluster.opendatahub.io_datascienceclusters.yaml").read_text(encoding="utf-8")
+    text = (CRDS / f"rhoai-{release}" / "datasciencecluster.opendatahub.io_datascienceclusters.yaml").read_text(
+        encoding="utf-8"
+    )
     crd = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     schemas = {each["name"]: each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"]}
     spec = schemas.get("v2", schemas["v1"])["properties"]["spec"]
