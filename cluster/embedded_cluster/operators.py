@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterable
@@ -145,7 +146,7 @@ def _state() -> list[dict[str, Any]]:
 
 
 def _wait(operators: list[Operator]) -> None:
-    """Wait until all are available, then apply what needs them; fail on the first that never will be."""
+    """Wait until all are available and served, then apply what needs them; fail on the first that never will be."""
     started, open_ones, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
     while True:
         state = _state()
@@ -155,13 +156,37 @@ def _wait(operators: list[Operator]) -> None:
             open_ones.remove(one)
             info(f"{one.name}: available after {time.monotonic() - started:.0f} s")
         if not open_ones:
-            return
+            return _wait_for_apis(operators, started + limit)
         late = time.monotonic() - started > limit
         for one in open_ones:
             reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
             if reason:
                 raise UserError(_explain(one, state, reason))
         time.sleep(patience.pause(POLL))
+
+
+def _wait_for_apis(operators: list[Operator], end: float) -> None:
+    """Wait until the API server lists what the operators define: a slow one runs them minutes before, and Helm asks its list."""
+    wanted = {name for one in operators for name in defined(render(one))}
+    while missing := wanted - _served():
+        if time.monotonic() > end:
+            raise UserError(f"the API server does not list {', '.join(sorted(missing))}; {patience.hint()}")
+        time.sleep(patience.pause(POLL))
+
+
+def defined(manifests: str) -> set[str]:
+    """Return the names, PLURAL.GROUP, of the CustomResourceDefinitions in manifests."""
+    parts = re.split(r"^---$", manifests, flags=re.MULTILINE)
+    definitions = (part for part in parts if re.search(r"^kind: CustomResourceDefinition$", part, re.MULTILINE))
+    return {name for part in definitions for name in re.findall(r"^  name: (\S+)$", part, re.MULTILINE)[:1]}
+
+
+def _served() -> set[str]:
+    """Return the resources that the API server lists, as PLURAL.GROUP; none while one of its parts cannot be asked."""
+    try:
+        return set(_kubectl("api-resources", "--output=name").split())
+    except UserError:
+        return set()
 
 
 def _finish(operator: Operator) -> bool:
