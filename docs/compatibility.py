@@ -165,13 +165,29 @@ These are also the versions whose CustomResourceDefinitions the charts and roles
 """
 
 
+def scenarios() -> list[Path]:
+    """Give each release that is tested a scenario of molecule, a link to the default one; return the new links."""
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+
+    made = []
+    for release, entry in releases().items():
+        link = ROOT / "molecule" / f"{SCENARIO}{release}" / "molecule.yml"
+        if not entry.get("prepared") and not link.is_symlink():
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to("../default/molecule.yml")
+            made.append(link)
+    return made
+
+
 def main() -> int:
-    """Write the page when it differs."""
+    """Write the page when it differs, and the scenarios that are missing."""
     new = text()
     old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if new != old:
         PAGE.write_text(new, encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {'written' if new != old else 'up to date'}")
+    for link in scenarios():
+        print(f"{link.relative_to(ROOT)}: written")
     return 0
 
 

@@ -19,14 +19,14 @@ SHORTEST_HOURS = 1.0
 class ActionModule(ClusterAction):
     """Makes what is missing or has not long to live."""
 
-    DOING = "a token for an attendee"
+    OPERATION = "a token for an attendee"
 
     def refuse(self, args: Json) -> None:
         """Refuse a life in which no training ends."""
         if args["hours"] < SHORTEST_HOURS:
             raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {SHORTEST_HOURS:g} or more")
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Write; returns changed, dest, written (names) and until, when the first of them ends."""
         folder = Path(args["dest"]).absolute()
         cluster = tokens.cluster_entry(args["kubeconfig"], args["kube_context"], args["server"])

@@ -23,9 +23,9 @@ POLL_SECONDS = 1.0
 class ActionModule(ClusterAction):
     """Without a list of attendees all of them go."""
 
-    DOING = "removing attendees"
+    OPERATION = "removing attendees"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""
         removed = self._cluster([each["name"] for each in args["attendees"]], args["timeout"])
         names = {each["name"] for each in args["attendees"]} | {name for _line, name in removed if name}

@@ -11,9 +11,9 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiR
 class ActionModule(ClusterAction):
     """A pod that runs has pulled its images: the gate before a job that must not wait for them."""
 
-    DOING = "pulling images by DaemonSet {namespace}/{name}"
+    OPERATION = "pulling images by DaemonSet {namespace}/{name}"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Wait; returns nodes, the number of those that have the images."""
         space, name = args["namespace"], args["name"]
         path = f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"

@@ -18,9 +18,9 @@ READY_SECONDS = 30.0
 class ActionModule(ClusterAction):
     """State present makes it and says what the user may make in it; absent removes it when it is ours."""
 
-    DOING = "namespace {name}"
+    OPERATION = "namespace {name}"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Return changed, ours, how (found, absent, namespace, project), may_not (of `makes`) and notes."""
         self._name: str = args["name"]
         found = self._look()

@@ -27,9 +27,9 @@ REMOVE_SECONDS, POLL_SECONDS = 120.0, 1.0
 class ActionModule(ClusterAction):
     """Applies what differs from the document or its hash."""
 
-    DOING = "applying the objects of {owner}"
+    OPERATION = "applying the objects of {owner}"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
         if args["prune"] and not self._namespace:

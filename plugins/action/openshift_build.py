@@ -25,9 +25,9 @@ REGISTRY_SECONDS = 20.0
 class ActionModule(ClusterAction):
     """Applies the BuildConfig, builds unless the tag is there, and watches."""
 
-    DOING = "building {namespace}/{name}"
+    OPERATION = "building {namespace}/{name}"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Build; returns changed, image (REPOSITORY@DIGEST), tag and build (name, empty when none was needed)."""
         self._space, self._name = args["namespace"], args["name"]
         self._config = f"{builds.BUILDS}/namespaces/{self._space}/buildconfigs/{self._name}"

@@ -17,9 +17,9 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
 class ActionModule(ClusterAction):
     """Applies the documents in their order."""
 
-    DOING = "applying objects"
+    OPERATION = "applying objects"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (one line each), drift (sentences) and the number of requests."""
         self._fields_only = bool(args["fields_only"])
         lines: list[str] = []

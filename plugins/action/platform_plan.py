@@ -35,14 +35,14 @@ FIELDS = tuple(each.name for each in fields(Wanted) if each.name != "releases")
 class ActionModule(ClusterAction):
     """Asks everything that decides, then decides."""
 
-    DOING = "looking at the cluster's operators"
+    OPERATION = "looking at the cluster's operators"
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""
         wanted = _wanted(args)
         _refuse(wrong_names(wanted) or contradictions(wanted))
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Return operators, documents, release, drift; AnsibleActionFail with every objection."""
         wanted, resources, api = _wanted(args), args["resources"], self.api
         _refuse([text for text in [wrong_cluster(api, args["cluster_id"])] if text])

@@ -23,9 +23,9 @@ LABEL_NAME_LENGTH = 63
 class ActionModule(ClusterAction):
     """Goes through the table from its end."""
 
-    DOING = "removing the platform"
+    OPERATION = "removing the platform"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""
         self._lines, self._timeout, self._poll = StatusLines(), args["timeout"], args["poll"]
         self._removed: list[str] = []

@@ -32,9 +32,9 @@ ALM_EXAMPLES = "alm-examples"
 class ActionModule(ClusterAction):
     """Looks at each in turn until all are ready or one is beyond hope."""
 
-    DOING = "waiting for the platform"
+    OPERATION = "waiting for the platform"
 
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Wait; returns `seconds` and `states` by title, `examples` (alm-examples) by operator, `versions` by CRD."""
         self._examples: dict[str, list[Json]] = {}
         self._versions: dict[str, list[str]] = {}

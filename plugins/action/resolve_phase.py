@@ -21,7 +21,7 @@ CHECK_SECONDS = 60
 
 
 class ActionModule(DocumentedAction):
-    """Checks the values and the connection; what they are is fact `trainlab_context` for all roles after it."""
+    """Checks the values and the connection; what they are is fact `trainlab_resolved` for all roles after it."""
 
     def act(self, args: Json) -> Json:
         """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with the reason of no connection."""
@@ -52,7 +52,7 @@ class ActionModule(DocumentedAction):
             "kubernetes": version.get("gitVersion", ""),
             "openshift": _is_openshift(api),
         }
-        return {"changed": False, "ansible_facts": {"trainlab_context": context}}
+        return {"changed": False, "ansible_facts": {"trainlab_resolved": context}}
 
 
 def _claim(volume: str, site: Json, release: str) -> str:
@@ -97,7 +97,7 @@ def _check(files: list[str]) -> Json:
 def _plan(files: list[str]) -> Json:
     """Return what `trainlab plan --json` says of files that are correct.
 
-    A phase that it cannot plan (a card that its table lacks, say) is no wrong phase: then `ok` is true and a finding says why.
+    A phase that it cannot plan (a GPU that its table lacks, say) is no wrong phase: then `ok` is true and a finding says why.
     """
     done = _trainlab("plan", files)
     try:

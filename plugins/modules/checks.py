@@ -18,7 +18,7 @@ options:
     type: str
     required: true
   context:
-    description: Fact C(trainlab_context) as module M(trainlab.rhoai.resolve_phase) made it.
+    description: Fact C(trainlab_resolved) as module M(trainlab.rhoai.resolve_phase) made it.
     type: dict
     required: true
   stage:
@@ -62,7 +62,7 @@ EXAMPLES = r"""
     kubeconfig: ~/.kube/config
     namespace: trainlab-demo
     release: survival
-    context: "{{ trainlab_context }}"
+    context: "{{ trainlab_resolved }}"
     stage: before
 """
 

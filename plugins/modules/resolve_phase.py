@@ -52,7 +52,7 @@ ansible_facts:
   returned: success
   type: complex
   contains:
-    trainlab_context:
+    trainlab_resolved:
       description: C(phase) and C(site) as merged, with all defaults, C(world_size), the
         C(protocol) that is served (C(openai) or C(v2)), the C(claims) of the release by volume, C(plan)
         (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubernetes) version, C(openshift) true or false.

@@ -11,27 +11,27 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
 
 
 class ClusterAction(DocumentedAction):
-    """Base of an ActionModule whose documentation extends trainlab.rhoai.cluster, and whose `act_on_cluster` does the work.
+    """Base of an ActionModule whose documentation extends trainlab.rhoai.cluster, and whose `run_on_cluster` does the work.
 
-    DOING begins the sentence of a failure, with arguments in braces. `api` is there in `act_on_cluster`; ApiError and
+    OPERATION begins the sentence of a failure, with arguments in braces. `api` is there in `run_on_cluster`; ApiError and
     Unreachable that leave it become the failure of the task.
     """
 
-    DOING: ClassVar[str] = ""
+    OPERATION: ClassVar[str] = ""
     api: PlatformApi
 
     def act(self, args: Json) -> Json:
-        """Connect and return what `act_on_cluster` returns; AnsibleActionFail with the remedy otherwise."""
+        """Connect and return what `run_on_cluster` returns; AnsibleActionFail with the remedy otherwise."""
         self.refuse(args)
         self.api, _version = connect(args["kubeconfig"], args["kube_context"], PlatformApi)
         try:
-            return self.act_on_cluster(args)
+            return self.run_on_cluster(args)
         except (ApiError, Unreachable) as error:
-            raise failure(error, self.DOING.format_map(args)) from error
+            raise failure(error, self.OPERATION.format_map(args)) from error
 
     def refuse(self, args: Json) -> None:
         """Raise AnsibleActionFail for arguments that are wrong whatever the cluster says; it has not been asked yet."""
 
     @abstractmethod
-    def act_on_cluster(self, args: Json) -> Json:
+    def run_on_cluster(self, args: Json) -> Json:
         """Do the work and return the result of the task."""

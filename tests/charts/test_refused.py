@@ -15,7 +15,10 @@ from charts.rendering import CHART, REAL_CLUSTER, VALUES, helm, template
 
 FULL = str(VALUES / "survival.yaml")
 SCHEMA = json_schema()["definitions"]["phase"]
-OF_RECIPE = {"sft": "survival", "cpt": "gemma", "pretrain": "staged-pretrain", "dpo": "staged-dpo", "resnet": "resnet"}
+OF_RECIPE = {
+    yaml.safe_load(path.read_text("utf-8"))["phase"]["recipe"]: path.stem for path in sorted(VALUES.glob("*.yaml"))
+}
+"""A phase of each recipe."""
 SET = f"source: 'hf:own/set@{'0' * 40}'"
 HUB = f"phase: {{data: {{{SET}, hub: {{accept_licence: true, columns: {{%s}}}}}}}}"
 CACHED = "phase: {train: {cache_frozen_activations: true}, %s}"

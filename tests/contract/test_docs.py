@@ -109,9 +109,7 @@ def test_each_release_has_a_scenario() -> None:
 
 
 def test_a_release_that_is_named_is_in_the_table() -> None:
-    """The tested ones in the README, and those that an inventory or the workload of AgnosticD starts with."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"OpenShift AI {TESTED[0]} to {TESTED[-1]} |" in readme
+    """What an inventory or the workload of AgnosticD starts with."""
     chosen = load(ROOT / "inventory" / "openshift" / "platform.yml")["all"]["vars"]["trainlab_platform_release"]
     assert {chosen, described()["ocp4_workload_trainlab_rhoai_release"]} <= set(TESTED)
 

@@ -1,4 +1,4 @@
-"""Peak memory by parts and against the pod's limit, what is said of cards; everything but the GPU's own counters."""
+"""Peak memory by parts and against the pod's limit, what is said of GPUs; everything but the GPU's own counters."""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def test_the_limit_is_that_of_the_own_group(tmp_path: Path, version: int) -> Non
 
 def rank(number: int, host: str, gib: float, **more: Any) -> dict[str, Any]:
     parts = {"load": {"process_gib": gib / 2}, "train": {"process_gib": gib}}
-    numbers = {"card_gib": None, "limit_gib": 5.0, "peak_gib": 4.9, "launcher_gib": 0.5, **more}
+    numbers = {"gpu_gib": None, "limit_gib": 5.0, "peak_gib": 4.9, "launcher_gib": 0.5, **more}
     return {"rank": number, "host": host, "parts": parts, **numbers}
 
 
@@ -69,14 +69,14 @@ def test_a_run_records_the_memory_of_its_parts(tmp_path: Path, tiny_model: Path,
     phase = make_phase(phase_dict, train={"epochs": 1, "batch_size": 4, "checkpoints": 1})
     worker.work(phase, tmp_path / "run", tiny_model, write_data(tmp_path / "data"))
     manifest = files.read_json(tmp_path / "run" / "manifest.json")
-    assert manifest["cards"] == []
+    assert manifest["gpus"] == []
     found = manifest["memory"]
     (one,) = found["ranks"]
     assert list(one["parts"]) == ["load", "score", "train"]
     assert all(0.1 < part["process_gib"] < 16 for part in one["parts"].values())
     (pod,) = found["pods"]
     assert pod["processes_gib"] == max(part["process_gib"] for part in one["parts"].values())
-    assert found["planned_gib"] is None and found["card_gib"] is None  # a model that the planner does not know
+    assert found["planned_gib"] is None and found["gpu_gib"] is None  # a model that the planner does not know
     assert "Peak memory" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
@@ -95,21 +95,23 @@ def test_a_snapshot_is_refused_without_gpus(phase_dict: dict[str, Any]) -> None:
     assert make_phase(phase_dict, train={"memory_snapshot": True}, resources=gpu).train.memory_snapshot
 
 
-def card(number: int, tflops: float | None, name: str = "NVIDIA H100 80GB HBM3", free: float = 78.0) -> dict[str, Any]:
+def device(
+    number: int, tflops: float | None, name: str = "NVIDIA H100 80GB HBM3", free: float = 78.0
+) -> dict[str, Any]:
     parts = {"capability": "9.0", "driver": "580.1", "memory_gib": 79.65, "free_gib": free}
     return {"rank": number, "name": name, "tflops": tflops, **parts}
 
 
 def test_slow_full_and_unlike_cards_are_named() -> None:
-    assert gpus.warnings([card(0, 780), card(1, 500)], 60.0) == []
-    (slow,) = gpus.warnings([card(0, 780), card(1, 490)], None)
+    assert gpus.warnings([device(0, 780), device(1, 500)], 60.0) == []
+    (slow,) = gpus.warnings([device(0, 780), device(1, 490)], None)
     assert slow.startswith("warning: rank 1: NVIDIA H100 80GB HBM3 computes 490 TFLOP/s, 50% of its data sheet's 989")
-    (full,) = gpus.warnings([card(0, 780, free=12.0)], 21.81)
+    (full,) = gpus.warnings([device(0, 780, free=12.0)], 21.81)
     assert "has 12.0 GiB free, `trainlab plan` wants 21.8: lower phase.train.batch_size" in full
-    (unlike,) = gpus.warnings([card(0, 780), card(1, 250, name="NVIDIA A100-SXM4-80GB")], None)
-    assert "different cards (NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3)" in unlike
-    assert gpus.warnings([card(0, 3, name="NVIDIA of tomorrow")], None) == []  # not in the table: not judged
-    assert gpus.sentence(card(0, None)).endswith("78.0 of 79.7 GiB free, no bfloat16 measured")
+    (unlike,) = gpus.warnings([device(0, 780), device(1, 250, name="NVIDIA A100-SXM4-80GB")], None)
+    assert "different GPUs (NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3)" in unlike
+    assert gpus.warnings([device(0, 3, name="NVIDIA of tomorrow")], None) == []  # not in the table: not judged
+    assert gpus.sentence(device(0, None)).endswith("78.0 of 79.7 GiB free, no bfloat16 measured")
 
 
 @pytest.mark.parametrize(

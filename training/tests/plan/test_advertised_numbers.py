@@ -7,8 +7,8 @@ import pytest
 from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan.advertised_numbers import AdvertisedNumbers, from_mapping, judge
-from trainlab.plan.cards import CARDS
 from trainlab.plan.checks import check
+from trainlab.plan.devices import DEVICES
 from trainlab.plan.estimate import estimate
 from trainlab.plan.findings import Finding
 from trainlab.plan.job import Job
@@ -17,9 +17,9 @@ TEN_GBIT = 1.25e9
 NARROW_7B = replace(architectures.TABLE["llama-7.39B"], intermediate=11008)
 
 
-def found(job: Job, advertised: AdvertisedNumbers, card: str) -> list[Finding]:
+def found(job: Job, advertised: AdvertisedNumbers, device: str) -> list[Finding]:
     """Return the findings about the job and the advertised."""
-    plan = estimate(job, CARDS[card], TEN_GBIT)
+    plan = estimate(job, DEVICES[device], TEN_GBIT)
     return check(plan) + judge(plan, advertised)
 
 
@@ -43,7 +43,7 @@ TEN = [
                  AdvertisedNumbers(hours_by_card={"A100-80GB": (45, 50), "H100-80GB": (35, 40)}), "hours-over-peak", "imply",
                  id="9-hours-of-the-7B-pretraining"),
     pytest.param(jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(devices=1), "optimizer-states", "118.27 GB",
-                 id="10-7B-with-AdamW-on-one-80-GB-card"),
+                 id="10-7B-with-AdamW-on-one-80-GB-GPU"),
 ]  # fmt: skip
 
 MORE = [
@@ -68,7 +68,7 @@ MORE = [
         jobs.AT_512,
         "H100-80GB",
         AdvertisedNumbers(hours_by_card={"A100-80GB": (45, 50), "H100-80GB": (35, 40)}),
-        "card-ratio",
+        "gpu-ratio",
     ),
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(fp8_gain=1.4), "fp8-gain"),
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(compile_gain=2), "compile-gain"),
@@ -77,27 +77,27 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize(("job", "card", "advertised", "code", "words"), TEN)
+@pytest.mark.parametrize(("job", "device", "advertised", "code", "words"), TEN)
 def test_the_ten_contradictions_are_refused(
-    job: Job, card: str, advertised: AdvertisedNumbers, code: str, words: str
+    job: Job, device: str, advertised: AdvertisedNumbers, code: str, words: str
 ) -> None:
     """Each is refused, and the sentence has the right number in it."""
-    hits = [finding for finding in found(job, advertised, card) if finding.code == code]
+    hits = [finding for finding in found(job, advertised, device) if finding.code == code]
     assert hits and all(finding.level == "refuse" for finding in hits)
     assert any(words in finding.text for finding in hits), [finding.text for finding in hits]
 
 
 @pytest.mark.parametrize(
-    ("job", "card", "advertised", "code"), MORE, ids=[row[3] + f"-{n}" for n, row in enumerate(MORE)]
+    ("job", "device", "advertised", "code"), MORE, ids=[row[3] + f"-{n}" for n, row in enumerate(MORE)]
 )
-def test_further_statements_are_flagged(job: Job, card: str, advertised: AdvertisedNumbers, code: str) -> None:
+def test_further_statements_are_flagged(job: Job, device: str, advertised: AdvertisedNumbers, code: str) -> None:
     """Each is at least a warning."""
-    assert code in [finding.code for finding in found(job, advertised, card)]
+    assert code in [finding.code for finding in found(job, advertised, device)]
 
 
 def test_right_numbers_pass() -> None:
     """The corrected statements raise nothing: the judge can also say yes."""
-    plan = estimate(jobs.SURVIVAL, CARDS["L40S"], TEN_GBIT)
+    plan = estimate(jobs.SURVIVAL, DEVICES["L40S"], TEN_GBIT)
     right = AdvertisedNumbers(
         effective_batch=64, learning_rate_factor=1, reference_batch=60, speed_up=1.6, parameters=3.075e9,
         base_weights_gb=6.15, memory_used_gb=40, samples_per_second=50, samples=2845, epochs=4, seconds_low=200,
@@ -108,7 +108,7 @@ def test_right_numbers_pass() -> None:
 
 def test_possible_hours_pass() -> None:
     """The FLOP of the curriculum at 45 % MFU need about 106 hours on an H100: saying so is fine."""
-    plan = estimate(jobs.PRETRAIN, CARDS["H100-80GB"], TEN_GBIT)
+    plan = estimate(jobs.PRETRAIN, DEVICES["H100-80GB"], TEN_GBIT)
     assert judge(plan, AdvertisedNumbers(hours_by_card={"H100-80GB": (100, 110)})) == []
 
 

@@ -13,14 +13,14 @@ import pytest
 from checkout import ROOT
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import cards, estimate, units
+from trainlab.plan import devices, estimate, units
 from trainlab.plan.checks import check
 from trainlab.plan.job import Volume
 from trainlab.plan.plan_command import command
 
 VALUES = ROOT / "values" / "survival.yaml"
 LOCAL = ROOT / "values" / "local" / "survival.yaml"
-L40S = cards.CARDS["L40S"]
+L40S = devices.DEVICES["L40S"]
 TEN_GBIT = 1.25e9
 
 
@@ -98,7 +98,7 @@ def test_flop_of_lora_and_of_the_curriculum() -> None:
     """LoRA r=128 on Phi-3-mini: 201 M adapters, 16.1 GFLOP a token; the 7 B curriculum: 1.69e20 FLOP."""
     assert jobs.PHI.lora(128) == pytest.approx(201e6, rel=0.01)
     assert estimate.flop_per_token(jobs.LYRICS, jobs.PHI, 200) == pytest.approx(16.1e9, rel=0.02)
-    cost = estimate.estimate(jobs.PRETRAIN, cards.CARDS["H100-80GB"], TEN_GBIT).cost
+    cost = estimate.estimate(jobs.PRETRAIN, devices.DEVICES["H100-80GB"], TEN_GBIT).cost
     assert cost is not None and cost.flop == pytest.approx(1.69e20, rel=0.01)
 
 
@@ -123,23 +123,23 @@ def test_steps() -> None:
 
 def test_memory_of_the_large_ones() -> None:
     """AdamW with fp32 weights for 7.39 B is 118 GB, 59 GB in pure bf16; Gemma's logits of 4 x 2,048 are 21.5 GB."""
-    card = cards.CARDS["H100-80GB"]
-    assert estimate.memory(jobs.PRETRAIN, jobs.SEVEN, card).states == pytest.approx(118e9, rel=0.01)
+    device = devices.DEVICES["H100-80GB"]
+    assert estimate.memory(jobs.PRETRAIN, jobs.SEVEN, device).states == pytest.approx(118e9, rel=0.01)
     narrow = replace(jobs.PRETRAIN, state_bytes=8)
-    assert estimate.memory(narrow, jobs.SEVEN, card).states == pytest.approx(59e9, rel=0.01)
-    assert estimate.memory(jobs.WIKI, jobs.GEMMA, card).logits == pytest.approx(21.5e9, rel=0.01)
-    chunked = estimate.memory(replace(jobs.WIKI, chunked_loss=True), jobs.GEMMA, card)
+    assert estimate.memory(narrow, jobs.SEVEN, device).states == pytest.approx(59e9, rel=0.01)
+    assert estimate.memory(jobs.WIKI, jobs.GEMMA, device).logits == pytest.approx(21.5e9, rel=0.01)
+    chunked = estimate.memory(replace(jobs.WIKI, chunked_loss=True), jobs.GEMMA, device)
     assert chunked.logits == pytest.approx(21.5e9 / 8, rel=0.01)
 
 
 def test_the_memory_rule_flips_at_the_card() -> None:
-    """7 B sharded over one card is refused, over four is not."""
+    """7 B sharded over one GPU is refused, over four is not."""
 
     def codes(nodes: int) -> list[str]:
         job = replace(
             jobs.PRETRAIN, sharded=True, devices_per_node=nodes, batch=1, checkpointing=True, chunked_loss=True
         )
-        return [finding.code for finding in check(estimate.estimate(job, cards.CARDS["H100-80GB"], TEN_GBIT))]
+        return [finding.code for finding in check(estimate.estimate(job, devices.DEVICES["H100-80GB"], TEN_GBIT))]
 
     assert "memory" in codes(1)
     assert "memory" not in codes(4)
@@ -192,10 +192,10 @@ def test_wrong_network_speeds(text: str) -> None:
 
 def test_cards_have_aliases_and_hints() -> None:
     """The device plug-in's labels are understood; a wrong name gets a suggestion."""
-    assert cards.find("NVIDIA-H100-80GB-HBM3").name == "H100-80GB"
-    assert cards.find("nvidia-l40s-shared").name == "L40S"
+    assert devices.find("NVIDIA-H100-80GB-HBM3").name == "H100-80GB"
+    assert devices.find("nvidia-l40s-shared").name == "L40S"
     with pytest.raises(UserError, match="did you mean L40S"):
-        cards.find("L4OS")
+        devices.find("L4OS")
 
 
 @pytest.mark.parametrize("overlays", [[], [LOCAL]])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import plan_jobs as jobs
 import pytest
-from trainlab.plan import cards, estimate
+from trainlab.plan import devices, estimate
 from trainlab.plan.checks import check
 from trainlab.plan.estimate import Plan
 from trainlab.plan.findings import KEYS
@@ -13,8 +13,8 @@ from trainlab.plan.job import Volume
 TEN_GBIT = 1.25e9
 SMALL = (Volume("runs", 1e9, "ReadWriteOnce"),)
 FIRED: dict[str, Plan] = {
-    code: estimate.estimate(replace(job, **changes), cards.CARDS[card], TEN_GBIT)
-    for code, job, changes, card in (
+    code: estimate.estimate(replace(job, **changes), devices.DEVICES[device], TEN_GBIT)
+    for code, job, changes, device in (
         ("unknown-model", jobs.SURVIVAL, {"arch": None}, "L40S"),
         ("context", jobs.LYRICS, {"max_length": 1 << 20}, "L40S"),
         ("memory", jobs.PRETRAIN, {}, "L40S"),

@@ -1,4 +1,4 @@
-"""Is every rank's card what it should be? Name, driver, free memory and a short bf16 product, before any training.
+"""Is every rank's GPU what it should be? Name, driver, free memory and a short bf16 product, before any training.
 
 Called by run/worker.py where there are GPUs. `measure` has not been run; `warnings` is a pure function of what it returns.
 """
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.errors import UserError
-from trainlab.plan import cards
+from trainlab.plan import devices
 
 SIZE, ROUNDS = 8192, 20  # 1.1 TFLOP a round; facts of an H100 at this size: 798 of 989 TFLOP/s
-SLOW = 0.5  # of the data sheet's dense peak: cards measured reach 80 to 87 % (stas00/ml-engineering, accelerators)
+SLOW = 0.5  # of the data sheet's dense peak: GPUs measured reach 80 to 87 % (stas00/ml-engineering, accelerators)
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def check(planned_gib: float | None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return (every rank's card, what to say), ([], []) without GPUs; every rank must call it.
+    """Return (every rank's GPU, what to say), ([], []) without GPUs; every rank must call it.
 
-    `planned_gib` is what `trainlab plan` computes for one card.
+    `planned_gib` is what `trainlab plan` computes for one GPU.
     """
     import torch
 
@@ -62,7 +62,7 @@ def measure() -> dict[str, Any]:
 
 
 def sentence(one: dict[str, Any]) -> str:
-    """Return a rank's card in one line."""
+    """Return a rank's GPU in one line."""
     rate = "no bfloat16 measured" if one["tflops"] is None else f"{one['tflops']:.0f} TFLOP/s in bfloat16"
     return (
         f"rank {one['rank']}: {one['name']}, capability {one['capability']}, driver {one['driver']}, "
@@ -71,15 +71,15 @@ def sentence(one: dict[str, Any]) -> str:
 
 
 def warnings(found: list[dict[str, Any]], planned_gib: float | None) -> list[str]:
-    """Return a sentence for each card that is slow, full, or unlike the others."""
+    """Return a sentence for each GPU that is slow, full, or unlike the others."""
     said = []
     for one in found:
         who = f"warning: rank {one['rank']}: {one['name']}"
-        card = known(one["name"])
-        if card and one["tflops"] is not None and one["tflops"] * 1e12 < SLOW * card.bf16:
+        device = known(one["name"])
+        if device and one["tflops"] is not None and one["tflops"] * 1e12 < SLOW * device.bf16:
             said.append(
-                f"{who} computes {one['tflops']:.0f} TFLOP/s, {one['tflops'] * 1e12 / card.bf16:.0%} of its data sheet's "
-                f"{card.bf16 / 1e12:.0f}: it is shared, hot or limited in power; look at nvidia-smi on its node"
+                f"{who} computes {one['tflops']:.0f} TFLOP/s, {one['tflops'] * 1e12 / device.bf16:.0%} of its data sheet's "
+                f"{device.bf16 / 1e12:.0f}: it is shared, hot or limited in power; look at nvidia-smi on its node"
             )
         if planned_gib is not None and one["free_gib"] < planned_gib:
             said.append(
@@ -88,14 +88,14 @@ def warnings(found: list[dict[str, Any]], planned_gib: float | None) -> list[str
             )
     names = sorted({one["name"] for one in found})
     if len(names) > 1:
-        said.append(f"warning: the ranks have different cards ({', '.join(names)}): all wait for the slowest")
+        said.append(f"warning: the ranks have different GPUs ({', '.join(names)}): all wait for the slowest")
     return said
 
 
-def known(name: str) -> cards.Card | None:
-    """Return the card of the planner's table that a device name means, None for one that it lacks."""
+def known(name: str) -> devices.Device | None:
+    """Return the device of the planner's table that a device name means, None for one that it lacks."""
     try:
-        return cards.find(name.replace(" ", "-"))
+        return devices.find(name.replace(" ", "-"))
     except UserError:
         return None
 

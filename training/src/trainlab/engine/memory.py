@@ -62,7 +62,7 @@ class Profile:
     def whole(self, phase: Phase) -> dict[str, Any]:
         """Return what the manifest says of all ranks; every rank must call it. Sizes in GiB, None where not known.
 
-        {planned_gib, planned_for, card_gib, pods: [{host, ranks, processes_gib: sum of the peaks of the
+        {planned_gib, planned_for, gpu_gib, pods: [{host, ranks, processes_gib: sum of the peaks of the
         ranks and of torchrun (pages that they share are counted for each), limit_gib, peak_gib: of the cgroup, page cache
         included}], ranks: [{rank, host, parts}]}.
         """
@@ -73,7 +73,7 @@ class Profile:
             "rank": dist.rank(),
             "host": _host(),
             "parts": self.parts,
-            "card_gib": _card(),
+            "gpu_gib": _gpu_gib(),
             "launcher_gib": launcher,
         }
         here |= pod()
@@ -95,34 +95,34 @@ def together(ranks: list[dict[str, Any]]) -> dict[str, Any]:
                 "peak_gib": max((one["peak_gib"] for one in own if one["peak_gib"] is not None), default=None),
             }
         )
-    cards = [one["card_gib"] for one in ranks if one["card_gib"] is not None]
+    gpus = [one["gpu_gib"] for one in ranks if one["gpu_gib"] is not None]
     brief = [{key: one[key] for key in ("rank", "host", "parts")} for one in ranks]
-    return {"card_gib": min(cards, default=None), "pods": pods, "ranks": brief}
+    return {"gpu_gib": min(gpus, default=None), "pods": pods, "ranks": brief}
 
 
 def planned(phase: Phase) -> dict[str, Any]:
-    """Return what `trainlab plan` computes for one card (for a pod without one: for the pod), None for unknown models."""
+    """Return what `trainlab plan` computes for one GPU (for a pod without one: for the pod), None for unknown models."""
     import torch
 
     from trainlab.errors import UserError
-    from trainlab.plan import cards, estimate, source, vision_job
+    from trainlab.plan import devices, estimate, source, vision_job
 
     job = source.job_of(Values(phase=phase), [])
     if job.arch is None and not isinstance(phase, ResnetPhase):
         return {"planned_gib": None, "planned_for": None}
     try:
         gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
-        job, card, _ = source.card_of(Values(phase=phase), job, gpu)
-    except UserError:  # a card that the table lacks: bytes do not depend on it
-        card = cards.find(source.DEFAULT_CARD)
+        job, device, _ = source.device_of(Values(phase=phase), job, gpu)
+    except UserError:  # a GPU that the table lacks: bytes do not depend on it
+        device = devices.find(source.DEFAULT_GPU)
     plan = (
-        vision_job.estimate(phase, job, card, 1.0)
+        vision_job.estimate(phase, job, device, 1.0)
         if isinstance(phase, ResnetPhase)
-        else estimate.estimate(job, card, 1.0)
+        else estimate.estimate(job, device, 1.0)
     )
     return {
         "planned_gib": _gib(plan.memory.total) if plan.memory else None,
-        "planned_for": "card" if job.on_gpu else "pod",
+        "planned_for": "GPU" if job.on_gpu else "pod",
     }
 
 
@@ -142,13 +142,13 @@ def pod(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup
 
 def sentence(found: Mapping[str, Any]) -> str:
     """Return the row of the report: the parts' peaks of the fullest rank, and the pods against their limit."""
-    kind = "allocated_gib" if found.get("card_gib") else "process_gib"
+    kind = "allocated_gib" if found.get("gpu_gib") else "process_gib"
     parts: dict[str, float] = {}
     for one in found["ranks"]:
         for name, peaks in one["parts"].items():
             parts[name] = max(parts.get(name, 0.0), peaks.get(kind, 0.0))
     text = ", ".join(f"{name} {value:.2f}" for name, value in parts.items()) + " GiB"
-    text += f" of the card's {found['card_gib']:.1f} GiB" if found.get("card_gib") else " a process"
+    text += f" of the GPU's {found['gpu_gib']:.1f} GiB" if found.get("gpu_gib") else " a process"
     if found.get("planned_gib") is not None:
         text += f"; planned for training: {found['planned_gib']:.2f} GiB for the {found['planned_for']}"
     limited = [one for one in found["pods"] if one["limit_gib"]]
@@ -167,7 +167,7 @@ def _host() -> str:
     return os.environ.get("HOSTNAME") or socket.gethostname()  # of the pod; several pods may share a node
 
 
-def _card() -> float | None:
+def _gpu_gib() -> float | None:
     import torch
 
     return (

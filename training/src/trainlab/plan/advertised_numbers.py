@@ -1,7 +1,7 @@
 """Stated numbers against computed ones: what a document or a slide says about a job, and whether it can be true.
 
 `judge` takes a Plan and the numbers; `trainlab plan --advertised FILE` reads them from YAML. A figure that breaks arithmetic
-or the card's peak is refused; one above everything published is a warning.
+or the GPU's peak is refused; one above everything published is a warning.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from trainlab.errors import UserError
-from trainlab.plan import cards
+from trainlab.plan import devices
 from trainlab.plan.estimate import Plan, ring_bytes
 from trainlab.plan.findings import Finding, refuse, warn
 from trainlab.plan.units import count, gib, seconds, size
@@ -63,7 +63,7 @@ def from_mapping(given: Mapping[str, Any], where: str) -> AdvertisedNumbers:
             try:
                 values[key] = {str(name): (float(low), float(high)) for name, (low, high) in values[key].items()}
             except (AttributeError, TypeError, ValueError):
-                raise UserError(f"{where}: {key}: write it as CARD: [low, high], in hours") from None
+                raise UserError(f"{where}: {key}: write it as GPU: [low, high], in hours") from None
     for key, value in values.items():
         plain = key not in ("model", "survives_lost_worker", "hours_by_card", "hours_by_card_fp8")
         if plain and (isinstance(value, bool) or not isinstance(value, (int, float))):
@@ -80,17 +80,17 @@ def judge(plan: Plan, advertised: AdvertisedNumbers) -> list[Finding]:
 def _throughput(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     rate = advertised.samples_per_second
     if rate and plan.cost and plan.job.tokens_per_row:
-        peak = plan.card.bf16 * plan.job.world
+        peak = plan.device.bf16 * plan.job.world
         needed = rate * plan.job.tokens_per_row * plan.cost.flop_per_token
         share = needed / peak
-        real = peak * plan.card.mfu_good / plan.job.tokens_per_row / plan.cost.flop_per_token
+        real = peak * plan.device.mfu_good / plan.job.tokens_per_row / plan.cost.flop_per_token
         text = (
             f"{rate:,.0f} samples/s of {plan.job.tokens_per_row:.0f} tokens are {needed / 1e15:.2f} PFLOP/s, {share:.1f} times "
-            f"the dense BF16 peak of {plan.job.world} x {plan.card.name}; expect {real:,.0f} samples/s"
+            f"the dense BF16 peak of {plan.job.world} x {plan.device.name}; expect {real:,.0f} samples/s"
         )
         if share > 1:
             yield refuse("throughput-over-peak", text)
-        elif share > plan.card.mfu_best:
+        elif share > plan.device.mfu_best:
             yield warn("throughput-unproven", text)
     if rate and advertised.samples and (advertised.seconds_low or advertised.seconds_high):
         low, high = advertised.seconds_low or 0.0, advertised.seconds_high or advertised.seconds_low or 0.0
@@ -128,29 +128,29 @@ def _weights(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
 
 
 def _memory(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
-    usable = plan.card.usable_gib * 2**30
+    usable = plan.device.usable_gib * 2**30
     if advertised.memory_used_gb and advertised.memory_used_gb * 2**30 > usable:
-        share = 100 * advertised.memory_used_gb / plan.card.reported_gib
+        share = 100 * advertised.memory_used_gb / plan.device.reported_gib
         yield refuse(
             "memory-used",
-            f"{advertised.memory_used_gb:g} of {plan.card.nominal_gib:g} GB: {plan.card.name} reports {plan.card.reported_gib:.2f} "
-            f"GiB, so that is {share:.0f} % of it; plan for {plan.card.usable_gib:.0f} GiB. A full memory is no speed",
+            f"{advertised.memory_used_gb:g} of {plan.device.nominal_gib:g} GB: {plan.device.name} reports {plan.device.reported_gib:.2f} "
+            f"GiB, so that is {share:.0f} % of it; plan for {plan.device.usable_gib:.0f} GiB. A full memory is no speed",
         )
     if advertised.devices and plan.memory and not plan.job.sharded:
         fixed = plan.memory.weights + plan.memory.states
         if fixed > usable * advertised.devices:
             yield refuse(
                 "optimizer-states",
-                f"said to fit on {advertised.devices} x {plan.card.name}: weights, gradients and Adam alone are {size(fixed)} "
+                f"said to fit on {advertised.devices} x {plan.device.name}: weights, gradients and Adam alone are {size(fixed)} "
                 f"({gib(usable)} usable each); shard over at least {int(fixed // usable) + 1} or use 8 bytes a parameter",
             )
     if advertised.memory_factor and not plan.job.sharded and advertised.memory_factor > 1:
         right = plan.job.world
-        sums = "" if advertised.memory_factor == right else f" {right} cards have {right} times the memory of one, and"
+        sums = "" if advertised.memory_factor == right else f" {right} GPUs have {right} times the memory of one, and"
         yield refuse(
             "replicated-memory",
             f"{advertised.memory_factor:g} times the memory:{sums} data parallel training replicates the model, so each "
-            f"copy still sees {plan.card.nominal_gib:g} GB",
+            f"copy still sees {plan.device.nominal_gib:g} GB",
         )
 
 
@@ -193,18 +193,22 @@ def _hours(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     tables = (("bf16", advertised.hours_by_card), ("fp8", advertised.hours_by_card_fp8))
     for precision, hours in tables:
         for name, (low, high) in (hours or {}).items():
-            card = cards.find(name)
-            peak = card.fp8 if precision == "fp8" else card.bf16
+            device = devices.find(name)
+            peak = device.fp8 if precision == "fp8" else device.bf16
             if peak == 0:
-                yield refuse("hours-fp8", f"{low:g}-{high:g} h in FP8 on {card.name}: it has no FP8 tensor cores")
+                yield refuse("hours-fp8", f"{low:g}-{high:g} h in FP8 on {device.name}: it has no FP8 tensor cores")
                 continue
             shares = [100 * plan.cost.flop / (hour * 3600 * peak * plan.job.world) for hour in (high, low)]
-            real = plan.cost.flop / (card.bf16 * card.mfu_good * plan.job.world) / (1.25 if precision == "fp8" else 1)
+            real = (
+                plan.cost.flop / (device.bf16 * device.mfu_good * plan.job.world) / (1.25 if precision == "fp8" else 1)
+            )
             text = (
-                f"{low:g}-{high:g} h on {card.name} in {precision}: {plan.cost.flop:.2e} FLOP imply {shares[0]:.0f}-"
+                f"{low:g}-{high:g} h on {device.name} in {precision}: {plan.cost.flop:.2e} FLOP imply {shares[0]:.0f}-"
                 f"{shares[1]:.0f} % of its peak; expect {seconds(real)}"
             )
-            best = 30 if precision == "fp8" else 100 * card.mfu_best  # FP8: 25-30 % of its peak are the best published
+            best = (
+                30 if precision == "fp8" else 100 * device.mfu_best
+            )  # FP8: 25-30 % of its peak are the best published
             if shares[0] > 100:
                 yield refuse("hours-over-peak", text)
             elif shares[0] > 1.1 * best:
@@ -214,7 +218,7 @@ def _hours(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
         if slow in stated and fast in stated:
             ratio = sum(stated[slow]) / sum(stated[fast])
             if not 0.7 * right <= ratio <= 1.4 * right:
-                yield refuse("card-ratio", f"{fast} {ratio:.2f} times {slow}: measured at 7 B it is {right:.2f}")
+                yield refuse("gpu-ratio", f"{fast} {ratio:.2f} times {slow}: measured at 7 B it is {right:.2f}")
 
 
 def _gains(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:

@@ -38,11 +38,11 @@ def _model(plan: Plan) -> Iterator[Finding]:
 
 
 def _memory(plan: Plan) -> Iterator[Finding]:
-    need, card, job = plan.memory, plan.card, plan.job
+    need, device, job = plan.memory, plan.device, plan.job
     if need is None:
         return
-    usable = card.usable_gib * 2**30
-    where = "the pod's memory limit" if card.is_cpu else f"{card.name} ({card.nominal_gib:g} GB on paper)"
+    usable = device.usable_gib * 2**30
+    where = "the pod's memory limit" if device.is_cpu else f"{device.name} ({device.nominal_gib:g} GB on paper)"
     text = f"{gib(need.total)} needed, {gib(usable)} usable of {where}: weights {gib(need.weights)}, "
     text += f"optimiser states {gib(need.states)}, activations {gib(need.activations)}, logits {gib(need.logits)}"
     if need.total > usable:
@@ -50,10 +50,10 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         if fixed <= usable:
             remedy = "lower the batch or max_length, use checkpointing or a chunked loss"
         elif job.sharded:
-            remedy = "shard over more devices or take a larger card"
+            remedy = "shard over more devices or take a larger GPU"
         else:
             remedy = (
-                f"shard over at least {int(fixed // usable) + 1} devices (FSDP), train fewer weights, or a larger card"
+                f"shard over at least {int(fixed // usable) + 1} devices (FSDP), train fewer weights, or a larger GPU"
             )
         yield refuse("memory", f"{text}; {remedy}")
     elif need.total > TIGHT * usable:
@@ -134,11 +134,11 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
 
 
 def _numerics(plan: Plan) -> Iterator[Finding]:
-    job, card = plan.job, plan.card
-    if job.precision == "fp8" and card.fp8 == 0:
-        yield refuse("fp8", f"{card.name} has no FP8 tensor cores (capability 8.9 or more: L4, L40S, H100); use bf16")
-    if job.precision in ("bf16", "fp8") and 0 < card.capability < 8:
-        yield refuse("bf16", f"{card.name} (capability {card.capability}) has no BF16; take a newer card")
+    job, device = plan.job, plan.device
+    if job.precision == "fp8" and device.fp8 == 0:
+        yield refuse("fp8", f"{device.name} has no FP8 tensor cores (capability 8.9 or more: L4, L40S, H100); use bf16")
+    if job.precision in ("bf16", "fp8") and 0 < device.capability < 8:
+        yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; take a newer GPU")
     if job.precision == "fp16" and job.arch is not None and job.arch.bf16_only:
         yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
 

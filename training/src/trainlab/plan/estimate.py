@@ -1,4 +1,4 @@
-"""The arithmetic of the planner: a Job and a card in, a Plan (numbers only) out. Pure, a few microseconds.
+"""The arithmetic of the planner: a Job and a device in, a Plan (numbers only) out. Pure, a few microseconds.
 
 Cost model: a matrix of P parameters costs 2P FLOP a token forward, 2P for the gradient of its input where the backward
 pass goes through it, 2P for its own gradient where it is trained, 2P once more where checkpointing recomputes it. The
@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
-from trainlab.plan.cards import Card
+from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
 
 CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for so many tokens at a time
@@ -65,7 +65,7 @@ class Plan:
     """Everything computed; parts are None where model, rows or tokens are not known."""
 
     job: Job
-    card: Card
+    device: Device
     network: float  # bytes per second between nodes
     parameters: int | None
     trainable: int | None
@@ -75,15 +75,17 @@ class Plan:
     storage: float | None  # bytes of base model, kept checkpoints and result
 
 
-def estimate(job: Job, card: Card, network: float) -> Plan:
-    """Return the plan of `job` on `card`, nodes linked with `network` bytes per second."""
+def estimate(job: Job, device: Device, network: float) -> Plan:
+    """Return the plan of `job` on `device`, nodes linked with `network` bytes per second."""
     when = schedule(job)
     arch = job.arch
     if arch is None:
-        return Plan(job, card, network, None, None, None, when, None, None)
+        return Plan(job, device, network, None, None, None, when, None, None)
     trained = trainable(job, arch)
-    cost = _cost(job, arch, card, network, when, trained) if when else None
-    return Plan(job, card, network, parameters(job, arch), trained, memory(job, arch, card), when, cost, _storage(job))
+    cost = _cost(job, arch, device, network, when, trained) if when else None
+    return Plan(
+        job, device, network, parameters(job, arch), trained, memory(job, arch, device), when, cost, _storage(job)
+    )
 
 
 def parameters(job: Job, arch: Architecture) -> int:
@@ -126,17 +128,17 @@ def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float)
     return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)
 
 
-def memory(job: Job, arch: Architecture, card: Card) -> Memory:
+def memory(job: Job, arch: Architecture, device: Device) -> Memory:
     """Bytes on one device at its peak, for rows of the longest length allowed."""
     trained = trainable(job, arch)
     frozen = parameters(job, arch) - trained
     shards = job.world if job.sharded else 1
     tokens = float(job.batch * job.max_length)
     # A CPU computes in float32, an FP8 or BF16 run keeps activations in two bytes.
-    width = 2.0 if card.is_cpu or job.precision == "fp32" else 1.0
+    width = 2.0 if device.is_cpu or job.precision == "fp32" else 1.0
     logit_tokens = min(tokens, CHUNK_TOKENS) if job.chunked_loss else tokens
-    processes = job.devices_per_node if card.is_cpu else 1  # ranks that share the pod's memory
-    context = CONTEXT_BYTES["cpu" if card.is_cpu else "gpu"]
+    processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory
+    context = CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"]
     return Memory(
         weights=processes * frozen * job.weight_bytes / shards,
         states=processes * trained * job.state_bytes / shards,
@@ -172,11 +174,11 @@ def ring_bytes(world: int, payload: float) -> float:
     return 2.0 * (world - 1) / world * payload
 
 
-def _cost(job: Job, arch: Architecture, card: Card, network: float, when: Schedule, trained: int) -> Cost:
+def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Schedule, trained: int) -> Cost:
     length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = trunk_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
-    rate = card.bf16 * card.mfu_good
+    rate = device.bf16 * device.mfu_good
     compute = each * when.tokens_per_step / job.world / rate
     if job.sharded:  # all-gather forward, all-gather backward, reduce-scatter
         sent = 3.0 * (job.world - 1) / job.world * arch.parameters * 2
@@ -186,7 +188,7 @@ def _cost(job: Job, arch: Architecture, card: Card, network: float, when: Schedu
     return Cost(
         flop_per_token=each,
         flop=each * when.tokens + once,
-        mfu=card.mfu_good,
+        mfu=device.mfu_good,
         compute_seconds=compute,
         bytes_per_step=sent,
         network_seconds=wire,

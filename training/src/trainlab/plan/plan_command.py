@@ -23,7 +23,7 @@ from trainlab.plan.units import network as link_speed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab plan`; FILE and -f/--overlay are the CLI's own."""
-    parser.add_argument("--gpu", metavar="CARD", help="card to plan for, e.g. L40S, A100-80GB, H100-80GB")
+    parser.add_argument("--gpu", metavar="GPU", help="GPU to plan for, e.g. L40S, A100-80GB, H100-80GB")
     parser.add_argument("--nodes", type=int, metavar="N", help="pods instead of phase.resources.nodes")
     parser.add_argument(
         "--network", default=DEFAULT_NETWORK, metavar="RATE", help="link between nodes (default %(default)s)"
@@ -54,7 +54,7 @@ def command(
             raise UserError(f"{option} {value}: must be 1 or more")
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
-    job, card, card_from = source.card_of(values, source.job_of(values, paths), gpu)
+    job, device, device_from = source.device_of(values, source.job_of(values, paths), gpu)
     job = replace(
         job,
         nodes=nodes or job.nodes,
@@ -63,18 +63,18 @@ def command(
         arch=_arch(model_config) or job.arch,
     )
     if values.phase.recipe == "resnet":
-        plan = vision_job.estimate(values.phase, job, card, link_speed(network))
+        plan = vision_job.estimate(values.phase, job, device, link_speed(network))
     else:
-        plan = estimate(job, card, link_speed(network))
+        plan = estimate(job, device, link_speed(network))
     findings = check(plan)
     if advertised:
         findings += advertised_numbers.judge(
             plan, advertised_numbers.from_mapping(read_mapping(advertised), str(advertised))
         )
     if as_json:
-        print(json.dumps(table.as_mapping(plan, findings, card_from), indent=2))
+        print(json.dumps(table.as_mapping(plan, findings, device_from), indent=2))
     else:
-        print(table.as_text(plan, findings, card_from))
+        print(table.as_text(plan, findings, device_from))
     return int(any(finding.level == "refuse" for finding in findings))
 
 

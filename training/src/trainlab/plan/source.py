@@ -12,16 +12,16 @@ from typing import Any
 from trainlab.config import CptPhase, SftPhase, TextPhase, Values
 from trainlab.config.quantity import quantity
 from trainlab.models import architectures
-from trainlab.plan import cards, text_job
-from trainlab.plan.cards import Card
+from trainlab.plan import devices, text_job
 from trainlab.plan.checks import served_rank
+from trainlab.plan.devices import Device
 from trainlab.plan.job import Job, Trainable, Volume
 
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
-DEFAULT_CARD = "L40S"  # where no node selector names a card
+DEFAULT_GPU = "L40S"  # where no node selector names a GPU
 
 
 def job_of(values: Values, files: list[Path]) -> Job:
@@ -80,19 +80,19 @@ def job_of(values: Values, files: list[Path]) -> Job:
     )
 
 
-def card_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Card, str]:
-    """Return job, card and where the card is known from; `gpu` overrides, and moves a CPU job onto one GPU a pod."""
+def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
+    """Return job, device and where the device is known from; `gpu` overrides, and moves a CPU job onto one GPU a pod."""
     if gpu:
         if job.on_gpu:
-            return job, cards.find(gpu), "--gpu"
+            return job, devices.find(gpu), "--gpu"
         moved = replace(job, on_gpu=True, devices_per_node=1, weight_bytes=2, precision="bf16", memory_per_pod=0)
-        return moved, cards.find(gpu), "--gpu"
+        return moved, devices.find(gpu), "--gpu"
     if not job.on_gpu:
-        return job, cards.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
+        return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
     label = values.site.node_selector.get(PRODUCT_LABEL)
     if label:
-        return job, cards.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
-    return job, cards.find(DEFAULT_CARD), f"assumed; name it with --gpu or site.nodeSelector {PRODUCT_LABEL}"
+        return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
+    return job, devices.find(DEFAULT_GPU), f"assumed; name it with --gpu or site.nodeSelector {PRODUCT_LABEL}"
 
 
 def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | None]:

@@ -11,10 +11,10 @@ from trainlab.plan.units import count, gib, seconds, size
 WIDTH = 22
 
 
-def as_text(plan: Plan, findings: list[Finding], card_from: str) -> str:
+def as_text(plan: Plan, findings: list[Finding], device_from: str) -> str:
     """Return the readable table and the findings below it."""
     lines = [f"{plan.job.name}: {plan.job.model}"]
-    lines += [f"  {name:<{WIDTH}}{value}" for name, value in _rows(plan, card_from)]
+    lines += [f"  {name:<{WIDTH}}{value}" for name, value in _rows(plan, device_from)]
     return "\n".join([*lines, *(finding.line for finding in findings), verdict(findings)])
 
 
@@ -24,12 +24,12 @@ def verdict(findings: list[Finding]) -> str:
     return f"{'refused' if refused else 'fine'}: {refused} refusals, {len(findings) - refused} warnings"
 
 
-def as_mapping(plan: Plan, findings: list[Finding], card_from: str) -> dict[str, Any]:
+def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[str, Any]:
     """Return the same as plain data: bytes, seconds, FLOP/s; `ok` is false with a refusal."""
     data = asdict(plan)
     if plan.memory:
         data["memory"]["total"] = plan.memory.total
-    data["card"] |= {"usable_gib": plan.card.usable_gib, "from": card_from}
+    data["device"] |= {"usable_gib": plan.device.usable_gib, "from": device_from}
     data["job"] |= {"world": plan.job.world, "effective_batch": plan.job.effective_batch}
     return {
         "ok": not any(finding.level == "refuse" for finding in findings),
@@ -39,9 +39,11 @@ def as_mapping(plan: Plan, findings: list[Finding], card_from: str) -> dict[str,
     }
 
 
-def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
-    job, card = plan.job, plan.card
-    rows = [("devices", f"{job.nodes} nodes x {job.devices_per_node} = {job.world} ranks; {card.name} ({card_from})")]
+def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
+    job, device = plan.job, plan.device
+    rows = [
+        ("devices", f"{job.nodes} nodes x {job.devices_per_node} = {job.world} ranks; {device.name} ({device_from})")
+    ]
     if plan.parameters is not None and plan.trainable is not None:
         share = 100 * plan.trainable / plan.parameters
         rows.append(("parameters", f"{count(plan.parameters)}, trained {count(plan.trainable)} ({share:.2f} %)"))
@@ -50,7 +52,7 @@ def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
         rows.append(
             (
                 "memory per device",
-                f"{used:.2f} of {card.usable_gib:.2f} GiB usable ({100 * used / card.usable_gib:.0f} %)",
+                f"{used:.2f} of {device.usable_gib:.2f} GiB usable ({100 * used / device.usable_gib:.0f} %)",
             )
         )
         parts = ("weights", "states", "activations", "logits", "context")
@@ -69,7 +71,7 @@ def _rows(plan: Plan, card_from: str) -> list[tuple[str, str]]:
         )
     if plan.cost is not None:
         cost = plan.cost
-        rate = "on the requested cores" if card.is_cpu else f"at {100 * cost.mfu:.0f} % MFU"
+        rate = "on the requested cores" if device.is_cpu else f"at {100 * cost.mfu:.0f} % MFU"
         rows.append(
             (
                 "work",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from trainlab.config import ResnetPhase
 from trainlab.config.references import CIFAR10, DIGITS
-from trainlab.plan.cards import Card
+from trainlab.plan.devices import Device
 from trainlab.plan.estimate import CONTEXT_BYTES, Cost, Memory, Plan, Schedule, events, ring_bytes
 from trainlab.plan.job import Job
 
@@ -41,17 +41,17 @@ def counts(width: int, channels: int, classes: int, size: int) -> tuple[int, int
     return parameters + given * classes + classes, work + given * classes, kept
 
 
-def estimate(phase: ResnetPhase, job: Job, card: Card, network: float) -> Plan:
-    """Return the plan of `job` on `card`, nodes linked with `network` bytes per second."""
+def estimate(phase: ResnetPhase, job: Job, device: Device, network: float) -> Plan:
+    """Return the plan of `job` on `device`, nodes linked with `network` bytes per second."""
     channels, classes = SHAPES.get(phase.data.source, SHAPES[CIFAR10])
     size = phase.vision.image_size
     parameters, work, kept = counts(phase.vision.width, channels, classes, size)
     whole = job.rows or ROWS.get(phase.data.source, ROWS[CIFAR10])
     images = whole - round(whole * phase.train.validation_fraction)
-    narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and card.capability >= 8)
+    narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and device.capability >= 8)
     job = replace(job, rows=images, unit="image", precision="bf16" if narrow else "fp32")
     when = _schedule(job, images)
-    processes = job.devices_per_node if card.is_cpu else 1  # ranks that share the pod's memory
+    processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory
     moments = 8 if phase.vision.optimizer == "adamw" else 4
     memory = Memory(
         weights=0.0,  # with the states: all of them are trained
@@ -59,10 +59,10 @@ def estimate(phase: ResnetPhase, job: Job, card: Card, network: float) -> Plan:
         activations=processes * job.batch * kept * (2.0 if narrow else 4.0),
         logits=0.0,
         # the whole set lies on the device as bytes, where images are cut and mirrored
-        context=processes * (CONTEXT_BYTES["cpu" if card.is_cpu else "gpu"] + whole * channels * size * size),
+        context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + whole * channels * size * size),
     )
-    mfu = 1.0 if card.is_cpu else MFU
-    rate = card.bf16 * mfu * (1.0 if narrow or card.is_cpu else FLOAT32_SHARE)
+    mfu = 1.0 if device.is_cpu else MFU
+    rate = device.bf16 * mfu * (1.0 if narrow or device.is_cpu else FLOAT32_SHARE)
     flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
@@ -79,7 +79,7 @@ def estimate(phase: ResnetPhase, job: Job, card: Card, network: float) -> Plan:
     )
     checkpoint = parameters * (4.0 + moments)
     storage = whole * channels * size * size + 4.0 * parameters + job.keep_checkpoints * checkpoint
-    return Plan(job, card, network, parameters, parameters, memory, when, cost, storage)
+    return Plan(job, device, network, parameters, parameters, memory, when, cost, storage)
 
 
 def _schedule(job: Job, images: int) -> Schedule:

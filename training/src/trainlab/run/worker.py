@@ -71,7 +71,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         record["parent"] = record["model"].pop("parent", None)
         record["ranks"] = ranks.prove()
         progress.say(ranks.sentence(record["ranks"]))
-        record["cards"], lines = gpus.check(memory.planned(phase)["planned_gib"])
+        record["gpus"], lines = gpus.check(memory.planned(phase)["planned_gib"])
         for line in lines:
             progress.say(line)
         if record["parent"]:

@@ -1,6 +1,6 @@
 """Table of accelerators: memory, dense BF16 and FP8 peak, bandwidth, and the MFU that good and best runs reach.
 
-Used by estimate (time, memory) and checks (what a card cannot do). Peaks are dense; data sheets print them doubled "with
+Used by estimate (time, memory) and checks (what a device cannot do). Peaks are dense; data sheets print them doubled "with
 sparsity". Each entry names its source.
 """
 
@@ -17,7 +17,7 @@ CPU_CORE_FLOPS = 7.0e10
 
 
 @dataclass(frozen=True)
-class Card:
+class Device:
     """One accelerator; memory in GiB, rates in FLOP/s and bytes/s, `capability` as CUDA counts it."""
 
     name: str
@@ -41,50 +41,50 @@ class Card:
         return self.capability == 0
 
 
-CARDS = {
-    card.name: card
-    for card in (
+DEVICES = {
+    device.name: device
+    for device in (
         # NVIDIA L40S data sheet (362.05 dense, 733 with sparsity; 864 GB/s); 46,068 MiB with ECC. No published MFU: assumed.
-        Card("L40S", 48, 44.99, 362.05e12, 733e12, 864e9, 8.9, 0.40, 0.55),
+        Device("L40S", 48, 44.99, 362.05e12, 733e12, 864e9, 8.9, 0.40, 0.55),
         # NVIDIA A40 data sheet (149.7 dense BF16, 696 GB/s); 46,068 MiB with ECC.
-        Card("A40", 48, 44.99, 149.7e12, 0, 696e9, 8.6, 0.35, 0.60),
+        Device("A40", 48, 44.99, 149.7e12, 0, 696e9, 8.6, 0.35, 0.60),
         # NVIDIA L4 data sheet (121 dense BF16, 242 dense FP8, 300 GB/s); 23,034 MiB.
-        Card("L4", 24, 22.49, 121e12, 242e12, 300e9, 8.9, 0.40, 0.60),
+        Device("L4", 24, 22.49, 121e12, 242e12, 300e9, 8.9, 0.40, 0.60),
         # NVIDIA A10G as AWS lists it (70 dense BF16, 600 GB/s); 23,028 MiB.
-        Card("A10G", 24, 22.49, 70e12, 0, 600e9, 8.6, 0.40, 0.60),
+        Device("A10G", 24, 22.49, 70e12, 0, 600e9, 8.6, 0.40, 0.60),
         # NVIDIA T4 data sheet (65 FP16, 320 GB/s); no BF16 tensor cores: capability 7.5. 15,360 MiB.
-        Card("T4", 16, 15.0, 65e12, 0, 320e9, 7.5, 0.30, 0.50),
+        Device("T4", 16, 15.0, 65e12, 0, 320e9, 7.5, 0.30, 0.50),
         # NVIDIA A100 data sheet (312 dense BF16; 1,555 and 2,039 GB/s). Best: llm-foundry 7 B, 8 GPUs, 64.2 %.
-        Card("A100-40GB", 40, 40.0, 312e12, 0, 1555e9, 8.0, 0.50, 0.642),
-        Card("A100-80GB", 80, 80.0, 312e12, 0, 2039e9, 8.0, 0.50, 0.642),
+        Device("A100-40GB", 40, 40.0, 312e12, 0, 1555e9, 8.0, 0.50, 0.642),
+        Device("A100-80GB", 80, 80.0, 312e12, 0, 2039e9, 8.0, 0.50, 0.642),
         # NVIDIA H100 SXM data sheet (989.4 / 1,978.9 dense, 3.35 TB/s); 81,559 MiB. Best: nanochat 8 GPUs, 50 %.
-        Card("H100-80GB", 80, 79.65, 989.4e12, 1978.9e12, 3350e9, 9.0, 0.45, 0.50),
+        Device("H100-80GB", 80, 79.65, 989.4e12, 1978.9e12, 3350e9, 9.0, 0.45, 0.50),
         # NVIDIA H200 data sheet (as H100, 4.8 TB/s); 143,771 MiB.
-        Card("H200", 141, 140.4, 989.4e12, 1978.9e12, 4800e9, 9.0, 0.45, 0.50),
+        Device("H200", 141, 140.4, 989.4e12, 1978.9e12, 4800e9, 9.0, 0.45, 0.50),
         # NVIDIA HGX B200 data sheet, per GPU (2,250 / 4,500 dense, 7.7 TB/s, 180 GB); no MFU at hand: assumed as H100.
-        Card("B200", 180, 178.0, 2250e12, 4500e12, 7700e9, 10.0, 0.40, 0.50),
+        Device("B200", 180, 178.0, 2250e12, 4500e12, 7700e9, 10.0, 0.40, 0.50),
     )
 }
 ALIASES = {"H100": "H100-80GB", "A100": "A100-80GB", "A100-SXM4-80GB": "A100-80GB", "A100-SXM4-40GB": "A100-40GB"}
 
 
-def find(name: str) -> Card:
-    """Return the card that a name means: ours, or the device plug-in's product label (`NVIDIA-L40S`, `..-SHARED`).
+def find(name: str) -> Device:
+    """Return the device that a name means: ours, or the device plug-in's product label (`NVIDIA-L40S`, `..-SHARED`).
 
     Raises UserError with the known names.
     """
     text = name.strip().upper().removeprefix("NVIDIA-").removeprefix("NVIDIA ").removesuffix("-SHARED")
     text = ALIASES.get(text, text.removesuffix("-HBM3"))
-    by_upper = {known.upper(): card for known, card in CARDS.items()}
+    by_upper = {known.upper(): device for known, device in DEVICES.items()}
     if text in by_upper:
         return by_upper[text]
     close = difflib.get_close_matches(text, list(by_upper), n=1)
     hint = f" (did you mean {by_upper[close[0]].name}?)" if close else ""
-    raise UserError(f"--gpu {name}: not in the table{hint}; known: {', '.join(CARDS)}")
+    raise UserError(f"--gpu {name}: not in the table{hint}; known: {', '.join(DEVICES)}")
 
 
-def cpu(cores: float, memory_bytes: float) -> Card:
+def cpu(cores: float, memory_bytes: float) -> Device:
     """Return a stand-in for a pod without GPU: `cores` requested cores, the pod's memory limit as device memory."""
     gib = memory_bytes / 2**30
     rate = cores * CPU_CORE_FLOPS
-    return Card(f"CPU, {cores:g} cores", gib, gib, rate, 0, 2e10, 0, 1.0, 1.0)
+    return Device(f"CPU, {cores:g} cores", gib, gib, rate, 0, 2e10, 0, 1.0, 1.0)

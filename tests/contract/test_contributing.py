@@ -1,0 +1,219 @@
+"""What CONTRIBUTING says to do is enough: a phase with a recipe of its own, a release and a component, in a copy of the tree.
+
+Each walk says which files it may touch; what `make gen golden` writes is derived. Then the copy passes its own tests.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
+ROOT = Path(__file__).resolve().parents[2]
+DERIVED = ("charts/trainjob/", "docs/compatibility.md", "molecule/rhoai-", "tests/charts/golden/")
+"""What `make gen golden` writes."""
+TESTS = ("training/tests", "tests/contract", "tests/charts", "tests/plugins/test_contradictions.py")
+SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not slow"
+CONFIG = '''
+
+class EchoPhase(ChatPhase):
+    """A model that is left as it is."""
+
+    recipe: Literal["echo"] = Field(description="echo: the model is left as it is.")
+    model: TunedModel
+    data: AnswerData
+    gate: AnswerGate = AnswerGate()
+    serve: OwnServe = OwnServe()
+'''
+RECIPE = '''"""The hooks of recipe echo."""
+
+from typing import Any
+
+from trainlab.config.phases import EchoPhase
+from trainlab.recipes.base import Scores
+from trainlab.recipes.language import Language
+
+
+class EchoRecipe(Language):
+    """Judged as recipe sft is."""
+
+    phase: EchoPhase
+
+    def _train(self, job: Any) -> dict[str, Any]:
+        """As Language._train."""
+        from trainlab.recipes.echo import echo_trainer
+
+        return echo_trainer.train(job)
+
+    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
+        """As Recipe.decide."""
+        from trainlab.evaluation import answer_gate
+
+        return answer_gate.decide(before, after, self.phase)
+'''
+TRAINER = '''"""Leaves the model as it is."""
+
+from typing import Any
+
+
+def train(job: Any) -> dict[str, Any]:
+    """Leave best_model/; return the summary."""
+    job.model.save_pretrained(job.run_dir / "best_model")
+    job.tokenizer.save_pretrained(job.run_dir / "best_model")
+    return {"recipe": job.phase.recipe, "steps": 0}
+'''
+TEST = '''"""Recipe echo, from its phase to its gate and report."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from tiny import make_phase, write_data
+from trainlab import recipes
+from trainlab.progress import Progress
+from trainlab.run import results
+
+
+def test_nothing_is_learnt(phase_dict: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
+    phase = make_phase({**phase_dict, "recipe": "echo"}, train={"epochs": 1})
+    recipe, run_dir, rows = recipes.of(phase), tmp_path / "run", write_data(tmp_path / "data")
+    run_dir.mkdir()
+    before, after = recipe.train(run_dir, tiny_model, rows, Progress(False), {})
+    gate = results.decide(phase, run_dir, before, after)
+    assert before == after and not gate["promoted"] and gate["scores"] == {"answer_loss": "questions", "fact_recall": "questions"}
+'''
+MAIN = """// Command hello says so.
+package main
+
+import "fmt"
+
+func main() { fmt.Println("hello") }
+"""
+
+
+class Tree:
+    """A copy of the checkout under git."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
+            if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+        self.run("git", "init", "--quiet")
+        self.commit("as it is")
+
+    def run(self, *command: str) -> str:
+        """Run a command in the copy; fails with what it printed."""
+        gone = ("PYTEST_", "MAKE", "MFLAGS", "GOLDEN", "COV_")
+        env = {key: value for key, value in os.environ.items() if not key.startswith(gone)}
+        env["PYTHONPATH"] = str(self.folder / "training" / "src")
+        done = subprocess.run(
+            command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-6000:]}"
+        return done.stdout
+
+    def make(self, *targets: str) -> str:
+        """Run targets of the Makefile with this Python; the environment and the programs are there already."""
+        there = [f"--old-file={name}" for name in ("ready", "venv", "binaries")]
+        return self.run("make", *there, f"BIN={Path(sys.executable).parent}", *targets)
+
+    def commit(self, why: str) -> None:
+        """Commit everything."""
+        self.run("git", "add", "--all")
+        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "--quiet", "--message", why)
+
+    def touched(self) -> set[str]:
+        """Return the changed and new files that no command derives."""
+        lines = self.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
+        return {name for line in lines if not (name := line[3:]).startswith(DERIVED)}
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file."""
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def insert(self, name: str, before: str, text: str) -> None:
+        """Put text before the only place where `before` stands."""
+        old = (self.folder / name).read_text(encoding="utf-8")
+        assert old.count(before) == 1, f"{name}: {before!r} stands there {old.count(before)} times"
+        self.write(name, old.replace(before, text + before))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(tmp_path_factory.mktemp("walk") / "trainlab")
+
+
+def test_a_recipe_with_a_phase(tree: Tree) -> None:
+    config, package = "training/src/trainlab/config/phases.py", "training/src/trainlab/recipes"
+    tree.insert(config, "\n\nAnyPhase = ", CONFIG)
+    tree.insert(config, " | ResnetPhase,", " | EchoPhase")
+    tree.insert(config, '    "resnet": ResnetPhase,', '    "echo": EchoPhase,\n')
+    tree.insert(f"{package}/__init__.py", '    "resnet": ', '    "echo": "EchoRecipe",\n')
+    tree.write(f"{package}/echo/__init__.py", '"""The model is left as it is."""\n')
+    tree.write(f"{package}/echo/echo_recipe.py", RECIPE)
+    tree.write(f"{package}/echo/echo_trainer.py", TRAINER)
+    tree.write("training/tests/recipes/echo/test_echo.py", TEST)
+    for folder in ("values", "values/local"):
+        phase = yaml.safe_load((ROOT / folder / "survival.yaml").read_text(encoding="utf-8"))["phase"]
+        unread = {"unfreeze", "lora", "train"}
+        phase = {key: value for key, value in phase.items() if key not in unread}
+        if folder == "values":
+            phase |= {"name": "echo", "recipe": "echo", "title": "Nothing is learnt"}
+        phase["serve"]["runtime"] = "trainlab"
+        tree.write(f"{folder}/echo.yaml", "---\n" + yaml.safe_dump({"phase": phase}, sort_keys=False))
+    checked = tree.run(
+        sys.executable, "-m", "trainlab.cli", "check", "values/echo.yaml", "-f", "values/local/echo.yaml"
+    )
+    assert "correct: phase echo (echo, 4 ranks" in checked
+    tree.make("gen", "golden")
+    assert tree.touched() == {
+        config,
+        f"{package}/__init__.py",
+        *(f"{package}/echo/{name}.py" for name in ("__init__", "echo_recipe", "echo_trainer")),
+        "training/tests/recipes/echo/test_echo.py",
+        "values/echo.yaml",
+        "values/local/echo.yaml",
+    }
+    tree.commit("feat: recipe echo")
+
+
+def test_a_release(tree: Tree) -> None:
+    rows = yaml.safe_load((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))
+    row = {**rows["3.5"], "version": "3.7.0", "channels": {**rows["3.5"]["channels"], "rhoai": "stable-3.7"}}
+    table = tree.folder / "meta" / "releases.yml"
+    table.write_text(table.read_text("utf-8") + yaml.safe_dump({"3.7": row}), encoding="utf-8")
+    crds = tree.folder / "tests" / "crds"
+    shutil.copytree(crds / "rhoai-3.5", crds / "rhoai-3.7")
+    tree.insert("tests/crds/README.md", "| `gpu-operator` |", "| `rhoai-3.7` | the same | the same | 294d62e74337 |\n")
+    tree.make("gen")
+    copied = {f"tests/crds/rhoai-3.7/{path.name}" for path in (crds / "rhoai-3.7").iterdir()}
+    assert tree.touched() == {"meta/releases.yml", "tests/crds/README.md", *copied}
+    assert (tree.folder / "molecule" / "rhoai-3.7" / "molecule.yml").is_symlink()
+    tree.commit("feat: release 3.7")
+
+
+def test_a_component(tree: Tree) -> None:
+    modules = "cluster/embedded_cluster/modules.py"
+    tree.write("cluster/hello/go.mod", "module trainlab.local/hello\n\ngo 1.21\n")
+    tree.write("cluster/hello/main.go", MAIN)
+    tree.insert(modules, '"resolves",)', '"hello", ')
+    tree.insert(modules, '            Component("resolves", "."),', '            Component("hello", "."),\n')
+    built = tree.run(sys.executable, "cluster", "build")
+    assert "hello" in built
+    assert tree.touched() == {"cluster/hello/go.mod", "cluster/hello/main.go", modules}
+    tree.commit("feat: component hello")
+
+
+def test_the_copy_passes_its_tests(tree: Tree) -> None:
+    told = tree.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", SKIPPED, *TESTS)
+    assert "passed" in told.splitlines()[-1]
+    tree.run(str(Path(sys.executable).parent / "lint-imports"), "--no-cache")
