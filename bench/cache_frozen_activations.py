@@ -114,7 +114,7 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
         {
             "name": "bench",
             "recipe": "sft",
-            "title": "Bench of the trunk cache",
+            "title": "Bench of cached activations",
             "model": {"source": "pvc:none", "dtype": "float32", "max_length": 512},
             "data": {"source": "builtin:survival", "system_prompt": ""},
             **blocks,
@@ -133,7 +133,7 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
     trainer.add_callback(clock)
     began = time.process_time()
     if phase.train.cache_frozen_activations:
-        trainer.trunk = training.fill_trunk(job, trainer, phase.unfreeze.layers)
+        trainer.activation_cache = training.cache_activations(job, trainer, phase.unfreeze.layers)
     once = time.process_time() - began
     trainer.train()
     return once + clock.seconds, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

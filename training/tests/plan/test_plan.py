@@ -84,7 +84,7 @@ def test_trainable_share_of_survival() -> None:
         ({}, 7.47e16),
         ({"checkpointing": False}, 5.23e16),
         ({"checkpointing": False, "tie_word_embeddings": False}, 3.12e16),
-        ({"checkpointing": False, "tie_word_embeddings": False, "trunk_cached": True}, 1.53e16),
+        ({"checkpointing": False, "tie_word_embeddings": False, "activations_cached": True}, 1.53e16),
     ],
 )
 def test_flop_of_the_four_survival_recipes(changes: dict[str, bool], flop: float) -> None:

@@ -161,13 +161,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         CACHE,
-        "true needs a frozen trunk; set it, or unfreeze.tie_word_embeddings, to false",
+        "true needs frozen layers below those that learn, and the embedding is one of them; set it, or unfreeze.tie_word_embeddings, to false",
         (_set(CACHE), _set("phase.unfreeze.tie_word_embeddings")),
     ),
     Rule(
         "phase.lora.rank",
-        "{phase.lora.rank} with train.cache_frozen_activations true; adapters lie in every layer, so there is no frozen "
-        "trunk: set cache_frozen_activations to false",
+        "{phase.lora.rank} with train.cache_frozen_activations true; adapters lie in every layer, so no layer is "
+        "frozen as a whole: set cache_frozen_activations to false",
         (_set(CACHE), _set("phase.lora.rank")),
     ),
     Rule(

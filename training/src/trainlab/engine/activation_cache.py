@@ -1,7 +1,7 @@
-"""The frozen trunk, run once per row: its outputs stand in for the trunk in every epoch; used by sft.
+"""The frozen layers, run once per row: their outputs stand in for them in every epoch; used by sft.
 
 Exact, because nothing below the first trained layer changes and it has no dropout in evaluation mode. Each rank runs the
-trunk over its share of the rows, then all ranks hold all outputs (rows x tokens x hidden size x bytes per number).
+frozen layers over its share of the rows, then all ranks hold all outputs (rows x tokens x hidden size x bytes per number).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ class _Reached(Exception):
     """Carries the input of the first trained layer out of a forward pass that need not go on."""
 
 
-class TrunkCache:
+class ActivationCache:
     """Outputs of the frozen layers by the tokens of a row."""
 
     def __init__(self, model: PreTrainedModel, trained_layers: int, pad: int) -> None:
@@ -33,7 +33,7 @@ class TrunkCache:
             layer.forward = self._passing(layer.forward)
 
     def fill(self, rows: Iterable[list[int]], batch: int, autocast: Any, say: Say) -> None:
-        """Run the trunk over `rows` (token ids), `batch` at once, this rank's share; then exchange the outputs."""
+        """Run the frozen layers over `rows` (token ids), `batch` at once, this rank's share; then exchange the outputs."""
         # By length, so that little is padding; the longest first, so that a lack of memory shows at once.
         unique = sorted({tuple(row) for row in rows}, key=len, reverse=True)
         own = unique[dist.rank() :: dist.world_size()]
@@ -49,13 +49,13 @@ class TrunkCache:
                 hidden = self._run(ids, mask)
             for row, states in zip(part, hidden, strict=True):
                 found[_key(torch.tensor(row))] = states[: len(row)].cpu().clone()
-            say(f"trunk: {min(start + batch, len(own))} of {len(own)} rows of this rank")
+            say(f"frozen layers: {min(start + batch, len(own))} of {len(own)} rows of this rank")
         self._model.train(training)
         for part_found in dist.gather(found):
             self._known.update(part_found)
 
     def inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a batch with the trunk's outputs in place of its tokens; padding stays zero, nothing attends to it."""
+        """Return a batch with the frozen layers' outputs in place of its tokens; padding stays zero, nothing attends to it."""
         mask = inputs["attention_mask"]
         states = [
             self._known[_key(ids[keep.bool()].cpu())] for ids, keep in zip(inputs["input_ids"], mask, strict=True)

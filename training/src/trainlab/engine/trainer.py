@@ -21,7 +21,7 @@ from trl import SFTTrainer
 
 from trainlab.config import Phase
 from trainlab.engine import acceleration, checkpoints, dist
-from trainlab.engine.activation_cache import TrunkCache
+from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.steps import Eta, planned
 from trainlab.models import compute
 from trainlab.progress import Numbers, Progress
@@ -53,16 +53,16 @@ class CheckpointedTrainer(Trainer):
 
 
 class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
-    """TRL's trainer with our checkpoints and, where it is filled, a trunk cache."""
+    """TRL's trainer with our checkpoints and, where it is filled, cached activations."""
 
-    trunk: TrunkCache | None = None
+    activation_cache: ActivationCache | None = None
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """As TRL's; with a trunk cache the frozen layers are skipped."""
-        if self.trunk is None:
+        """As TRL's; with cached activations the frozen layers are skipped."""
+        if self.activation_cache is None:
             return super().compute_loss(model, inputs, *args, **kwargs)
-        with self.trunk.skipped():
-            return super().compute_loss(model, self.trunk.inputs(inputs), *args, **kwargs)
+        with self.activation_cache.skipped():
+            return super().compute_loss(model, self.activation_cache.inputs(inputs), *args, **kwargs)
 
 
 class Schedule(TrainerCallback):

@@ -9,7 +9,7 @@ import torch
 from trainlab import files
 from trainlab.config import DpoPhase, LanguagePhase, SftPhase
 from trainlab.engine import acceleration, checkpoints, dist
-from trainlab.engine.activation_cache import TrunkCache
+from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.trainer import CheckpointedSftTrainer, CheckpointedTrainer, TrainingResult, outcome
 from trainlab.engine.training_job import TrainingJob
 from trainlab.models import compute, lora
@@ -22,7 +22,7 @@ def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> T
         job.progress.say(f"resuming from {resume}")
     began = time.monotonic()
     if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
-        trainer.trunk = fill_trunk(job, trainer, layers)
+        trainer.activation_cache = cache_activations(job, trainer, layers)
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
     with job.progress.step(f"saving {result(job.phase)}/"):
@@ -39,9 +39,11 @@ def _frozen_below(phase: LanguagePhase) -> int:
     return phase.unfreeze.layers
 
 
-def fill_trunk(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedSftTrainer, layers: int) -> TrunkCache:
+def cache_activations(
+    job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedSftTrainer, layers: int
+) -> ActivationCache:
     """Return the outputs of the frozen layers, those below the last `layers`, for all training and validation rows."""
-    cache = TrunkCache(job.model, layers, job.tokenizer.pad_token_id)
+    cache = ActivationCache(job.model, layers, job.tokenizer.pad_token_id)
     sets: list[Any] = [trainer.train_dataset, trainer.eval_dataset]
     rows = [ids for part in sets if part is not None for ids in part["input_ids"]]
     with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):

@@ -149,9 +149,9 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
 
 
 def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
-    """FLOP that one training token costs in one pass over it (the part above a cached trunk only)."""
+    """FLOP that one training token costs in one pass over it (the part above cached layers only)."""
     layer, deep = arch.layer_matrices, job.backward_layers
-    forward_layers = deep if job.trunk_cached else arch.layers
+    forward_layers = deep if job.activations_cached else arch.layers
     own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": arch.lora(job.lora_rank)}[job.trainable]
     adapters = 4.0 * arch.lora(job.lora_rank) if job.trainable == "lora" else 0.0
     head = 2.0 * arch.head * (2 + (job.trainable == "all" or (job.trainable == "top" and job.train_head)))
@@ -161,9 +161,9 @@ def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
     return 2.0 * layer * passes + 2.0 * own + adapters + head + scores
 
 
-def trunk_flop_per_token(job: Job, arch: Architecture, length: float) -> float:
+def frozen_flop_per_token(job: Job, arch: Architecture, length: float) -> float:
     """FLOP of the one pass through the frozen layers that fills the cache; 0 without one."""
-    if not job.trunk_cached:
+    if not job.activations_cached:
         return 0.0
     frozen = arch.layers - job.backward_layers
     return frozen * (2.0 * arch.layer_matrices + arch.attention_flops(length))
@@ -177,7 +177,7 @@ def ring_bytes(world: int, payload: float) -> float:
 def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Schedule, trained: int) -> Cost:
     length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
-    once = trunk_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
+    once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
     rate = device.bf16 * device.mfu_good
     compute = each * when.tokens_per_step / job.world / rate
     if job.sharded:  # all-gather forward, all-gather backward, reduce-scatter
@@ -206,6 +206,6 @@ def _storage(job: Job) -> float:
     base = 0 if job.from_scratch else arch.parameters * 2
     result = trained * 2 if job.trainable == "lora" else parameters(job, arch) * job.weight_bytes
     cache = 0.0
-    if job.trunk_cached and job.rows and job.tokens_per_row:
+    if job.activations_cached and job.rows and job.tokens_per_row:
         cache = job.rows * job.tokens_per_row * arch.hidden * job.weight_bytes
     return base + result + cache + job.keep_checkpoints * (result + trained * 8.0)

@@ -33,7 +33,7 @@ class Job:
     train_head: bool = False  # ... and the language-model head
     tie_word_embeddings: bool = False  # ... which stays one tensor with the input embedding
     lora_rank: int = 0
-    trunk_cached: bool = False  # the frozen layers run once, not once an epoch
+    activations_cached: bool = False  # the frozen layers run once, not once an epoch
     from_scratch: bool = False
     # data
     rows: int | None = None

@@ -48,7 +48,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         train_head=kind == "top" and bool(unfreeze.get("lm_head")),
         tie_word_embeddings=bool(unfreeze.get("tie_word_embeddings")),
         lora_rank=rank,
-        trunk_cached=kind == "top" and bool(train.get("cache_frozen_activations")),
+        activations_cached=kind == "top" and bool(train.get("cache_frozen_activations")),
         from_scratch=phase.model.source.startswith("init:"),
         rows=rows,
         tokens_per_row=tokens,

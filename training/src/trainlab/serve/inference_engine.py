@@ -132,11 +132,11 @@ def _load_adapters(base: Any, tokenizer: Any, adapters: dict[str, Path]) -> dict
     from peft import PeftModel
 
     # PEFT changes modules in place, the base must stay as it is; parameters are in the memo, so they are not copied.
-    trunk = copy.deepcopy(base, {id(parameter): parameter for parameter in base.parameters()})
+    shell = copy.deepcopy(base, {id(parameter): parameter for parameter in base.parameters()})
     model: Any = None
     for name, path in adapters.items():
         if model is None:
-            model = PeftModel.from_pretrained(trunk, path, adapter_name=name, autocast_adapter_dtype=False)
+            model = PeftModel.from_pretrained(shell, path, adapter_name=name, autocast_adapter_dtype=False)
         else:
             model.load_adapter(path, adapter_name=name, autocast_adapter_dtype=False)
     lock = threading.Lock()

@@ -103,7 +103,7 @@ def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
     assert_same(tmp_path / "plain", tmp_path / "split", tolerance=1e-4)
 
 
-def test_the_trunk_cache_changes_nothing(make_job: Make, tmp_path: Path) -> None:
+def test_cached_activations_change_nothing(make_job: Make, tmp_path: Path) -> None:
     sft_trainer.train(make_job("plain"))
     sft_trainer.train(make_job("cached", train={"cache_frozen_activations": True}))
     losses = [

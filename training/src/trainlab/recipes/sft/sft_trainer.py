@@ -61,7 +61,7 @@ def build(
 
 def config(phase: SftPhase, folder: Path, validate: bool) -> SFTConfig:
     """Return TRL's settings for a phase."""
-    # Activations of a frozen trunk are not kept, so there is nothing to recompute; a tied head needs all of them.
+    # Activations of frozen layers are not kept, so there is nothing to recompute; a tied head needs all of them.
     tied = phase.unfreeze.tie_word_embeddings and not phase.lora.rank and not phase.stage
     return SFTConfig(
         **settings(phase, folder, validate, recompute=tied),
