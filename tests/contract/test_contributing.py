@@ -16,7 +16,14 @@ pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("charts/trainjob/", "docs/compatibility.md", "molecule/rhoai-", "tests/charts/golden/")
 """What `make gen golden` writes."""
-TESTS = ("training/tests", "tests/contract", "tests/charts", "tests/plugins/test_contradictions.py")
+UNIT = ("config", "data", "plan", "recipes/echo", "test_cli.py", "test_light.py")
+TESTS = (
+    *(f"training/tests/{name}" for name in UNIT),
+    "tests/contract",
+    "tests/charts",
+    "tests/plugins/test_contradictions.py",
+)
+"""All contract and chart tests, and the unit tests of what reads the tables that the walks change."""
 SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not slow"
 CONFIG = '''
 

@@ -1,8 +1,5 @@
 """The hooks of recipe dpo; found by recipes.of. Imports torch only where it is needed."""
 
-import math
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,54 +44,7 @@ class DpoRecipe(Language):
         return dpo_trainer.train(job)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
-        """As Recipe.decide: the margin of each pair is beta x (how much more the chosen gained than the rejected)."""
-        from trainlab.evaluation import answer_gate
-        from trainlab.evaluation.paired_bootstrap import SAME, compare
+        """As Recipe.decide."""
+        from trainlab.recipes.dpo import preference_gate
 
-        phase, settings = self.phase, self.phase.evaluate
-        both = answer_gate.paired(before, after)
-        margins = [phase.stage.beta * (_lead(b) - _lead(a)) for a, b in both]
-        gain = None
-        if all(math.isfinite(margin) for margin in margins):
-            gain = compare(
-                [0.0] * len(margins),  # the parent against itself
-                margins,
-                higher_is_better=True,
-                samples=settings.bootstrap_samples,
-                confidence=settings.confidence,
-                seed=phase.seed,
-            )
-        share = sum(margin > 0 for margin in margins) / len(margins)
-        return {
-            "promoted": bool(gain and gain["low"] > phase.gate.min_gain),
-            "verdict": gain["verdict"] if gain else SAME,
-            "metric": phase.gate.metric,
-            "gain": gain,
-            "answer_loss": answer_gate.compared(both, "loss", phase),
-            "fact_recall": answer_gate.compared(both, "recall", phase),
-            "form_adherence": None,
-            "preference_accuracy": share,
-            "reasons": [_reason(gain, share, phase.gate.min_gain, settings.confidence)],
-            "thresholds": {
-                "min_gain": phase.gate.min_gain,
-                "confidence": settings.confidence,
-                "bootstrap_samples": settings.bootstrap_samples,
-            },
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-
-
-def _lead(item: Mapping[str, Any]) -> float:
-    """Return by how many nats the chosen answer is likelier than the rejected one."""
-    return float(item["chosen_logp"] - item["rejected_logp"])
-
-
-def _reason(gain: Mapping[str, Any] | None, share: float, needed: float, confidence: float) -> str:
-    if gain is None:
-        return "The margins could not be compared: a value is not a finite number."
-    enough = "above" if gain["low"] > needed else "not above"
-    return (
-        f"Against its parent the model prefers the chosen answer by {gain['mean']:+.3f} nats of reward over {gain['pairs']} "
-        f"held-out pairs, {confidence:.0%} interval {gain['low']:+.3f} to {gain['high']:+.3f}; its lower end is {enough} the "
-        f"required {needed:g}. It moved the right way on {share:.1%} of the pairs."
-    )
+        return preference_gate.decide(before, after, self.phase)

@@ -7,7 +7,6 @@ from trainlab import files
 from trainlab.config import PretrainPhase
 from trainlab.data import text_sources
 from trainlab.data.prepare import blocks as prepared
-from trainlab.errors import UserError
 from trainlab.models import drawn
 from trainlab.progress import Progress
 from trainlab.recipes.cpt.cpt_recipe import CptRecipe
@@ -33,25 +32,25 @@ class PretrainRecipe(CptRecipe):
         return drawn.place(self.phase, models), text_sources.place(self.phase, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
-        """As Recipe.preflight; prepared blocks are compared with their digests."""
+        """As Recipe.preflight; the tokenizer must have been trained on this text."""
+        super().preflight(model_dir, data_dir)
         if not prepared.is_prepared(data_dir):
-            super().preflight(model_dir, data_dir)
             random_weights.check_text(self.phase, model_dir, data_dir)
-            return
-        if not model_dir.is_dir():
-            raise UserError(f"{model_dir}: no model; run `trainlab fetch` with the same --models")
-        stored_blocks.opened(data_dir, self.phase).verify()
 
-    def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
-        """As Recipe.origin; the digest of an index covers its shards, whose digests stand in it."""
+    def check_data(self, data_dir: Path) -> None:
+        """As Language.check_data; prepared blocks are compared with their digests."""
+        if prepared.is_prepared(data_dir):
+            stored_blocks.opened(data_dir, self.phase).verify()
+        else:
+            super().check_data(data_dir)
+
+    def data_origin(self, data_dir: Path) -> dict[str, Any]:
+        """As Language.data_origin; the digest of an index covers its shards, whose digests stand in it."""
         if not prepared.is_prepared(data_dir):
-            return super().origin(model_dir, data_dir)
+            return super().data_origin(data_dir)
         index = data_dir / prepared.INDEX
         facts = {key: files.read_json(index).get(key) for key in ("blocks", "tokens", "documents")}
-        return {
-            "model": dict(files.read_json(model_dir / "source.json")),
-            "data": {"source": self.phase.data.source, "sha256": files.sha256(index), **facts},
-        }
+        return {"source": self.phase.data.source, "sha256": files.sha256(index), **facts}
 
     def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
         """As Language._train."""
