@@ -167,6 +167,7 @@ These are also the versions whose CustomResourceDefinitions the charts and roles
 
 def scenarios() -> list[Path]:
     """Give each release that is tested a scenario of molecule, a link to the default one; return the new links."""
+    prepare()
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
 
     made = []
@@ -180,14 +181,14 @@ def scenarios() -> list[Path]:
 
 
 def main() -> int:
-    """Write the page when it differs, and the scenarios that are missing."""
+    """Make the scenarios that are missing, and write the page, which names them, when it differs."""
+    for link in scenarios():
+        print(f"{link.relative_to(ROOT)}: written")
     new = text()
     old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if new != old:
         PAGE.write_text(new, encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {'written' if new != old else 'up to date'}")
-    for link in scenarios():
-        print(f"{link.relative_to(ROOT)}: written")
     return 0
 
 

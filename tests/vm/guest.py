@@ -162,6 +162,7 @@ def kubectl_until(kind: str, ends: tuple[str, ...], wanted: str) -> str:
         assert passed < asked()["stage_seconds"], f"{kind}: none of {ends} after {passed:.0f} s: {conditions}"
         say(f"    waiting for {kind} to be {wanted}: {passed:.0f} s, available {machine_memory()} MiB")
         say(quiet(*command, "get", "pods", "--no-headers"))
+        say(quiet(*command, "logs", "-l", "app.kubernetes.io/component=train", "--prefix", "--tail=2"))
         time.sleep(BEAT_SECONDS)
 
 

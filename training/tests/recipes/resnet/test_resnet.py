@@ -102,7 +102,7 @@ def test_resumed_equals_uninterrupted_even_after_a_broken_checkpoint(whole: Path
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHELASTIC"))}
     env = {**clean, "PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
-    script = tmp_path / "engine/ranks.py"
+    script = tmp_path / "ranks.py"
     script.write_text(TWO_RANKS)
     launcher = [sys.executable, "-m", "torch.distributed.run", *launch.ONE_MACHINE]
     command = [*launcher, "--nproc-per-node=2", str(script)]
