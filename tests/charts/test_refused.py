@@ -20,7 +20,7 @@ OF_RECIPE = {
 }
 """A phase of each recipe."""
 SET = f"source: 'hf:own/set@{'0' * 40}'"
-HUB = f"phase: {{data: {{{SET}, hub: {{accept_licence: true, columns: {{%s}}}}}}}}"
+HUB = f"phase: {{data: {{{SET}, hub: {{accept_license: true, columns: {{%s}}}}}}}}"
 CACHED = "phase: {train: {cache_frozen_activations: true}, %s}"
 
 
@@ -53,10 +53,10 @@ UNKNOWN = [
 ]
 BROKEN = [
     ("survival", "phase.data.source", "phase: {data: {source: 'builtin:digits'}}"),
-    ("survival", "phase.data.hub", "phase: {data: {hub: {accept_licence: true}}}"),
-    ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, hub: {{accept_licence: true}}}}}}"),
-    ("survival", "phase.data.hub.accept_licence", f"phase: {{data: {{{SET}}}}}"),
-    ("survival", "phase.data.hub.accept_licence", f"phase: {{data: {{{SET}, hub: {{columns: {{verse: a}}}}}}}}"),
+    ("survival", "phase.data.hub", "phase: {data: {hub: {accept_license: true}}}"),
+    ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, hub: {{accept_license: true}}}}}}"),
+    ("survival", "phase.data.hub.accept_license", f"phase: {{data: {{{SET}}}}}"),
+    ("survival", "phase.data.hub.accept_license", f"phase: {{data: {{{SET}, hub: {{columns: {{verse: a}}}}}}}}"),
     *(
         ("survival", "phase.data.hub.columns", HUB % f"{question}: a, {verse}: b")
         for question in ("question", "answer")
@@ -186,7 +186,7 @@ def test_every_rule_is_among_these(tmp_path: Path) -> None:
 def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_path: Path) -> None:
     """Ansible hands on all keys, a values file few of them."""
     names, files = set(), (tmp_path / "short.yaml", tmp_path / "long.yaml")
-    hub = "accept_licence: true, columns: {verse: Label, instruction: Instruction}"
+    hub = "accept_license: true, columns: {verse: Label, instruction: Instruction}"
     files[0].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}}}}}}}", encoding="utf-8")
     defaults = "config: null, split: train, fetch_rows: 20000, heldout_fraction: 0.1"
     files[1].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}, {defaults}}}}}}}", encoding="utf-8")

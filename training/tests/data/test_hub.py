@@ -32,7 +32,7 @@ from trainlab.recipes.sft.sft_recipe import SftRecipe
 LYRICS = VALUES / "lyrics.yaml"
 SET = "hf:own/set@" + "0" * 40
 COLUMNS = {"instruction": "Instruction", "verse": "Label"}
-NAMES = {"columns": COLUMNS, "accept_licence": True}
+NAMES = {"columns": COLUMNS, "accept_license": True}
 VERSES: list[dict[str, Any]] = [
     {"Instruction": f"Sing of boat {i}.", "Label": f"The boat {i} is out\nand {i} gulls about"} for i in range(200)
 ]
@@ -93,7 +93,7 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     assert all(chat.encode(tokenizer, phase, row) for row in loaded) and len(loaded) == 200  # none is too long there
     assert sorted(one.name for one in folder.iterdir()) == ["heldout", "source.json", "train"]
     record = SftRecipe(phase).origin(tiny_model, folder)["data"]
-    assert record["rows"] == counts and record["licence"].startswith("not stated on its card; the right to train")
+    assert record["rows"] == counts and record["license"].startswith("not stated on its card; the right to train")
 
 
 def test_a_place_depends_on_the_verse_alone(place: Place) -> None:
@@ -133,7 +133,7 @@ def test_a_draw_reads_the_first_lines_alone(place: Place) -> None:
 
 def test_questions_and_answers_by_their_own_names(place: Place) -> None:
     place.write([{"question": f"What is {i}?", "answer": "a number", "n": i} for i in range(80)])
-    phase = place.phase(data={"hub": {"accept_licence": True, "heldout_fraction": 0.3}})
+    phase = place.phase(data={"hub": {"accept_license": True, "heldout_fraction": 0.3}})
     train, heldout = sides(place.fetch(phase))
     assert len(train) + len(heldout) == 80 and len(heldout) > 12  # equal answers are no reason to leave one out
     assert chat_rows.load_heldout(phase.data, place.fetch(phase))[0]["facts"] == []
@@ -203,8 +203,8 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        ({"data": {"hub": None}}, r"data.hub.accept_licence: false with data.source hf:.*copyright.*for you to clear"),
-        ({"data": {"hub": {**NAMES, "accept_licence": False}}}, r"data.hub.accept_licence: false"),
+        ({"data": {"hub": None}}, r"data.hub.accept_license: false with data.source hf:.*copyright.*for you to clear"),
+        ({"data": {"hub": {**NAMES, "accept_license": False}}}, r"data.hub.accept_license: false"),
         (
             {"data": {"hub": {**NAMES, "columns": {"verse": "a"}}}},
             r"data.hub.columns: verse alone; name instruction and",
@@ -246,7 +246,7 @@ def test_the_overlay_of_the_documentation_is_correct(tmp_path: Path) -> None:
         load_values([LYRICS, overlay])
     overlay.write_text(snippet.replace("@REVISION", "@" + "0" * 40), encoding="utf-8")
     hub = load_values([LYRICS, overlay]).phase.data.hub
-    assert hub and hub.columns.verse == "Label" and hub.accept_licence
+    assert hub and hub.columns.verse == "Label" and hub.accept_license
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model:
     with serving(remote, token="hf_right") as hub:
         fetched = trainlab(place, phase, hub.url, "hf_right", "fetch")
         assert fetched.returncode == 0, fetched.stderr
-        assert "(licence on its card: cc-by-nc-4.0)" in fetched.stderr and "200 read" in fetched.stderr
+        assert "(license on its card: cc-by-nc-4.0)" in fetched.stderr and "200 read" in fetched.stderr
         assert any("train-00000" in one for one in hub.seen) and not any("train-00001" in one for one in hub.seen)
         hub.seen.clear()
         assert trainlab(place, phase, hub.url, "hf_right", "fetch").returncode == 0
@@ -302,9 +302,9 @@ def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model:
     assert files.read_json(run_dir / "training_summary.json")["rows"] in (22, 23)  # of 24, less the validation's
     record = files.read_json(run_dir / "manifest.json")["data"]
     assert record["source"] == SET and record["rows"]["read"] == 200
-    assert record["licence"].startswith("cc-by-nc-4.0 on its card; the right to train on it was claimed")
+    assert record["license"].startswith("cc-by-nc-4.0 on its card; the right to train on it was claimed")
     told = dict(files.read_json(run_dir / "report.json")["provenance"])
-    assert told["Its licence"] == record["licence"] and told["Its rows"].startswith("200 read, ")
+    assert told["Its license"] == record["license"] and told["Its rows"].startswith("200 read, ")
     assert (run_dir / "lora_adapter" / "adapter_config.json").exists()
 
 
@@ -326,5 +326,5 @@ def test_a_gated_set_and_a_hub_out_of_reach_are_sentences(place: Place, remote: 
         assert f"error: phase.data.source is {SET}: cannot be fetched: " in done.stderr
         assert "phase.data.hub.config, the token of a gated set (site.hfTokenSecret)" in done.stderr
     assert "401 Client Error." in gated.stderr
-    assert "licence on its card" not in gated.stderr + away.stderr  # which nobody could read
+    assert "license on its card" not in gated.stderr + away.stderr  # which nobody could read
     assert Counter(one.suffix for one in place.models.iterdir()) == {"": 1, ".lock": 1}

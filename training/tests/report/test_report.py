@@ -53,7 +53,7 @@ def make_run(folder: Path, phase_dict: dict[str, Any], after: str = "Boil it.", 
     manifest = {
         **{"run": "tiny-1234", "phase": "tiny", "phase_hash": "12345678", "ended": "2026-11-21T15:00:00+00:00"},
         **{"seconds": 398.0, "world_size": 4, "hardware": hardware, "versions": {"torch": "2.13.0"}},
-        "model": {"source": "pypi:m==1", "licence": "Apache-2.0", "sha256": "ab" * 32},
+        "model": {"source": "pypi:m==1", "license": "Apache-2.0", "sha256": "ab" * 32},
         "data": {"source": "builtin:survival", "sha256": "cd" * 32},
         "environment_overrides": {"EPOCHS": "2"},
     }

@@ -62,7 +62,7 @@ class Phase(Strict):
 
     @property
     def effective_batch(self) -> int:
-        """Rows per optimiser step over all ranks."""
+        """Rows per optimizer step over all ranks."""
         return self.train.batch_size * self.train.gradient_accumulation * self.world_size
 
     @property

@@ -84,13 +84,13 @@ RULES: tuple[Rule, ...] = (
         (("phase.recipe", "is", "sft"), ("phase.data.source", "starts", "hf:"), _set("phase.stage.name")),
     ),
     Rule(
-        f"{HUB}.accept_licence",
+        f"{HUB}.accept_license",
         "false with data.source {phase.data.source}; song lyrics are under copyright whatever a set's card says, and other "
         "texts may be; whether you may train on them is for you to clear: set it true when you have",
         (
             ("phase.recipe", "is", "sft"),
             ("phase.data.source", "starts", "hf:"),
-            _unset(f"{HUB}.accept_licence"),
+            _unset(f"{HUB}.accept_license"),
         ),
     ),
     *(

@@ -27,7 +27,7 @@ class Hub(Strict):
     """Rows of a hub data set (data.source hf:); left out for every other source."""
 
     columns: Columns = Columns()
-    accept_licence: bool = Field(
+    accept_license: bool = Field(
         False,
         description="true says that you have cleared that you may train on the set's texts; without it nothing is fetched.",
     )

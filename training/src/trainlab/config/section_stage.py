@@ -16,7 +16,7 @@ class CurriculumStep(Strict):
     """One part of pre-training, with sequences of one length."""
 
     length: int = Field(ge=8, le=131072, description="Tokens of a sequence; model.max_length is a multiple of it.")
-    share: float = Field(gt=0, le=1, description="Share of the optimiser steps; the shares of all parts add up to 1.")
+    share: float = Field(gt=0, le=1, description="Share of the optimizer steps; the shares of all parts add up to 1.")
 
 
 class Stage(Strict):
@@ -25,7 +25,7 @@ class Stage(Strict):
     name: str  # which names and parents there are, each kind below says
     compile: bool = Field(False, description="Compile each decoder layer with torch.compile (GPUs only).")
     fsdp: bool = Field(
-        False, description="FSDP2: weights, gradients and optimiser states divided over the ranks (several GPUs only)."
+        False, description="FSDP2: weights, gradients and optimizer states divided over the ranks (several GPUs only)."
     )
     gradient_checkpointing: bool = Field(
         False, description="Activation checkpointing: less memory, one more forward pass."

@@ -35,14 +35,14 @@ class Lora(Strict):
 
 
 class Train(Strict):
-    """Optimisation."""
+    """Optimization."""
 
     epochs: float = Field(3, gt=0, le=100, description="Passes over the training rows.")
     batch_size: int = Field(8, ge=1, le=4096, description="Rows per process and forward pass.")
-    gradient_accumulation: int = Field(1, ge=1, le=1024, description="Forward passes per optimiser step.")
+    gradient_accumulation: int = Field(1, ge=1, le=1024, description="Forward passes per optimizer step.")
     learning_rate: float = Field(5e-5, gt=0, le=1, description="Peak learning rate.")
-    warmup_fraction: float = Field(0.05, ge=0, lt=1, description="Share of the optimiser steps with rising rate.")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of the optimiser.")
+    warmup_fraction: float = Field(0.05, ge=0, lt=1, description="Share of the optimizer steps with rising rate.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of the optimizer.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
     validation_fraction: float = Field(
         0.05, ge=0, lt=0.5, description="Share of the training questions (whole questions) kept for choosing the best."
@@ -56,7 +56,7 @@ class Train(Strict):
 
 
 class AnswerTrain(Train):
-    """Optimisation on questions and answers."""
+    """Optimization on questions and answers."""
 
     packing: bool = Field(
         False,

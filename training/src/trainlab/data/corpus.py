@@ -17,7 +17,7 @@ from trainlab.data import text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 
-PYTHON_LICENCE = "PSF-2.0 (the Python documentation, as pydoc carries it)"
+PYTHON_LICENSE = "PSF-2.0 (the Python documentation, as pydoc carries it)"
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ def _without(pool: Sequence[Document], taken: Sequence[Document]) -> list[Docume
 
 
 def origin(phase: TextPhase, path: Path) -> dict[str, Any]:
-    """Return {source, sha256, licence where known} for the manifest."""
+    """Return {source, sha256, license where known} for the manifest."""
     source = phase.data.source
     if source == TOPICS and not path.exists():
         texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in topics())
-        return {"source": source, "sha256": hashlib.sha256(texts.encode()).hexdigest(), "licence": PYTHON_LICENCE}
+        return {"source": source, "sha256": hashlib.sha256(texts.encode()).hexdigest(), "license": PYTHON_LICENSE}
     digest = files.sha256(path) if path.is_file() else files.folder_sha256(path, "*")
     record = path.with_name("source.json")  # of a fetched data set
     if source.startswith("hf:") and record.is_file():
-        return {"source": source, "sha256": digest, "licence": files.read_json(record)["licence"]}
+        return {"source": source, "sha256": digest, "license": files.read_json(record)["license"]}
     return {"source": source, "sha256": digest}
 
 

@@ -54,9 +54,9 @@ def fetch(phase: TextPhase, models: Path) -> Path | None:
         table = download.table(source, config, CONFIG_KEY, folder)
         with download.explained(source, CONFIG_KEY, folder):
             table.to_json(str(folder / ROWS), lines=True, force_ascii=False)
-        licence = download.licence(source, CONFIG_KEY, folder)
+        license = download.license(source, CONFIG_KEY, folder)
         shutil.rmtree(folder / ".cache", ignore_errors=True)
-        return {"source": source, "config": config, "licence": licence, "rows": len(table)}
+        return {"source": source, "config": config, "license": license, "rows": len(table)}
 
     return download.once(_inside(phase, datasets_dir(models)), fill)
 

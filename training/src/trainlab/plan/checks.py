@@ -44,7 +44,7 @@ def _memory(plan: Plan) -> Iterator[Finding]:
     usable = device.usable_gib * 2**30
     where = "the pod's memory limit" if device.is_cpu else f"{device.name} ({device.nominal_gib:g} GB on paper)"
     text = f"{gib(need.total)} needed, {gib(usable)} usable of {where}: weights {gib(need.weights)}, "
-    text += f"optimiser states {gib(need.states)}, activations {gib(need.activations)}, logits {gib(need.logits)}"
+    text += f"optimizer states {gib(need.states)}, activations {gib(need.activations)}, logits {gib(need.logits)}"
     if need.total > usable:
         fixed = need.weights + need.states + need.context
         if fixed <= usable:

@@ -35,7 +35,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Optimiser steps and what happens at which of them."""
+    """Optimizer steps and what happens at which of them."""
 
     steps: int
     steps_per_epoch: int
@@ -53,9 +53,9 @@ class Cost:
     flop_per_token: float
     flop: float
     mfu: float
-    compute_seconds: float  # per optimiser step
+    compute_seconds: float  # per optimizer step
     bytes_per_step: float  # sent by each rank
-    network_seconds: float  # per optimiser step, nothing overlapped
+    network_seconds: float  # per optimizer step, nothing overlapped
     seconds: float
     speed_up: float  # over one device
 

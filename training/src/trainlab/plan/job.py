@@ -41,7 +41,7 @@ class Job:
     max_length: int = 512
     packed: bool = False
     unit: str = "token"  # what is counted: tokens of texts, or images
-    # optimisation
+    # optimization
     epochs: float = 1
     max_steps: int | None = None  # wins over epochs
     batch: int = 8
@@ -82,7 +82,7 @@ class Job:
 
     @property
     def effective_batch(self) -> int:
-        """Rows per optimiser step over all ranks."""
+        """Rows per optimizer step over all ranks."""
         return self.batch * self.accumulation * self.world
 
     @property

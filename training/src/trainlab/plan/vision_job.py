@@ -55,7 +55,7 @@ def estimate(phase: ResnetPhase, job: Job, device: Device, network: float) -> Pl
     moments = 8 if phase.vision.optimizer == "adamw" else 4
     memory = Memory(
         weights=0.0,  # with the states: all of them are trained
-        states=processes * parameters * (8.0 + moments),  # float32 weight and gradient, and the optimiser's
+        states=processes * parameters * (8.0 + moments),  # float32 weight and gradient, and the optimizer's
         activations=processes * job.batch * kept * (2.0 if narrow else 4.0),
         logits=0.0,
         # the whole set lies on the device as bytes, where images are cut and mirrored

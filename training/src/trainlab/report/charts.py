@@ -34,7 +34,7 @@ def curves(training: Points, validation: Points, what: str = "loss") -> str:
     for tick in x_ticks:
         if tick <= x_high:
             parts.append(f'<text x="{x(tick):.1f}" y="{HEIGHT - 20}" text-anchor="middle">{tick:g}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 3}" text-anchor="middle">optimiser step</text>')
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 3}" text-anchor="middle">optimizer step</text>')
     if len(training) > 30:
         parts += [line(training, "raw"), line(smooth(training), "training")]
     else:

@@ -105,21 +105,21 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
 
 
 def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
-    """Return where model, data and code came from, with licences and digests."""
+    """Return where model, data and code came from, with licenses and digests."""
     model, data = manifest.get("model") or {}, manifest.get("data") or {}
     rows: Facts = [("Base model", str(model.get("source") or phase["model"]["source"]))]
     if model:
-        rows.append(("Its licence", str(model.get("licence") or "not recorded")))
+        rows.append(("Its license", str(model.get("license") or "not recorded")))
     if model.get("sha256"):
         rows.append(("Its SHA-256", model["sha256"]))
     if manifest.get("parent"):
         parent = manifest["parent"]
         rows.append(("Its run", f"{parent['run']}, stage {parent['stage']}{_let_through(parent['gate'])}"))
     rows.append(("Data set", str(data.get("source") or phase["data"]["source"])))
-    if data.get("licence"):
-        rows.append(("Its licence", str(data["licence"])))
+    if data.get("license"):
+        rows.append(("Its license", str(data["license"])))
     elif phase["data"]["source"].startswith("builtin:"):
-        rows.append(("Its licence", "CC-BY-4.0, written for this project (README.md beside the data)"))
+        rows.append(("Its license", "CC-BY-4.0, written for this project (README.md beside the data)"))
     if data.get("rows"):
         rows.append(("Its rows", account(data["rows"])))
     if data.get("sha256"):

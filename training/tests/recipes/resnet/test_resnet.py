@@ -299,5 +299,5 @@ def test_the_command_line_runs_the_digits_and_goes_on_where_it_is_complete(tmp_p
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and words in done.stdout, done.stdout + done.stderr
     manifest = json.loads((tmp_path / "digits" / "manifest.json").read_text())
-    assert manifest["data"]["licence"].startswith("CC-BY-4.0") and len(manifest["data"]["sha256"]) == 64
+    assert manifest["data"]["license"].startswith("CC-BY-4.0") and len(manifest["data"]["sha256"]) == 64
     assert len(json.loads((tmp_path / "digits" / "eval_after.json").read_text())["items"]) == 450

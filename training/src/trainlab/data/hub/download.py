@@ -72,14 +72,14 @@ def rows(source: str, config: str | None, config_key: str, split: str, count: in
         yield row
 
 
-def licence(source: str, config_key: str, folder: Path) -> str:
-    """Return the licence of a set as `stated` finds it; raises UserError with the remedy."""
+def license(source: str, config_key: str, folder: Path) -> str:
+    """Return the license of a set as `stated` finds it; raises UserError with the remedy."""
     with explained(source, config_key, folder):
         return stated(*_parts(source), folder / ".cache")
 
 
 def stated(name: str, revision: str | None, cache: Path) -> str:
-    """Return the licence that a set's card states; datasets' own DatasetInfo.license stays empty (5.2.0).
+    """Return the license that a set's card states; datasets' own DatasetInfo.license stays empty (5.2.0).
 
     A folder of that name is taken for the set, as datasets does. Raises what huggingface_hub raises.
     """

@@ -38,7 +38,7 @@ def place(phase: SftPhase, models: Path) -> Path | None:
     if hub is None:
         return None
     decides = {
-        **hub.model_dump(mode="json", exclude={"accept_licence"}),
+        **hub.model_dump(mode="json", exclude={"accept_license"}),
         **phase.model.model_dump(mode="json", exclude={"dtype"}),
         "system_prompt": phase.data.system_prompt,
     }
@@ -58,13 +58,13 @@ def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
 
 
 def origin(phase: SftPhase, folder: Path) -> dict[str, Any]:
-    """Return {licence, rows} for the manifest, {} for rows that are no hub's."""
+    """Return {license, rows} for the manifest, {} for rows that are no hub's."""
     record = folder / download.RECORD
     if phase.data.hub is None or not record.is_file():
         return {}
     found = files.read_json(record)
-    said = f"{found['licence']} on its card; the right to train on it was claimed with phase.data.hub.accept_licence"
-    return {"licence": said, "columns": found["columns"], "rows": found["rows"]}
+    said = f"{found['license']} on its card; the right to train on it was claimed with phase.data.hub.accept_license"
+    return {"license": said, "columns": found["columns"], "rows": found["rows"]}
 
 
 def account(rows: Mapping[str, int]) -> str:
@@ -78,8 +78,8 @@ def account(rows: Mapping[str, int]) -> str:
 def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, Any]:
     """Write train/ and heldout/ into `folder`; return the record of the set."""
     source = phase.data.source
-    licence = download.licence(source, CONFIG_KEY, folder)
-    _say(f"fetching the rows of {source} (licence on its card: {licence})")
+    license = download.license(source, CONFIG_KEY, folder)
+    _say(f"fetching the rows of {source} (license on its card: {license})")
     rows = download.rows(source, hub.config, CONFIG_KEY, hub.split, hub.fetch_rows, folder)
     first = next(rows, None)
     if first is None:
@@ -112,8 +112,8 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
         shutil.rmtree(rest, ignore_errors=True)
     return {
         "source": source,
-        "licence": licence,
-        **hub.model_dump(mode="json", include={"accept_licence", "config", "split", "fetch_rows", "heldout_fraction"}),
+        "license": license,
+        **hub.model_dump(mode="json", include={"accept_license", "config", "split", "fetch_rows", "heldout_fraction"}),
         "columns": names,
         "rows": dict(counts),
     }

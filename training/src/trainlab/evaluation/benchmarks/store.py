@@ -62,7 +62,7 @@ def place(models: Path, path: str, name: str | None, options: dict[str, Any]) ->
 
 
 def notes(folders: list[Path]) -> list[dict[str, Any]]:
-    """Return what is known of the data sets in `folders`: source, rows of each part, licence, SHA-256."""
+    """Return what is known of the data sets in `folders`: source, rows of each part, license, SHA-256."""
     return [dict(files.read_json(folder / NOTE)) for folder in folders]
 
 
@@ -72,13 +72,13 @@ def _download(
     def fill(work: Path) -> dict[str, Any]:
         found = original(path, name, cache_dir=str(work / ".cache"), **options)
         found.save_to_disk(work / ROWS)
-        licence = download.stated(path, options.get("revision"), work / ".cache")
+        license = download.stated(path, options.get("revision"), work / ".cache")
         shutil.rmtree(work / ".cache", ignore_errors=True)
         parts = found if isinstance(found, dict) else {"all": found}
         return {
             "source": _text(path, name),
             "rows": {part: len(table) for part, table in parts.items()},
-            "licence": licence,
+            "license": license,
             "sha256": files.folder_sha256(work / ROWS),
         }
 

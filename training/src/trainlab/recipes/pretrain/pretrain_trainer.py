@@ -32,7 +32,7 @@ class CurriculumTrainer(cpt_trainer.BlockTrainer):
 
 
 def length_at(lessons: tuple[CurriculumStep, ...], step: int, total: int) -> int:
-    """Return the sequence length of the optimiser step `step` (from 0) of `total`."""
+    """Return the sequence length of the optimizer step `step` (from 0) of `total`."""
     done = 0.0
     for lesson in lessons:
         done += lesson.share

@@ -55,7 +55,7 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "training": _training(phase, summary),
         "machine": words.machine(summary, manifest),
         "provenance": words.provenance(
-            phase, {**manifest, "data": manifest.get("data") or {"licence": "not recorded"}}
+            phase, {**manifest, "data": manifest.get("data") or {"license": "not recorded"}}
         ),
         "system_prompt": "",
         "missing": missing,
@@ -146,7 +146,7 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
     rows: words.Facts = [
         ("Recipe", f"resnet: ResNet-18 for small images, width {vision['width']}, input {vision['image_size']} pixels"),
         ("Augmentation", f"{shifts}, {'mirror images' if vision['flip'] else 'no mirror images'}"),
-        ("Optimiser", f"{vision['optimizer']}, weight decay {train['weight_decay']:g}"),
+        ("Optimizer", f"{vision['optimizer']}, weight decay {train['weight_decay']:g}"),
         (
             "Learning rate",
             f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps, cosine",

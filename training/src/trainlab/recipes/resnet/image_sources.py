@@ -14,7 +14,7 @@ from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir
 
 FOLDER = "cifar-10-batches-py"
-LICENCE = "none stated by its authors (Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009)"
+LICENSE = "none stated by its authors (Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009)"
 Raw = tuple[Any, Any, Any, Any, tuple[str, ...]]
 """Training images (N, C, H, W) uint8, labels int64, test images, labels, names of the classes; numpy arrays."""
 
@@ -41,7 +41,7 @@ def fetch(source: str, models: Path) -> Path:
             return target
         with files.whole_folder(target) as folder:
             _download(folder)
-            record = {"source": source, "licence": LICENCE, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
+            record = {"source": source, "license": LICENSE, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
             files.write_json(folder / "source.json", record)
     return target
 

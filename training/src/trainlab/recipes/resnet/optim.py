@@ -1,4 +1,4 @@
-"""Optimiser, learning-rate schedule and random streams of resnet_trainer.py."""
+"""Optimizer, learning-rate schedule and random streams of resnet_trainer.py."""
 
 import hashlib
 import math
@@ -11,7 +11,7 @@ from trainlab.config.section_train import Train
 
 
 def optimizer(network: nn.Module, phase: ResnetPhase) -> torch.optim.Optimizer:
-    """Return the optimiser; biases and the weights of batch norm do not decay."""
+    """Return the optimizer; biases and the weights of batch norm do not decay."""
     vision, train = phase.vision, phase.train
     weights = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]

@@ -11,10 +11,10 @@ from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 from trainlab.recipes.resnet import image_sources
 
-LICENCES = {
+LICENSES = {
     DIGITS: "CC-BY-4.0 (Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, UCI, 1998)",
 }
-STANDARD = f"CIFAR-10: {image_sources.LICENCE}"
+STANDARD = f"CIFAR-10: {image_sources.LICENSE}"
 
 
 class ResnetRecipe(Recipe):
@@ -44,10 +44,10 @@ class ResnetRecipe(Recipe):
 
         source = self.phase.data.source
         return {
-            "model": {"source": self.phase.model.source, "licence": "none needed: trained from scratch"},
+            "model": {"source": self.phase.model.source, "license": "none needed: trained from scratch"},
             "data": {
                 "source": source,
-                "licence": LICENCES.get(source, STANDARD),
+                "license": LICENSES.get(source, STANDARD),
                 "sha256": images.digest(self.phase, data_dir),
             },
         }

@@ -45,7 +45,7 @@ class ImageJob:
 
 @dataclass
 class State:
-    """What a checkpoint holds beside weights, optimiser and schedule."""
+    """What a checkpoint holds beside weights, optimizer and schedule."""
 
     step: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -71,7 +71,7 @@ def train(job: ImageJob) -> dict[str, Any]:
 
 
 class Loop:
-    """Network, optimiser and schedule of one run on one rank."""
+    """Network, optimizer and schedule of one run on one rank."""
 
     def __init__(self, job: ImageJob) -> None:
         self.job, self.phase, self.state = job, job.phase, State()
@@ -90,7 +90,7 @@ class Loop:
         self.shape = {"channels": job.images.channels, "classes": len(job.images.classes), "width": phase.vision.width}
         self.network = networks.untrained(**self.shape, seed=phase.seed).to(self.device)
         for module in self.network.modules():
-            if isinstance(module, nn.BatchNorm2d):  # running statistics forget at the same pace per optimiser step
+            if isinstance(module, nn.BatchNorm2d):  # running statistics forget at the same pace per optimizer step
                 module.momentum = 1 - (1 - 0.1) ** (1 / settings.gradient_accumulation)
         self.optimizer = optimizer(self.network, phase)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: rate(step, self.total, settings))
@@ -134,7 +134,7 @@ class Loop:
             self.board.close()
 
     def _step(self, step: int) -> torch.Tensor:
-        """Take one optimiser step; return this rank's (loss, accuracy) as means over its images."""
+        """Take one optimizer step; return this rank's (loss, accuracy) as means over its images."""
         train, vision = self.phase.train, self.phase.vision
         epoch, place = divmod(step, self.per_epoch)
         order = torch.randperm(len(self.data), generator=stream(self.phase.seed, "order", epoch))
