@@ -45,7 +45,7 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
 @cache
 def argument_spec(module: str) -> Json:
     """Return the argument spec that a module's DOCUMENTATION and its fragments describe; takes 2 to 5 ms."""
-    documentation, *_ = get_docstring(str(MODULES / f"{module}.py"), fragment_loader, is_module=True)
+    documentation = get_docstring(str(MODULES / f"{module}.py"), fragment_loader, is_module=True)[0]
     return {
         name: {key: value for key, value in _plain(option).items() if key in CHECKED}
         for name, option in documentation["options"].items()
