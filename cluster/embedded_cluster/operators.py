@@ -26,6 +26,8 @@ KINDS = "deployments,pods,validatingwebhookconfigurations,mutatingwebhookconfigu
 LOG_LINES = "12"
 SLOW = ("request did not complete within", "TLS handshake timeout", "connection refused", "was refused", "i/o timeout")
 """What kubectl says of an API server that starts anew or has too much to do; 34 s for a change is its own limit."""
+NOT_YET = ("failed calling webhook", "no matches for kind")
+"""What kubectl says of an operator that runs, while the API server does not reach it or not list what it defines."""
 HOPELESS = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 HOPELESS_RESTARTS = 5
 
@@ -74,6 +76,7 @@ def install(names: Iterable[str] | None = None) -> bool:
         # Two at a time: most of it is waiting for the API server, object by object.
         children.side_by_side(_apply_all, [[one for one in todo if one.stream == stream] for stream in (0, 1)], 2)
         _wait(todo)
+        _wait_for_apis(todo, time.monotonic() + patience.seconds(DEADLINE))
         _record(installed | {one.name: digest(one) for one in todo})
     return True
 
@@ -146,7 +149,7 @@ def _state() -> list[dict[str, Any]]:
 
 
 def _wait(operators: list[Operator]) -> None:
-    """Wait until all are available and served, then apply what needs them; fail on the first that never will be."""
+    """Wait until all are available, then apply what needs them; fail on the first that never will be."""
     started, open_ones, limit = time.monotonic(), list(operators), patience.seconds(DEADLINE)
     while True:
         state = _state()
@@ -156,7 +159,7 @@ def _wait(operators: list[Operator]) -> None:
             open_ones.remove(one)
             info(f"{one.name}: available after {time.monotonic() - started:.0f} s")
         if not open_ones:
-            return _wait_for_apis(operators, started + limit)
+            return
         late = time.monotonic() - started > limit
         for one in open_ones:
             reason = _hopeless(one, state) or (f"not available after {limit:.0f} s; {patience.hint()}" if late else "")
@@ -167,11 +170,17 @@ def _wait(operators: list[Operator]) -> None:
 
 def _wait_for_apis(operators: list[Operator], end: float) -> None:
     """Wait until the API server lists what the operators define: a slow one runs them minutes before, and Helm asks its list."""
-    wanted = {name for one in operators for name in defined(render(one))}
-    while missing := wanted - _served():
-        if time.monotonic() > end:
-            raise UserError(f"the API server does not list {', '.join(sorted(missing))}; {patience.hint()}")
-        time.sleep(patience.pause(POLL))
+    missing = wanted = {name for one in operators for name in defined(render(one))}
+    while missing:
+        try:
+            missing = wanted - set(_kubectl("api-resources", "--output=name").split())
+            reason = f"the API server does not list {', '.join(sorted(missing))}"
+        except UserError as error:  # one of its parts cannot be asked, which is no reason to give up before the end
+            reason = str(error)
+        if missing and time.monotonic() > end:
+            raise UserError(f"{reason}; {patience.hint()}")
+        if missing:
+            time.sleep(patience.pause(POLL))
 
 
 def defined(manifests: str) -> set[str]:
@@ -181,22 +190,14 @@ def defined(manifests: str) -> set[str]:
     return {name for part in definitions for name in re.findall(r"^  name: (\S+)$", part, re.MULTILINE)[:1]}
 
 
-def _served() -> set[str]:
-    """Return the resources that the API server lists, as PLURAL.GROUP; none while one of its parts cannot be asked."""
-    try:
-        return set(_kubectl("api-resources", "--output=name").split())
-    except UserError:
-        return set()
-
-
 def _finish(operator: Operator) -> bool:
-    """Apply what needs the operator; False while its own webhook, which upstream's readiness leaves out, is not up."""
+    """Apply what needs the operator; False while its webhook, which upstream's readiness leaves out, or its kinds are not up."""
     after = render(operator, AFTER)
     try:
         if after:
             _apply(after)
     except UserError as error:
-        if "failed calling webhook" not in str(error):
+        if not any(words in str(error) for words in NOT_YET):
             raise
         return False
     return True
