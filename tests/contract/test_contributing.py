@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from embedded_cluster import paths
+from fresh import checkout
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,12 +52,6 @@ class EchoRecipe(Language):
 
     phase: EchoPhase
 
-    def _train(self, job: Any) -> dict[str, Any]:
-        """As Language._train."""
-        from trainlab.recipes.echo import echo_trainer
-
-        return echo_trainer.train(job)
-
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
         from trainlab.evaluation import answer_gate
@@ -95,6 +90,7 @@ def test_nothing_is_learnt(phase_dict: dict[str, Any], tiny_model: Path, tmp_pat
     assert before["answer_loss"] == after["answer_loss"] and not gate["promoted"]
     assert gate["scores"] == {"answer_loss": "questions", "fact_recall": "questions"}
 '''
+IDENTITY = ("git", "-c", "user.name=t", "-c", "user.email=t@example.com")
 MAIN = """// Command hello says so.
 package main
 
@@ -105,21 +101,16 @@ func main() { fmt.Println("hello") }
 
 
 class Tree:
-    """A copy of the checkout under git."""
+    """A clone of the checkout, with what is not yet committed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
-            if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-        self.run("git", "init", "--quiet")
+        checkout.clone(folder, os.getuid())
         self.commit("as it is")
 
     def run(self, *command: str) -> str:
         """Run a command in the copy; fails with what it printed."""
-        gone = ("PYTEST_", "MAKE", "MFLAGS", "GOLDEN", "COV_")
+        gone = ("PYTEST_", "MAKE", "MFLAGS", "GOLDEN", "COV_", "GIT_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(gone)}
         env["PYTHONPATH"] = str(self.folder / "training" / "src")
         done = subprocess.run(
@@ -136,7 +127,7 @@ class Tree:
     def commit(self, why: str) -> None:
         """Commit everything."""
         self.run("git", "add", "--all")
-        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "--quiet", "--message", why)
+        self.run(*IDENTITY, "commit", "--quiet", "--allow-empty", "--message", why)
 
     def touched(self) -> set[str]:
         """Return the changed and new files that no command derives."""

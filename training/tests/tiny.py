@@ -2,10 +2,10 @@
 
 import copy
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from trainlab import recipes
 from trainlab.config import Values
 from trainlab.config.schema import allowed_keys
 
@@ -65,7 +65,4 @@ def write_text(path: Path, documents: int = 60) -> Path:
 
 def train(job: Any) -> dict[str, Any]:
     """Train as the recipe of the job's phase does; return the summary."""
-    summary: dict[str, Any] = import_module(f"trainlab.recipes.{job.phase.recipe}.{job.phase.recipe}_trainer").train(
-        job
-    )
-    return summary
+    return recipes.of(job.phase).train_model(job)

@@ -1,8 +1,8 @@
 """The hooks that recipes of language models share."""
 
 import gc
-from abc import abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ class Language(Recipe):
         before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
         self.memory.mark("score")
         with self.memory.training(phase, run_dir):
-            summary = self._train(TrainingJob(phase, run_dir, model, tokenizer, rows, progress))
+            summary = self.train_model(TrainingJob(phase, run_dir, model, tokenizer, rows, progress))
         if dist.is_main():
             files.write_json(run_dir / "training_summary.json", {**summary, "hardware": hardware})
         del model
@@ -102,9 +102,11 @@ class Language(Recipe):
         self.memory.mark("score")
         return before, after
 
-    @abstractmethod
-    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
-        """Train on every rank; return the content of training_summary.json without the hardware."""
+    def train_model(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
+        """Train on every rank, by recipes/NAME/NAME_trainer.py; return training_summary.json without the hardware."""
+        name = self.phase.recipe
+        summary: dict[str, Any] = import_module(f"trainlab.recipes.{name}.{name}_trainer").train(job)
+        return summary
 
     def _base(self, model_dir: Path) -> "Loaded":
         """Return the model that training begins with and its tokenizer."""

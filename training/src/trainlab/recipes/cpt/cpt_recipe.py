@@ -11,7 +11,6 @@ from trainlab.recipes.language import Language
 
 if TYPE_CHECKING:
     from trainlab.data.pack import Blocks
-    from trainlab.engine.training_job import TrainingJob
     from trainlab.recipes.language import Loaded
 
 
@@ -38,12 +37,6 @@ class CptRecipe(Language):
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """As Language.data_origin."""
         return corpus.origin(self.phase, data_dir)
-
-    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
-        """As Language._train."""
-        from trainlab.recipes.cpt import cpt_trainer
-
-        return cpt_trainer.train(job)
 
     def _base(self, model_dir: Path) -> "Loaded":
         """As Language._base, with the head that scores blocks."""

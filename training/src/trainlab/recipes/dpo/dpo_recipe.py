@@ -1,15 +1,12 @@
 """The hooks of recipe dpo; found by recipes.of. Imports torch only where it is needed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainlab.config import DpoPhase
 from trainlab.recipes.base import Scores
 from trainlab.recipes.dpo import pairs
 from trainlab.recipes.language import Language
-
-if TYPE_CHECKING:
-    from trainlab.engine.training_job import TrainingJob
 
 
 class DpoRecipe(Language):
@@ -36,12 +33,6 @@ class DpoRecipe(Language):
             item["chosen_logp"] = -item["loss"] * item["tokens"]
             item["rejected_logp"] = known[item["id"]]
         return scores
-
-    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
-        """As Language._train."""
-        from trainlab.recipes.dpo import dpo_trainer
-
-        return dpo_trainer.train(job)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

@@ -14,7 +14,6 @@ from trainlab.recipes.pretrain import random_weights, stored_blocks
 
 if TYPE_CHECKING:
     from trainlab.data.pack import Blocks
-    from trainlab.engine.training_job import TrainingJob
 
 
 class PretrainRecipe(CptRecipe):
@@ -51,12 +50,6 @@ class PretrainRecipe(CptRecipe):
         index = data_dir / prepared.INDEX
         facts = {key: files.read_json(index).get(key) for key in ("blocks", "tokens", "documents")}
         return {"source": self.phase.data.source, "sha256": files.sha256(index), **facts}
-
-    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
-        """As Language._train."""
-        from trainlab.recipes.pretrain import pretrain_trainer
-
-        return pretrain_trainer.train(job)
 
     def _blocks(self, tokenizer: Any, data_dir: Path, progress: Progress) -> "Blocks":
         if not prepared.is_prepared(data_dir):

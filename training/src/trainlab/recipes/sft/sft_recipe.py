@@ -1,16 +1,13 @@
 """The hooks of recipe sft; found by recipes.of. Imports torch only where it is needed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainlab.config import SftPhase
 from trainlab.data import chat_rows
 from trainlab.data.hub import hub_rows
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
-
-if TYPE_CHECKING:
-    from trainlab.engine.training_job import TrainingJob
 
 
 class SftRecipe(Language):
@@ -31,12 +28,6 @@ class SftRecipe(Language):
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """As Language.data_origin, with what is known of a hub's rows."""
         return super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
-
-    def _train(self, job: "TrainingJob[Any, Any]") -> dict[str, Any]:
-        """As Language._train."""
-        from trainlab.recipes.sft import sft_trainer
-
-        return sft_trainer.train(job)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
