@@ -1,4 +1,4 @@
-"""How fast do random crops, mirror images and normalisation get done: whole batches, or image by image through PIL?
+"""How fast do random crops, mirror images and normalization get done: whole batches, or image by image through PIL?
 
 PYTHONPATH=training/src python bench/image_feed.py [--images 2048] [--rounds 3] [--json FILE]    (needs the packages of the trainer image)
 All sides get the same draws and must give the same numbers; synthetic 3 x 32 x 32 bytes, one thread. `torchvision` is the
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torchvision.transforms import functional as transforms
-from trainlab.recipes.resnet.augment import augment, draws, normalise
+from trainlab.recipes.resnet.augment import augment, draws, normalize
 from trainlab.run.launch import RANK_ENVIRONMENT
 from trainlab.run.manifest import cpu_model
 
@@ -28,7 +28,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def one_by_one(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
-    """Pad, crop, mirror and normalise each picture as torchvision's transforms on PIL images do."""
+    """Pad, crop, mirror and normalize each picture as torchvision's transforms on PIL images do."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
     done = []
     for picture, (down, right), flag in zip(pictures, shifts.tolist(), flags.tolist(), strict=True):
@@ -68,7 +68,7 @@ def main() -> int:
     pictures = [Image.fromarray(pixels.permute(1, 2, 0).numpy()) for pixels in images]
     shifts, flags = draws(args.images, PADDING, True, generator)
     sides: dict[str, Callable[[], torch.Tensor]] = {
-        "batch": lambda: normalise(augment(images, PADDING, shifts, flags), MEAN, STD),
+        "batch": lambda: normalize(augment(images, PADDING, shifts, flags), MEAN, STD),
         "torchvision": lambda: transformed(pictures, shifts, flags),
         "pil": lambda: one_by_one(pictures, shifts, flags),
     }

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 SIZE = (1000, 860)
 """Pixels: from the verdict to both scores."""
-COLOURS = 64
+COLORS = 64
 """Of the palette: text and bars need no more, and the files are a third of the size."""
 SCHEMES = {"dark": 0, "light": 1}
 """Chromium's numbers, blink::mojom::PreferredColorScheme."""
@@ -32,7 +32,7 @@ def newest() -> Path:
 
 
 def shoot(program: str, page: Path, scheme: str) -> Path:
-    """Write the picture of the page in one colour scheme and return its path."""
+    """Write the picture of the page in one color scheme and return its path."""
     target = FOLDER / f"report-{scheme}.png"
     with tempfile.TemporaryDirectory() as folder:
         taken = Path(folder) / "taken.png"
@@ -42,7 +42,7 @@ def shoot(program: str, page: Path, scheme: str) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not taken.exists():
             raise SystemExit(f"error: {program} made no picture of {page}: {done.stderr.strip()[-300:]}")
-        Image.open(taken).convert("RGB").quantize(COLOURS).save(target, optimize=True)
+        Image.open(taken).convert("RGB").quantize(COLORS).save(target, optimize=True)
     return target
 
 

@@ -29,7 +29,7 @@ class ActionModule(ClusterAction):
     def run_on_cluster(self, args: Json) -> Json:
         """Write; returns changed, dest, written (names) and until, when the first of them ends."""
         folder = Path(args["dest"]).absolute()
-        cluster = tokens.cluster_entry(args["kubeconfig"], args["kube_context"], args["server"])
+        cluster = self.api.connection.cluster_entry(args["server"])
         try:
             return self._all(args, folder, cluster)
         except OSError as error:

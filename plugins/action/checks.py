@@ -18,7 +18,7 @@ WIDTH = 110
 class ActionModule(DocumentedAction):
     """Looks at a cluster and changes nothing."""
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Return rows, errors, table and junit; findings are no failure of this task."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         options = Options(**{name: args[name] for name in Options.__dataclass_fields__})

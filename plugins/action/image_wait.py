@@ -25,7 +25,7 @@ class ActionModule(ClusterAction):
         for _poll in polls(
             args["timeout"],
             f"the pull by DaemonSet {space}/{name}",
-            f"see `kubectl -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, or run the "
+            f"see `{self.api.kubectl} -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, or run the "
             "playbook again: the nodes go on pulling",
         ):
             found = retries.ask(lambda: self.api.get(path))

@@ -61,7 +61,7 @@ class ActionModule(ClusterAction):
         command = f"oc label namespace {self._name} {' '.join(missing)}"
         if not projects.ours(found):
             notes.append(
-                f"namespace {self._name} was made by somebody else and is not labelled; who may does: {command}"
+                f"namespace {self._name} was made by somebody else and is not labeled; who may does: {command}"
             )
             return False
         # a namespace from a ProjectRequest is known by its description: its user may not label it
@@ -97,7 +97,7 @@ class ActionModule(ClusterAction):
                 f"trainlab_namespace is {self._name}: {why} ({error}); {ask}; nothing was applied"
             ) from error
         notes.append(f"namespace {self._name} is a Project of this user, who may not create namespaces")
-        hint = f"see `oc get project {self._name}` and `oc -n {self._name} get rolebindings`"
+        hint = f"see `{self.api.oc} get project {self._name}` and `{self.api.oc} -n {self._name} get rolebindings`"
         for _poll in polls(READY_SECONDS, f"the right to work in project {self._name}", hint):
             if self._look() is not None and projects.may(self.api, "create", "configmaps", namespace=self._name):
                 break

@@ -59,7 +59,7 @@ class ActionModule(ClusterAction):
         image = builds.image_of(self.api.get(self._stream), tag)
         if not image:
             raise AnsibleActionFail(
-                f"build {name} is complete, but ImageStream {self._name} has no tag {tag}; see `oc -n {self._space} "
+                f"build {name} is complete, but ImageStream {self._name} has no tag {tag}; see `{self.api.oc} -n {self._space} "
                 f"describe imagestream {self._name}`, then run the playbook again"
             )
         self._lines.say(f"{self._name}:{tag} is {image}")
@@ -98,7 +98,7 @@ class ActionModule(ClusterAction):
         for _poll in polls(
             REGISTRY_SECONDS,
             f"the registry's repository for ImageStream {self._space}/{self._name}",
-            "the cluster's image registry is Removed or has no storage (usual on bare metal): `oc patch "
+            f"the cluster's image registry is Removed or has no storage (usual on bare metal): `{self.api.oc} patch "
             'configs.imageregistry.operator.openshift.io cluster --type merge -p \'{"spec": {"managementState": '
             '"Managed"}}\'` with storage set, or set trainlab_image_source to none and site.images.trainer to an image elsewhere',
         ):
@@ -125,7 +125,7 @@ class ActionModule(ClusterAction):
         for _poll in polls(
             timeout,
             f"build {self._space}/{name}",
-            f"see `oc -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it goes on "
+            f"see `{self.api.oc} -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it goes on "
             "with this build",
         ):
             build = retries.ask(lambda: self.api.get(path))
@@ -133,9 +133,9 @@ class ActionModule(ClusterAction):
                 continue
             self._lines.changed(f"build {name}", builds.says(build))
             now = builds.phase(build)
-            if now == builds.GOOD:
+            if now == builds.COMPLETE:
                 return
-            if now in builds.BAD:
+            if now in builds.FAILED:
                 log = self._log(path) or (build.get("status") or {}).get("logSnippet") or ""
                 tail = "\n".join(f"    {line}" for line in log.splitlines()[-LOG_LINES:])
                 raise AnsibleActionFail(

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, labelled, ours, plain, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, labeled, ours, plain, title
 
 
 class ActionModule(ClusterAction):
@@ -54,7 +54,7 @@ class ActionModule(ClusterAction):
             ]
             return "found"
         try:
-            after = self.api.apply(path, labelled(document), dry_run=check)
+            after = self.api.apply(path, labeled(document), dry_run=check)
         except ApiError as error:
             if check and error.status == NOT_FOUND:  # its namespace would have been created before
                 return "would create"

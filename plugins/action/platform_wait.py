@@ -63,11 +63,11 @@ class ActionModule(ClusterAction):
                     seconds[title] = round(lines.seconds, 1)
                     del pending[title]
                 elif verdict.state == FAILED and not self.check:
-                    raise AnsibleActionFail(f"{title} has failed: {verdict.text}; {_hint(sort, one)}")
+                    raise AnsibleActionFail(f"{title} has failed: {verdict.text}; {_hint(self.api.oc, sort, one)}")
             if not pending or self.check:
                 break
             if lines.seconds > self._timeout:
-                sentences = [f"{title}: {states[title]}; {_hint(*pending[title])}" for title in pending]
+                sentences = [f"{title}: {states[title]}; {_hint(self.api.oc, *pending[title])}" for title in pending]
                 raise AnsibleActionFail(
                     f"not ready after {self._timeout:.0f} s: "
                     + " | ".join(sentences)
@@ -121,9 +121,9 @@ class ActionModule(ClusterAction):
         return Verdict(WAITING, f"InstallPlan {name} approved for {one['csv']}")
 
 
-def _hint(sort: str, one: Json) -> str:
+def _hint(oc: str, sort: str, one: Json) -> str:
     """The command that shows more."""
     if sort == "operator":
-        return f"see `oc -n {one['namespace']} describe subscriptions.operators.coreos.com,installplans,clusterserviceversions`"
+        return f"see `{oc} -n {one['namespace']} describe subscriptions.operators.coreos.com,installplans,clusterserviceversions`"
     namespace = f"-n {one['namespace']} " if one.get("namespace") else ""
-    return f"see `oc {namespace}describe {one['kind'].lower()} {one['name']}`"
+    return f"see `{oc} {namespace}describe {one['kind'].lower()} {one['name']}`"

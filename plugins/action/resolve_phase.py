@@ -23,7 +23,7 @@ CHECK_SECONDS = 60
 class ActionModule(DocumentedAction):
     """Checks the values and the connection; what they are is fact `trainlab_resolved` for all roles after it."""
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with the reason of no connection."""
         if not args["files"]:
             _connected(args)
@@ -49,6 +49,7 @@ class ActionModule(DocumentedAction):
             "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},
             "plan": plan,
             "server": api.server,
+            "kubectl": api.kubectl,
             "kubernetes": version.get("gitVersion", ""),
             "openshift": _is_openshift(api),
         }

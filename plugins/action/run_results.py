@@ -30,7 +30,7 @@ SCRIPT = (
 class ActionModule(DocumentedAction):
     """Copies JSON files and report of a run to the controller."""
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Return path, files, report, gate; AnsibleActionFail when the volume cannot be read."""
         folder = Path(args["dest"]).expanduser() / args["run"]
         if self.check:
@@ -90,7 +90,7 @@ def _read(api: Api, args: Json) -> str:
     lines, namespace = StatusLines(), args["namespace"]
     with _pod(api, args) as name:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        for _poll in polls(args["timeout"], f"pod {name}", f"kubectl -n {namespace} describe pod {name}"):
+        for _poll in polls(args["timeout"], f"pod {name}", f"{api.kubectl} -n {namespace} describe pod {name}"):
             pod = api.get(path)
             if pod is None:
                 raise AnsibleActionFail(f"pod {name} was removed by somebody while it read the volume")

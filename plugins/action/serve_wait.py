@@ -25,7 +25,7 @@ ASK_TRIES = 5
 class ActionModule(DocumentedAction):
     """Waits for the promotion and for the served model, then asks it."""
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Return promoted, reason, cluster_ip and answers; AnsibleActionFail when the server cannot come up."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = StatusLines()
@@ -60,7 +60,7 @@ def _belongs(service: Json | None, run: str) -> bool:
 def _promotion(api: Api, args: Json, lines: StatusLines) -> str | None:
     """Wait for the promotion Job; return None when it promoted, else why not."""
     retries, job_name = ApiRetries(lines), f"{args['run']}-promote"
-    hint = f"kubectl -n {args['namespace']} logs job/{job_name}"
+    hint = f"{api.kubectl} -n {args['namespace']} logs job/{job_name}"
     for _poll in polls(args["timeout"], f"promotion Job {job_name}", hint):
         word, reason = retries.ask(lambda: _promotion_now(api, args, lines, job_name)) or ("", None)
         if word:
@@ -106,7 +106,7 @@ def _last_line(api: Api, namespace: str, pods: list[dict[str, Any]]) -> str:
 def _ready(api: Api, args: Json, lines: StatusLines) -> None:
     """Wait until the InferenceService is Ready for what it was last asked to be."""
     namespace, release, retries = args["namespace"], args["release"], ApiRetries(lines)
-    hint = f"kubectl -n {namespace} describe inferenceservice {release}"
+    hint = f"{api.kubectl} -n {namespace} describe inferenceservice {release}"
     for _poll in polls(args["timeout"], f"InferenceService {release}", hint):
         if retries.ask(lambda: _ready_now(api, args, lines)):
             return
@@ -145,7 +145,7 @@ def _ask(api: Api, args: Json, model: str) -> str:
         except (ApiError, Unreachable) as error:
             if left == 0:
                 raise AnsibleActionFail(
-                    f"the served model {model} does not answer: {error}; kubectl -n {args['namespace']} logs "
+                    f"the served model {model} does not answer: {error}; {api.kubectl} -n {args['namespace']} logs "
                     f"-l serving.kserve.io/inferenceservice={args['release']}"
                 ) from error
             time.sleep(POLL_SECONDS)  # a Service may lag about a second behind its ready pods

@@ -21,7 +21,7 @@ CHANGED = re.compile(r"^changed=(true|false)$")
 class ActionModule(DocumentedAction):
     """Runs a command on the controller and prints what it says while it says it."""
 
-    def act(self, args: dict[str, Any]) -> dict[str, Any]:
+    def run_on_controller(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return changed and answer as the last line says; AnsibleActionFail with the last lines of a failure."""
         if self.check:
             return {"changed": False, "skipped": True, "msg": f"check mode: {' '.join(args['argv'])} not run"}

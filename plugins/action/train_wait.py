@@ -23,7 +23,7 @@ AGAIN = "repair the cause and run the playbook again with -e train_again=true"
 class ActionModule(DocumentedAction):
     """Waits for the training job of a release, tells what happens, ends as soon as its end is certain."""
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         lines = StatusLines()
@@ -33,7 +33,9 @@ class ActionModule(DocumentedAction):
     def _wait(self, api: Api, args: Json, lines: StatusLines) -> Json:
         namespace, retries = args["namespace"], ApiRetries(lines)
         follower = Follower(api, namespace, lines)
-        hint = f"kubectl -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
+        hint = (
+            f"{api.kubectl} -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
+        )
         for _poll in polls(args["timeout"], f"the training job of release {args['release']}", hint):
             job = retries.ask(lambda: _find(api, namespace, args["release"]))
             if retries.unanswered:
@@ -42,7 +44,7 @@ class ActionModule(DocumentedAction):
                 if self.check:
                     return {"run": "", "kind": "", "state": "absent"}
                 if lines.seconds > args["start_timeout"]:
-                    raise AnsibleActionFail(_missing(args))
+                    raise AnsibleActionFail(_missing(api, args))
                 continue
             kind, thing = job
             found = retries.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
@@ -67,7 +69,7 @@ class ActionModule(DocumentedAction):
         elif not pods and lines.seconds > args["start_timeout"]:
             raise AnsibleActionFail(
                 f"training {run}: {kind.kind} exists for {lines.seconds:.0f} s but has no pods: is its operator "
-                f"running? kubectl -n {namespace} describe {kind.kind.lower()} {run}"
+                f"running? {api.kubectl} -n {namespace} describe {kind.kind.lower()} {run}"
             )
         for pod in pods:
             if _leads(pod):
@@ -85,10 +87,10 @@ def _find(api: Api, namespace: str, release: str) -> tuple[jobs.Kind, dict[str, 
     return None
 
 
-def _missing(args: Json) -> str:
+def _missing(api: Api, args: Json) -> str:
     return (
         f"release {args['release']} in namespace {args['namespace']} has no training job: playbooks/train.yml makes "
-        "it; `helm status` says whether the release is there"
+        f"it; `{api.connection.command('helm')} -n {args['namespace']} status {args['release']}` says whether the release is there"
     )
 
 

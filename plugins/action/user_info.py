@@ -15,7 +15,7 @@ class ActionModule(DocumentedAction):
     Check mode prints: AgnosticD's plugin writes its files in check mode too.
     """
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Return what AgnosticD's plugin or `debug` returns, without `data`: it holds credentials, and results are printed."""
         loader = self._shared_loader_obj.action_loader
         if not self.check and loader.find_plugin_with_context(AGNOSTICD).resolved:

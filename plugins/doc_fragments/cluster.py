@@ -9,9 +9,11 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   kubeconfig:
-    description: Kubeconfig of the cluster.
-    type: path
-    required: true
+    description:
+      - Kubeconfig of the cluster, or several of them joined as in the variable E(KUBECONFIG).
+      - Empty takes E(K8S_AUTH_HOST) and its kin as C(kubernetes.core) does or, in a pod, the service account.
+    type: str
+    default: ""
   kube_context:
     description: Context of the kubeconfig; empty is its current one.
     type: str

@@ -9,8 +9,8 @@ from .kube import Json
 
 BUILD_API, IMAGE_API = "build.openshift.io/v1", "image.openshift.io/v1"
 BUILDS, IMAGES = f"/apis/{BUILD_API}", f"/apis/{IMAGE_API}"
-BAD = {"Failed", "Error", "Cancelled"}
-GOOD = "Complete"
+FAILED = {"Failed", "Error", "Cancelled"}
+COMPLETE = "Complete"
 REMEDIES = {
     "OutOfMemoryKilled": "raise image_build_resources.limits.memory",
     "BuildPodEvicted": "the node ran out of disk: free some, or build on another node",
@@ -53,4 +53,4 @@ def remedy(build: Json) -> str:
 def makes(build: Json, stream: str, tag: str) -> bool:
     """Tell whether a build is on its way to this tag."""
     target = (build["spec"].get("output") or {}).get("to") or {}
-    return target.get("name") == f"{stream}:{tag}" and phase(build) not in BAD | {GOOD}
+    return target.get("name") == f"{stream}:{tag}" and phase(build) not in FAILED | {COMPLETE}

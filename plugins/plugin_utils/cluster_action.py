@@ -20,7 +20,7 @@ class ClusterAction(DocumentedAction):
     OPERATION: ClassVar[str] = ""
     api: PlatformApi
 
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Connect and return what `run_on_cluster` returns; AnsibleActionFail with the remedy otherwise."""
         self.refuse(args)
         self.api, _version = connect(args["kubeconfig"], args["kube_context"], PlatformApi)

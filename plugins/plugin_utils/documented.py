@@ -8,38 +8,55 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import fragment_loader
 from ansible.utils.plugin_docs import get_docstring
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 
 MODULES = Path(__file__).parents[1] / "modules"
+TARGET = ("trainlab_kubeconfig", "trainlab_kube_context", "trainlab_namespace", "trainlab_release")
+"""What tells two hosts of an inventory apart."""
 CHECKED = ("type", "elements", "choices", "required", "default")
 """What an argument spec takes over from a documented option; the rest is for people."""
 
 
 class DocumentedAction(ActionBase):  # type: ignore[misc]
-    """Base of an ActionModule that says in `act` what it does; it works on the controller, in check mode too."""
+    """Base of an ActionModule that does its work in `run_on_controller`, in check mode too."""
 
     _requires_connection = False
     _supports_check_mode = True
     task_vars: Json
 
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
-        """Check the arguments and return what `act` returns; AnsibleActionFail for one that is not as documented."""
+        """Check the arguments and return what `run_on_controller` returns; AnsibleActionFail for one that is not as documented."""
         super().run(tmp, task_vars)
+        _refuse_twins(task_vars or {})
         _result, args = self.validate_argument_spec(argument_spec(type(self).__module__.rpartition(".")[2]))
         self.task_vars = task_vars or {}
-        return self.act(_plain(args))
+        return self.run_on_controller(_plain(args))
 
     @abstractmethod
-    def act(self, args: Json) -> Json:
+    def run_on_controller(self, args: Json) -> Json:
         """Do the work and return the result of the task."""
 
     @property
     def check(self) -> bool:
         """True in check mode."""
         return bool(self._task.check_mode)
+
+
+def _refuse_twins(task_vars: Json) -> None:
+    """Raise AnsibleActionFail where the play does the same on one cluster for two hosts of the inventory, both at once."""
+    seen: dict[tuple[Any, ...], str] = {}
+    for host in task_vars.get("ansible_play_hosts_all") or []:
+        target = tuple(task_vars["hostvars"][host].get(name) for name in TARGET)
+        if target in seen:
+            raise AnsibleActionFail(
+                f"hosts {seen[target]} and {host} of the inventory stand for one cluster, and all would be done twice at once; "
+                f"name one with --limit {seen[target]}, or give each host its own {' or '.join(TARGET[:3])}"
+            )
+        seen[target] = host
 
 
 @cache

@@ -13,7 +13,7 @@ from .pods import condition
 
 @dataclass(frozen=True)
 class Kind:
-    """Where a job kind is served and how its pods and its end are recognised."""
+    """Where a job kind is served and how its pods and its end are recognized."""
 
     kind: str
     group_version: str

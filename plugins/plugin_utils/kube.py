@@ -1,20 +1,19 @@
-"""Plain requests to an API server, with the authentication of a kubeconfig; used by every action plugin.
+"""Plain requests to an API server over a connection (connection.py); used by every action plugin.
 
-The kubernetes package only reads the kubeconfig here: requests go through its configured connection pool as JSON, as
-objects of the cluster are looked at, not modelled.
+They go through the client library's configured connection pool as JSON, as objects of the cluster are looked at, not modeled.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.connection import Connection
 
 Json = dict[str, Any]
 CONNECT_SECONDS = 5.0
@@ -65,38 +64,24 @@ class Api:
     """One API server; all methods raise ApiError for an HTTP error and Unreachable without an answer."""
 
     def __init__(self, kubeconfig: str, context: str | None = None) -> None:
-        """Read the kubeconfig; AnsibleActionFail names the variable when it cannot be used."""
-        try:
-            from kubernetes import client, config
-        except ImportError as error:
-            raise AnsibleActionFail(
-                f"the Python that runs ansible-playbook lacks the package kubernetes ({error}); run `make venv` or "
-                "`pip install -r requirements.lock` and use the ansible-playbook of that environment"
-            ) from error
-        path = Path(os.path.expandvars(kubeconfig)).expanduser()
-        if not path.is_file():
-            raise AnsibleActionFail(
-                f"trainlab_kubeconfig: {kubeconfig}: no such file; bring the embedded cluster up with "
-                "`ansible-playbook playbooks/local.yml`, or set trainlab_kubeconfig to the kubeconfig of your cluster"
-            )
-        settings = client.Configuration()
-        try:
-            config.load_kube_config(str(path), context=context or None, client_configuration=settings)
-        except Exception as error:  # the loader raises its own, yaml's and plain TypeErrors
-            raise AnsibleActionFail(
-                f"trainlab_kubeconfig: {kubeconfig}: {' '.join(str(error).split())}; "
-                "set trainlab_kubeconfig to a file with which `kubectl get --raw /version` works"
-            ) from error
-        self.server: str = settings.host
-        self._settings = settings
-        self._pool = client.ApiClient(settings).rest_client.pool_manager
+        """Find the connection; AnsibleActionFail names the variable when it cannot be used."""
+        from kubernetes.client import ApiClient
 
-    def _headers(self) -> dict[str, str]:
-        token = self._settings.auth_settings().get("BearerToken")
-        headers = {"Accept": "application/json, */*", "Content-Type": "application/json"}
-        value = token.get("value") if token else None
-        if value:
-            headers["Authorization"] = value
+        self.connection: Connection = connection.find(kubeconfig, context or "")
+        self.kubectl, self.oc = self.connection.command("kubectl"), self.connection.command("oc")
+        self.server: str = self.connection.settings.host
+        self._pool = ApiClient(self.connection.settings).rest_client.pool_manager
+
+    def _headers(self) -> Any:
+        from urllib3 import HTTPHeaderDict
+
+        headers = HTTPHeaderDict({"Accept": "application/json, */*", "Content-Type": "application/json"})
+        for name, value in self.connection.headers.items():
+            for one in [value] if isinstance(value, str) else value:
+                headers.add(name, one)
+        token = self.connection.settings.auth_settings().get("BearerToken")
+        if token and token.get("value"):
+            headers["Authorization"] = token["value"]
         return headers
 
     def text(self, method: str, path: str, body: Json | bytes | None = None, **query: Any) -> str:
@@ -186,7 +171,8 @@ def wrong_cluster(api: Api, expected: str) -> str:
         return ""
     return (
         f"trainlab_cluster_id: {expected} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
-        "right cluster, or trainlab_cluster_id to this one's (`oc get namespace kube-system -o jsonpath={.metadata.uid}`)"
+        "right cluster, or trainlab_cluster_id to this one's (`{api.kubectl} get namespace kube-system -o "
+        "jsonpath={.metadata.uid}`)"
     )
 
 
@@ -198,22 +184,22 @@ def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] =
         json.loads(patiently(lambda: Api.text(api, "GET", "/api"), absent=False))
     except Unreachable as error:
         raise AnsibleActionFail(
-            f"trainlab_kubeconfig: {kubeconfig}: the API server cannot be reached ({error}); start the cluster "
+            f"{api.connection.origin}: the API server cannot be reached ({error}); start the cluster "
             "(embedded: `ansible-playbook playbooks/local.yml`) or set trainlab_kubeconfig to the one you mean"
         ) from error
     except ApiError as error:
         if error.status in OVERLOADED:
             raise AnsibleActionFail(
-                f"trainlab_kubeconfig: {kubeconfig}: {api.server} is overloaded or restarts ({error.status}: {error}); "
+                f"{api.connection.origin}: {api.server} is overloaded or restarts ({error.status}: {error}); "
                 "run the playbook again when it answers"
             ) from error
         raise AnsibleActionFail(
-            f"trainlab_kubeconfig: {kubeconfig}: {api.server} refuses these credentials ({error.status}: {error}); "
+            f"{api.connection.origin}: {api.server} refuses these credentials ({error.status}: {error}); "
             "log in again, or set trainlab_kubeconfig to a kubeconfig with valid credentials"
         ) from error
     except ValueError as error:
         raise AnsibleActionFail(
-            f"trainlab_kubeconfig: {kubeconfig}: {api.server} is no Kubernetes API server; set trainlab_kubeconfig "
+            f"{api.connection.origin}: {api.server} is no Kubernetes API server; set trainlab_kubeconfig "
             "to the kubeconfig of your cluster"
         ) from error
     return api, version

@@ -33,14 +33,16 @@ class PlatformApi(Api):
     """An API server that is changed by server-side apply; `requests` counts what was sent."""
 
     def __init__(self, kubeconfig: str, context: str | None = None) -> None:
-        """Read the kubeconfig, see kube.Api."""
+        """Find the connection, see kube.Api."""
         super().__init__(kubeconfig, context)
         self.requests = 0
         self._content_type = "application/json"
         self._resources: dict[str, dict[str, Json]] = {}
 
-    def _headers(self) -> dict[str, str]:
-        return super()._headers() | {"Content-Type": self._content_type}
+    def _headers(self) -> Any:
+        headers = super()._headers()
+        headers["Content-Type"] = self._content_type
+        return headers
 
     def text(self, method: str, path: str, body: Json | bytes | None = None, **query: Any) -> str:
         """Send a request; an overloaded or absent server is asked again after 1, 2, 4 and 8 s."""
@@ -120,7 +122,7 @@ def ours(thing: Json) -> bool:
     return (thing["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
 
 
-def labelled(document: Json) -> Json:
+def labeled(document: Json) -> Json:
     """Return the document with our owner label."""
     metadata = document["metadata"]
     return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {labels.OWNER: OWNER}}}

@@ -17,23 +17,6 @@ from .kube import Json
 
 LIFE_LEFT = 0.5
 """A token is renewed when less than this part of its life is left."""
-CLUSTER_KEYS = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "certificate-authority-data")
-
-
-def cluster_entry(kubeconfig: str, context: str, server: str) -> Json:
-    """Return the cluster of a kubeconfig's context, its certificate inside; `server` replaces the address if set."""
-    path = Path(os.path.expandvars(kubeconfig)).expanduser()
-    config: Json = yaml.safe_load(path.read_text(encoding="utf-8"))
-    chosen = _named(config["contexts"], context or config["current-context"])["context"]
-    found: Json = _named(config["clusters"], chosen["cluster"])["cluster"]
-    entry = {key: found[key] for key in CLUSTER_KEYS if key in found}
-    if file := found.get("certificate-authority"):  # relative ones are relative to the kubeconfig
-        entry["certificate-authority-data"] = base64.b64encode((path.parent / file).read_bytes()).decode("ascii")
-    return entry | ({"server": server} if server else {})
-
-
-def _named(entries: list[Json], name: str) -> Json:
-    return next(each for each in entries if each["name"] == name)
 
 
 def kubeconfig_text(cluster: Json, namespace: str, user: str, token: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class Cluster:
 
     def playbook(self, name: str, *options: str, kubeconfig: Path | None = None, **variables: Any) -> Run:
         """Run a playbook with these variables in the inventory."""
-        return self._run(name, self.inventory(kubeconfig, **variables), *options)
+        return self.run(name, self.inventory(kubeconfig, **variables), *options)
 
     def refusals(
         self, name: str, wrong: dict[str, dict[str, Any]], hidden: str = "", **variables: Any
@@ -75,8 +76,12 @@ class Cluster:
 
         The process that is ansible-playbook takes longer to start than a refusal. Text that is `hidden` must not be printed.
         """
+        for host, own in wrong.items():  # two hosts of one kubeconfig are refused for that
+            (self._folder / host).unlink(missing_ok=True)
+            (self._folder / host).symlink_to(variables.get("kubeconfig") or self.server.kubeconfig)
+            own.setdefault("trainlab_kubeconfig", str(self._folder / host))
         settings = {"ANSIBLE_ANY_ERRORS_FATAL": "false", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
-        run = self._run(name, self.inventory(hosts=wrong, **variables), **settings)
+        run = self.run(name, self.inventory(hosts=wrong, **variables), environment=settings)
         assert "Traceback" not in run.text, run.text
         assert not hidden or hidden not in run.text, run.text
         found = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)
@@ -84,13 +89,21 @@ class Cluster:
         assert errors.keys() == wrong.keys(), run.text
         return errors
 
-    def _run(self, name: str, inventory: Path, *options: str, **settings: str) -> Run:
+    def run(
+        self,
+        name: str,
+        inventory: Path,
+        *options: str,
+        within: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Run a playbook with an inventory and these variables of the environment; `within` is a command that runs it."""
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         own = {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")}
         done = subprocess.run(
-            [program, "-i", str(inventory), f"playbooks/{name}.yml", *options],
+            [*within, program, "-i", str(inventory), f"playbooks/{name}.yml", *options],
             cwd=REPO,
-            env=os.environ | own | settings,
+            env={**os.environ, **own, **(environment or {})},
             capture_output=True,
             text=True,
             timeout=PLAYBOOK_SECONDS,

@@ -86,6 +86,19 @@ def test_the_readme_names_described_variables_only(role: Path) -> None:
 
 
 @EACH
+def test_a_boolean_may_come_from_the_command_line(role: Path) -> None:
+    """`-e workspace_access=false` is a string, and true; a module's own argument is converted by its spec."""
+    booleans = [name for each in ROLES for name, option in options(each).items() if option["type"] == "bool"]
+    read = re.compile(rf"\b({'|'.join(booleans)})\b(?! \| bool)")
+    for file in sorted(path for path in role.rglob("*") if path.suffix in (".yml", ".j2")):
+        if file.parent.name not in ("defaults", "meta"):
+            for line in file.read_text(encoding="utf-8").splitlines():
+                code = line.strip()
+                told = code.startswith(("#", "fail_msg:")) or re.fullmatch(r'\w+: ("\{\{ \w+ \}\}"|true|false)', code)
+                assert told or not read.search(code), f"{file.relative_to(ROOT)}: {code}"
+
+
+@EACH
 def test_no_task_knows_a_hyper_parameter(role: Path) -> None:
     words = re.compile(rf"\b({'|'.join(HYPER_PARAMETERS)})\b")
     for file in sorted(role.rglob("*")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,15 +28,21 @@ class Cluster:
     the middle of it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, certificate: Path | None = None) -> None:
+        """`certificate` holds key and certificate of an https server."""
         self.objects: Objects = {"/version": {"gitVersion": "v1.34.4"}, "/api": {"versions": ["v1"]}}
         self.asked: list[tuple[str, str]] = []
+        self.headers: dict[str, list[str]] = {}
+        """Of the last request."""
+        self.trust: dict[str, str] = {}
+        """What a kubeconfig says of an https server's certificate."""
         cluster = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
                 cluster.asked.append((self.command, self.path))
+                cluster.headers = {name: self.headers.get_all(name) or [] for name in self.headers}
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 found = cluster.objects.get(path, 404)
                 if callable(found):
@@ -61,7 +68,11 @@ class Cluster:
                 """Quiet: pytest prints what matters."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        if certificate:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(certificate)
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server.server_address[1]}"
         self.kubeconfig = write_kubeconfig(folder / "kubeconfig", self.url)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

@@ -36,7 +36,7 @@ def run(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -
     def stop(self: DocumentedAction, args: dict[str, Any]) -> None:
         raise Taken(args)
 
-    monkeypatch.setattr(plugin, "act", stop)
+    monkeypatch.setattr(plugin, "run_on_controller", stop)
     task = Task.load({"ansible.builtin.debug": {}})
     task.args = arguments
     connection = connection_loader.get("ansible.builtin.local", PlayContext())

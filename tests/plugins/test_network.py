@@ -68,7 +68,7 @@ PEERS: dict[str, Json | None] = {
     "gateway": {"kubernetes.io/metadata.name": "openshift-ingress"},
     "DNS": {"kubernetes.io/metadata.name": "openshift-dns"},
     "shop": {"kubernetes.io/metadata.name": "shop"},
-    "neighbour": {"kubernetes.io/metadata.name": "trainlab-grace"},
+    "neighbor": {"kubernetes.io/metadata.name": "trainlab-grace"},
 }
 
 
@@ -151,7 +151,7 @@ def test_what_leaves_the_namespace() -> None:
     for pod in ("server", "other"):
         assert not out(pod, "hub", 443), "neither answers of a model nor anything else has to leave"
     for pod in PODS:
-        assert not out(pod, "neighbour", 8080), pod
+        assert not out(pod, "neighbor", 8080), pod
 
 
 def test_what_comes_in() -> None:
@@ -165,7 +165,7 @@ def test_what_comes_in() -> None:
         assert not into("OpenShift AI", pod, 23456)
         assert not into("router", pod, 28080)
     for pod in PODS:
-        assert not any(into(peer, pod, port) for peer in ("neighbour", "hub") for port in (8080, 28080, 23456)), pod
+        assert not any(into(peer, pod, port) for peer in ("neighbor", "hub") for port in (8080, 28080, 23456)), pod
 
 
 def test_attendees_have_no_builds() -> None:

@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 from embedded_cluster import build, home, image_store, modules, operators, paths, rootfs, toolchain
+from fresh import checkout
 
 from vm import guest
 
@@ -90,7 +91,7 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"mmdebstrap {release} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    _checkout(stage / CHECKOUT)
+    checkout.clone(stage / CHECKOUT, 0)
     _go(stage / "usr/local/go")
     (stage / guest.ASKED.relative_to("/")).write_text(json.dumps({"image": trainer(), "stage_seconds": stage_seconds}))
     (stage / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n/dev/vdb /var/lib/trainlab ext4 defaults 0 2\n")
@@ -110,14 +111,6 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     _ext4(stage, disk, ROOT_SIZE)
     shutil.rmtree(stage)
     return boot[0], boot[1]
-
-
-def _checkout(target: Path) -> None:
-    command = ["git", "-C", str(paths.REPO), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0"):
-        if name and (paths.REPO / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(paths.REPO / name, target / name)
 
 
 def _go(target: Path) -> None:

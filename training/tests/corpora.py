@@ -6,8 +6,12 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from checkout import SOURCES
+from trainlab.data.prepare.options import Options
+from trainlab.data.prepare.pipeline import prepare
+from trainlab.progress import Progress
 
 SYLLABLES = ["ka", "lo", "mi", "ten", "ru", "sol", "ve", "dan", "pir", "o", "esh", "um"]
 
@@ -63,3 +67,8 @@ def child(code: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def made(source: Path | str, out: Path, options: Options) -> dict[str, Any]:
+    """Prepare one file or folder without a line of progress; return the report."""
+    return prepare([str(source)], out, options, Progress(speaks=False))

@@ -20,27 +20,27 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- end -}}
 
 {{- define "trainjob.checkCluster" -}}
-{{- $ctx := include "trainjob.context" . | fromJson -}}
-{{- if and $ctx.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
+{{- $resolved := include "trainjob.resolved" . | fromJson -}}
+{{- if and $resolved.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
 {{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
 {{- end -}}
-{{- range $ctx.volumes -}}
-{{- $volume := index $ctx.site.storage . -}}
-{{- $live := lookup "v1" "PersistentVolumeClaim" $ctx.namespace (index $ctx.claims .) -}}
+{{- range $resolved.volumes -}}
+{{- $volume := index $resolved.site.storage . -}}
+{{- $live := lookup "v1" "PersistentVolumeClaim" $resolved.namespace (index $resolved.claims .) -}}
 {{- if and $live (not (has $volume.accessMode $live.spec.accessModes)) -}}
-{{- fail (printf "site.storage.%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" . $volume.accessMode (index $ctx.claims .) (join ", " $live.spec.accessModes)) -}}
+{{- fail (printf "site.storage.%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" . $volume.accessMode (index $resolved.claims .) (join ", " $live.spec.accessModes)) -}}
 {{- end -}}
 {{- end -}}
-{{- if $ctx.site.preflight -}}
-{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" $ctx -}}
+{{- if $resolved.site.preflight -}}
+{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" $resolved -}}
 {{- end -}}
 {{- end -}}
 
 {{- /* The name is the remedy: lookup cannot be caught, and Helm prints this name before `nodes is forbidden`. */}}
 {{- define "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" -}}
-{{- $ctx := . -}}
-{{- range $ctx.volumes -}}
-{{- $volume := index $ctx.site.storage . -}}
+{{- $resolved := . -}}
+{{- range $resolved.volumes -}}
+{{- $volume := index $resolved.site.storage . -}}
 {{- $classes := dict -}}
 {{- if $volume.storageClass -}}{{- $classes = lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}{{- end -}}
 {{- if hasKey $classes "items" -}}
@@ -51,16 +51,16 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $key, $asked := dict "phase.resources.gpus_per_node" $ctx.phase.resources.gpus_per_node "phase.serve.gpus" $ctx.phase.serve.gpus -}}
+{{- range $key, $asked := dict "phase.resources.gpus_per_node" $resolved.phase.resources.gpus_per_node "phase.serve.gpus" $resolved.phase.serve.gpus -}}
 {{- $nodes := dict -}}
 {{- if $asked -}}{{- $nodes = lookup "v1" "Node" "" "" -}}{{- end -}}
 {{- if $nodes.items -}}
 {{- $most := 0 -}}
 {{- range $nodes.items -}}
-{{- $most = max $most (index .status.allocatable $ctx.site.gpuResource | default "0" | int) -}}
+{{- $most = max $most (index .status.allocatable $resolved.site.gpuResource | default "0" | int) -}}
 {{- end -}}
 {{- if lt $most (int $asked) -}}
-{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or add the overlay values/local/%s.yaml that needs no GPU" $key (int $asked) (int $most) $ctx.site.gpuResource $ctx.phase.name) -}}
+{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or add the overlay values/local/%s.yaml that needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $resolved.phase.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

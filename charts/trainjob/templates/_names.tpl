@@ -1,5 +1,5 @@
 {{/*
-Names and labels. `trainjob.context` is the one dictionary that the templates work on: the phase with its defaults, the
+Names and labels. `trainjob.resolved` is the one dictionary that the templates work on: the phase with its defaults, the
 site, the run, the release. Each template starts with it: that runs all checks before anything is created.
 */}}
 
@@ -17,14 +17,14 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- end -}}
 
 {{- /* Made once for all templates of a rendering, which share .Values: the checks are most of a rendering's time. */}}
-{{- define "trainjob.context" -}}
-{{- if not (hasKey .Values "trainjobContext") -}}
-{{- $_ := set .Values "trainjobContext" (include "trainjob.newContext" .) -}}
+{{- define "trainjob.resolved" -}}
+{{- if not (hasKey .Values "trainjobResolved") -}}
+{{- $_ := set .Values "trainjobResolved" (include "trainjob.resolve" .) -}}
 {{- end -}}
-{{- .Values.trainjobContext -}}
+{{- .Values.trainjobResolved -}}
 {{- end -}}
 
-{{- define "trainjob.newContext" -}}
+{{- define "trainjob.resolve" -}}
 {{- include "trainjob.checkKeys" . -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}

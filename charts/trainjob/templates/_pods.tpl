@@ -35,17 +35,17 @@ limits:
 
 {{- /* Where pods may run; .gpus > 0 also tolerates the taint that GPU nodes usually carry. */}}
 {{- define "trainjob.placement" -}}
-{{- $tolerations := .ctx.site.tolerations | default list -}}
+{{- $tolerations := .resolved.site.tolerations | default list -}}
 {{- if .gpus -}}
-{{- $tolerations = append $tolerations (dict "key" .ctx.site.gpuResource "operator" "Exists" "effect" "NoSchedule") -}}
+{{- $tolerations = append $tolerations (dict "key" .resolved.site.gpuResource "operator" "Exists" "effect" "NoSchedule") -}}
 {{- end -}}
 {{- with $tolerations }}
 tolerations: {{ toJson (uniq .) }}
 {{- end }}
-{{- with .ctx.site.nodeSelector }}
+{{- with .resolved.site.nodeSelector }}
 nodeSelector: {{ toJson . }}
 {{- end }}
-{{- with .ctx.site.images.pullSecret }}
+{{- with .resolved.site.images.pullSecret }}
 imagePullSecrets: [{name: {{ . }}}]
 {{- end }}
 {{- end -}}

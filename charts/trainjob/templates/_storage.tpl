@@ -20,7 +20,7 @@ Volumes and claims. A pod must not name one claim under two volumes: kubelet the
 
 {{- /* What a pod calls the volume .name. */}}
 {{- define "trainjob.volumeName" -}}
-{{- $claims := .ctx.claims -}}
+{{- $claims := .resolved.claims -}}
 {{- $own := index $claims .name -}}
 {{- $alike := 0 -}}
 {{- range $claims -}}{{- if eq . $own -}}{{- $alike = add1 $alike -}}{{- end -}}{{- end -}}
@@ -30,20 +30,20 @@ Volumes and claims. A pod must not name one claim under two volumes: kubelet the
 {{- /* Mount of the volume .name at .path, .readOnly or not. */}}
 {{- define "trainjob.mount" -}}
 {{- $mount := dict "name" (include "trainjob.volumeName" .) "mountPath" .path -}}
-{{- with (index .ctx.site.storage .name).subPath -}}{{- $_ := set $mount "subPath" . -}}{{- end -}}
+{{- with (index .resolved.site.storage .name).subPath -}}{{- $_ := set $mount "subPath" . -}}{{- end -}}
 {{- if .readOnly -}}{{- $_ := set $mount "readOnly" true -}}{{- end -}}
 - {{ toJson $mount }}
 {{- end -}}
 
 {{- /* Entries of the volumes .names in a pod, one for each claim. */}}
 {{- define "trainjob.claimVolumes" -}}
-{{- $ctx := .ctx -}}
+{{- $resolved := .resolved -}}
 {{- $seen := dict -}}
 {{- range .names }}
-{{- $name := include "trainjob.volumeName" (dict "ctx" $ctx "name" .) }}
+{{- $name := include "trainjob.volumeName" (dict "resolved" $resolved "name" .) }}
 {{- if not (hasKey $seen $name) }}
 {{- $_ := set $seen $name true }}
-- {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ index $ctx.claims . }}}}
+- {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ index $resolved.claims . }}}}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* The training pod, the same for PyTorchJob and TrainJob: .ctx and the .container name that the operator wants. */}}
+{{/* The training pod, the same for PyTorchJob and TrainJob: .resolved and the .container name that the operator wants. */}}
 
 {{- /* Where the first pod tells how far it is: the port that OpenShift AI's trainer asks by default. */}}
 {{- define "trainjob.progressPort" -}}28080{{- end -}}
@@ -9,8 +9,8 @@ app.kubernetes.io/component: train
 {{- end -}}
 
 {{- define "trainjob.trainPod" -}}
-{{- $ctx := .ctx -}}
-{{- $asked := $ctx.phase.resources -}}
+{{- $resolved := .resolved -}}
+{{- $asked := $resolved.phase.resources -}}
 {{- /* The PyTorchJob says it per replica; its operator warns where both do. */ -}}
 {{- if eq .container "node" }}
 restartPolicy: Never
@@ -20,28 +20,28 @@ enableServiceLinks: false
 # Also bounds pods that outlive a failed job: its finished pods stay, for their logs.
 activeDeadlineSeconds: {{ mul (int $asked.timeout_minutes) 60 }}
 securityContext:
-  {{- include "trainjob.podSecurity" $ctx | nindent 2 }}
-{{- include "trainjob.placement" (dict "ctx" $ctx "gpus" (int $asked.gpus_per_node)) }}
-{{- if and (gt (int $asked.nodes) 1) (ne $ctx.site.spread "none") }}
+  {{- include "trainjob.podSecurity" $resolved | nindent 2 }}
+{{- include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus_per_node)) }}
+{{- if and (gt (int $asked.nodes) 1) (ne $resolved.site.spread "none") }}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: {{ eq $ctx.site.spread "required" | ternary "DoNotSchedule" "ScheduleAnyway" }}
+    whenUnsatisfiable: {{ eq $resolved.site.spread "required" | ternary "DoNotSchedule" "ScheduleAnyway" }}
     # Or an empty control-plane node would count as a place that has to be filled first.
     nodeTaintsPolicy: Honor
     labelSelector:
       matchLabels:
-        {{ include "trainjob.labelDomain" . }}/run: {{ $ctx.run }}
+        {{ include "trainjob.labelDomain" . }}/run: {{ $resolved.run }}
         app.kubernetes.io/component: train
 {{- end }}
 initContainers:
   - name: fetch
-    {{- include "trainjob.image" $ctx.site | nindent 4 }}
+    {{- include "trainjob.image" $resolved.site | nindent 4 }}
     command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
-      {{- with include "trainjob.datasets" $ctx | trim }}{{ nindent 6 . }}{{ end }}
-      {{- with $ctx.site.hfTokenSecret }}
+      {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
+      {{- with $resolved.site.hfTokenSecret }}
       - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}}
       {{- end }}
     resources:
@@ -50,19 +50,19 @@ initContainers:
       {{- include "trainjob.containerSecurity" . | nindent 6 }}
     volumeMounts:
       - {name: phase, mountPath: /etc/trainlab, readOnly: true}
-      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "models" "path" "/models") | nindent 6 }}
-      {{- if has "data" $ctx.volumes }}
-      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "data" "path" "/data") | nindent 6 }}
+      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "models" "path" "/models") | nindent 6 }}
+      {{- if has "data" $resolved.volumes }}
+      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "data" "path" "/data") | nindent 6 }}
       {{- end }}
       - {name: tmp, mountPath: /tmp}
 containers:
   - name: {{ .container }}
-    {{- include "trainjob.image" $ctx.site | nindent 4 }}
+    {{- include "trainjob.image" $resolved.site | nindent 4 }}
     command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
-      {{- with include "trainjob.datasets" $ctx | trim }}{{ nindent 6 . }}{{ end }}
-      - {name: TRAINLAB_RUN, value: {{ $ctx.run }}}
+      {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
+      - {name: TRAINLAB_RUN, value: {{ $resolved.run }}}
       - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}
       - {name: TRAINLAB_TERMINATION_MESSAGE, value: /dev/termination-log}
       - {name: HF_HUB_OFFLINE, value: "1"}
@@ -71,22 +71,22 @@ containers:
       {{- end }}
     ports: [{name: progress, containerPort: {{ include "trainjob.progressPort" . }}, protocol: TCP}]
     resources:
-      {{- $gpus := dict "gpus" (int $asked.gpus_per_node) "gpuResource" $ctx.site.gpuResource }}
+      {{- $gpus := dict "gpus" (int $asked.gpus_per_node) "gpuResource" $resolved.site.gpuResource }}
       {{- include "trainjob.resources" (merge (pick $asked "cpu" "memory") $gpus) | nindent 6 }}
     securityContext:
       {{- include "trainjob.containerSecurity" . | nindent 6 }}
     volumeMounts:
       - {name: phase, mountPath: /etc/trainlab, readOnly: true}
-      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "models" "path" "/models" "readOnly" true) | nindent 6 }}
-      {{- if has "data" $ctx.volumes }}
-      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "data" "path" "/data" "readOnly" true) | nindent 6 }}
+      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "models" "path" "/models" "readOnly" true) | nindent 6 }}
+      {{- if has "data" $resolved.volumes }}
+      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "data" "path" "/data" "readOnly" true) | nindent 6 }}
       {{- end }}
-      {{- include "trainjob.mount" (dict "ctx" $ctx "name" "runs" "path" "/runs") | nindent 6 }}
+      {{- include "trainjob.mount" (dict "resolved" $resolved "name" "runs" "path" "/runs") | nindent 6 }}
       - {name: tmp, mountPath: /tmp}
       - {name: shm, mountPath: /dev/shm}
 volumes:
-  - {name: phase, configMap: {name: {{ $ctx.run }}}}
-  {{- include "trainjob.claimVolumes" (dict "ctx" $ctx "names" $ctx.volumes) | trim | nindent 2 }}
+  - {name: phase, configMap: {name: {{ $resolved.run }}}}
+  {{- include "trainjob.claimVolumes" (dict "resolved" $resolved "names" $resolved.volumes) | trim | nindent 2 }}
   - {name: tmp, emptyDir: {}}
   - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $asked.shared_memory }}}}
 {{- end -}}

@@ -68,7 +68,7 @@ def queue(cluster_state: ClusterState) -> Finding:
             "error",
             f"trainlab_cluster_queue is {leads_to}, but there is no such ClusterQueue",
             "the job would stay suspended for ever",
-            "kubectl get clusterqueues; name one of them",
+            f"{cluster_state.api.kubectl} get clusterqueues; name one of them",
         )
     path = f"/apis/{KUEUE}/namespaces/{cluster_state.namespace}/localqueues"
     if cluster_state.api.get(f"{path}/{name}"):
@@ -100,7 +100,7 @@ def _webhook(cluster_state: ClusterState, resources: set[str], what: str) -> Fin
                         "error",
                         f"webhook {hook['name']}: its Service {place} has no pod that is ready",
                         f"the API server refuses all {what} meanwhile",
-                        f"kubectl -n {service['namespace']} get pods; wait for the operator or mend it",
+                        f"{cluster_state.api.kubectl} -n {service['namespace']} get pods; wait for the operator or mend it",
                     )
     return Finding.ok(f"ready: {', '.join(seen)}") if seen else Finding.skipped(f"no webhook for {what}")
 

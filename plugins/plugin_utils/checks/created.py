@@ -23,7 +23,7 @@ def namespace(cluster_state: ClusterState) -> Finding:
         "warning",
         f"namespace {cluster_state.namespace} enforces Pod Security level {level}",
         "pods with more rights than training needs could start in it",
-        f"kubectl label namespace {cluster_state.namespace} pod-security.kubernetes.io/enforce=restricted (playbooks/workspace.yml labels "
+        f"{cluster_state.api.kubectl} label namespace {cluster_state.namespace} pod-security.kubernetes.io/enforce=restricted (playbooks/workspace.yml labels "
         "only what it made)",
     )
 
@@ -40,7 +40,7 @@ def claims_bound(cluster_state: ClusterState) -> Finding:
                 "pods that mount it wait",
                 "run playbooks/train.yml"
                 if claim is None
-                else f"kubectl -n {cluster_state.namespace} describe pvc {cluster_state.claims[volume]}",
+                else f"{cluster_state.api.kubectl} -n {cluster_state.namespace} describe pvc {cluster_state.claims[volume]}",
             )
     return Finding.ok("both bound")
 
@@ -82,7 +82,7 @@ def served(cluster_state: ClusterState) -> Finding:
             "playbooks/report.yml prints the gate's verdict; playbooks/serve.yml waits for the server",
         )
     ready = condition(service, "Ready")
-    fix = f"kubectl -n {cluster_state.namespace} describe inferenceservice {cluster_state.release}"
+    fix = f"{cluster_state.api.kubectl} -n {cluster_state.namespace} describe inferenceservice {cluster_state.release}"
     if ready.get("status") != "True":
         return Finding(
             "error", f"InferenceService {cluster_state.release} is not ready: {ready.get('message', '')}", "", fix

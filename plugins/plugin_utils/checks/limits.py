@@ -26,7 +26,7 @@ def queue_named_default(cluster_state: ClusterState) -> Finding:
         "warning",
         f"namespace {cluster_state.namespace} has a LocalQueue named default",
         "Kueue holds every pod there until it has quota: builds, servers, the promotion Job",
-        f"kubectl -n {cluster_state.namespace} delete localqueue default, and set site.queue to a queue of another name",
+        f"{cluster_state.api.kubectl} -n {cluster_state.namespace} delete localqueue default, and set site.queue to a queue of another name",
     )
 
 
@@ -115,7 +115,7 @@ def pull_window(cluster_state: ClusterState) -> Finding:
         f"Kueue gives pods 5 minutes to be ready, and {len(cold)} nodes ({', '.join(cold[:3])}) do not report {ref}",
         "pulling an image of several GB takes longer: the job is evicted and queued again, without an end",
         "playbooks/image.yml -e image_prepull=true pulls it before; or set gangScheduling.policy of "
-        "`oc edit kueue cluster` to None",
+        f"`{cluster_state.api.oc} edit kueue cluster` to None",
     )
 
 
@@ -137,7 +137,7 @@ def clocks(cluster_state: ClusterState) -> Finding:
             "warning",
             f"the clocks of {newest} and {oldest} are {apart:.0f} s apart",
             "certificates and tokens are refused, and times in logs of several ranks mislead",
-            f"oc debug node/{oldest} -- chroot /host chronyc tracking (and on {newest})",
+            f"{cluster_state.api.oc} debug node/{oldest} -- chroot /host chronyc tracking (and on {newest})",
         )
     here = abs((datetime.now(UTC) - times[newest]).total_seconds())
     if here > SKEW_SECONDS:
@@ -169,7 +169,7 @@ def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
             f"KServe's default mode is {mode}, but the cluster has no Knative",
             "the chart asks for RawDeployment by itself, any other InferenceService would stay without a server",
             "DataScienceCluster: components.kserve.defaultDeploymentMode RawDeployment (2.25), or "
-            f"kubectl -n {namespace} edit configmap inferenceservice-config",
+            f"{cluster_state.api.kubectl} -n {namespace} edit configmap inferenceservice-config",
         )
     if json.loads(data.get("service") or "{}").get("serviceClusterIPNone"):
         return Finding(

@@ -40,9 +40,9 @@ def nfd(cluster_state: ClusterState) -> Finding:
             "warning",
             f"Node Feature Discovery {operator} is older than OpenShift {cluster[0]}.{cluster[1]}",
             "its labels of kernel and system may be missing, which the GPU driver is chosen by",
-            "oc -n openshift-nfd get installplans; approve the one that waits, or set its channel to stable",
+            f"{cluster_state.api.oc} -n openshift-nfd get installplans; approve the one that waits, or set its channel to stable",
         )
-    return Finding.ok("nodes with GPUs are labelled")
+    return Finding.ok("nodes with GPUs are labeled")
 
 
 def gpu_operator(cluster_state: ClusterState) -> Finding:
@@ -67,7 +67,7 @@ def gpu_operator(cluster_state: ClusterState) -> Finding:
         "error",
         f"ClusterPolicy {name} is {state}: {condition(found[0], 'Ready').get('message', 'no message')}",
         "no GPU can be allocated until it is ready (the first driver build takes up to 20 minutes)",
-        "oc -n nvidia-gpu-operator get pods; the driver's pods say more",
+        f"{cluster_state.api.oc} -n nvidia-gpu-operator get pods; the driver's pods say more",
     )
 
 
@@ -124,7 +124,8 @@ def openshift_ai(cluster_state: ClusterState) -> Finding:
         f"DataScienceCluster is {status.get('phase', 'without a phase')}: {'; '.join(bad) or 'no condition says why'}"
         + (f"; missing: {', '.join(lacks)}" if lacks else ""),
         "a component that is not ready serves no API",
-        fix or "oc describe datasciencecluster; oc -n redhat-ods-applications get pods",
+        fix
+        or f"{cluster_state.api.oc} describe datasciencecluster; {cluster_state.api.oc} -n redhat-ods-applications get pods",
     )
 
 
@@ -142,7 +143,7 @@ def registry(cluster_state: ClusterState) -> Finding:
         "error",
         f"the image registry is {state}",
         "builds have nowhere to push to (usual on bare metal, where it has no storage)",
-        "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
+        f"{cluster_state.api.oc} patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
         '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set trainlab_image_source to none',
     )
 

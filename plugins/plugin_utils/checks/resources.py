@@ -19,7 +19,7 @@ def nodes_ready(cluster_state: ClusterState) -> Finding:
                         "error",
                         f"node {node['metadata']['name']} has too little {what} left: {each.get('message', kind)}",
                         "it evicts pods",
-                        f"free {what} on it, or take it away: kubectl cordon {node['metadata']['name']}",
+                        f"free {what} on it, or take it away: {cluster_state.api.kubectl} cordon {node['metadata']['name']}",
                     )
     if cluster_state.usable_nodes:
         return Finding.ok(f"{len(cluster_state.usable_nodes)} of {len(cluster_state.nodes)} take pods of this site")
@@ -27,7 +27,7 @@ def nodes_ready(cluster_state: ClusterState) -> Finding:
         "error",
         f"none of the {len(cluster_state.nodes)} nodes takes pods of this site",
         "they are not ready, cordoned, tainted, or lack a label of site.nodeSelector",
-        "kubectl describe nodes; adjust site.tolerations and site.nodeSelector",
+        f"{cluster_state.api.kubectl} describe nodes; adjust site.tolerations and site.nodeSelector",
     )
 
 

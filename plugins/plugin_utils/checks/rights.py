@@ -95,7 +95,7 @@ def secrets(cluster_state: ClusterState) -> Finding:
                 "error",
                 f"{key} is {name}, but namespace {cluster_state.namespace} {what}",
                 "the pods could not start",
-                _create(cluster_state.namespace, name, entry),
+                _create(cluster_state.api.kubectl, cluster_state.namespace, name, entry),
             )
         if not base64.b64decode(secret["data"][entry]).strip():
             return Finding("error", f"{key}: key {entry} of Secret {name} is empty", "", "fill it")
@@ -103,10 +103,10 @@ def secrets(cluster_state: ClusterState) -> Finding:
     return Finding.ok(", ".join(seen)) if seen else Finding.skipped("the site names none")
 
 
-def _create(namespace: str, name: str, entry: str) -> str:
+def _create(kubectl: str, namespace: str, name: str, entry: str) -> str:
     if entry == "token":
-        return f"kubectl -n {namespace} create secret generic {name} --from-file=token=FILE, or set the key to ''"
-    return f"kubectl -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
+        return f"{kubectl} -n {namespace} create secret generic {name} --from-file=token=FILE, or set the key to ''"
+    return f"{kubectl} -n {namespace} create secret docker-registry {name} ..., or set the key to ''"
 
 
 def _there(cluster_state: ClusterState) -> bool | None:

@@ -64,7 +64,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
         add_arguments(plan)
 
-    prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenise and pack text for pre-training")
+    prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenize and pack text for pre-training")
     if list(first) == ["prepare"]:
         from trainlab.data.prepare.prepare_command import add_arguments as add_prepare_arguments
 

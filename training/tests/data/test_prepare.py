@@ -4,18 +4,15 @@ import pickle
 import signal
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from corpora import child, make_tokenizer, nearly, text, write_rows
+from corpora import child, made, make_tokenizer, nearly, text, write_rows
 from trainlab.data.prepare import clean, duplicates, ingest, near, pack_shards
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
-from trainlab.data.prepare.pipeline import prepare
 from trainlab.data.prepare.tokens import load
 from trainlab.errors import UserError
-from trainlab.progress import Progress
 
 SPELLED = text(900) + " <|endoftext|> is spelled here"
 DISTINCT = [*(text(seed) for seed in range(60)), SPELLED]
@@ -63,21 +60,6 @@ for source in sources:
     prepare([str(source)], folder / source.stem, options, Progress(speaks=False))
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture
-def options(tokenizer: Path) -> Options:
-    """Small blocks and shards: about twelve documents in a shard."""
-    return Options(tokenizer, block_length=64, shard_chars=9000)
-
-
-def made(source: Path | str, out: Path, options: Options) -> dict[str, Any]:
-    return prepare([str(source)], out, options, Progress(speaks=False))
 
 
 def documents(blocks: Blocks, tokenizer: Path) -> list[str]:
@@ -159,7 +141,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
         Blocks(tmp_path / "killed")
     assert list((tmp_path / "killed").rglob(".*.bin.*")) or list((tmp_path / "killed").rglob(".*.json.*"))
     if cleaned:
-        monkeypatch.setattr(ingest, "normalise", lambda text: pytest.fail("cleaned again"))
+        monkeypatch.setattr(ingest, "normalize", lambda text: pytest.fail("cleaned again"))
     made(source, tmp_path / "killed", options)
     whole, again = (
         {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
@@ -240,8 +222,8 @@ def test_blocks_say_when_files_are_not_what_was_written(tmp_path: Path, options:
 
 
 def test_cleaning_keeps_what_is_written_and_drops_what_is_not() -> None:
-    assert clean.normalise("\ufeffa\r\n  b \t\r\r\n\n\n\x00c\n") == "a\n  b\n\nc"
-    assert clean.normalise("e\u0301") == "\u00e9"
+    assert clean.normalize("\ufeffa\r\n  b \t\r\r\n\n\n\x00c\n") == "a\n  b\n\nc"
+    assert clean.normalize("e\u0301") == "\u00e9"
     assert clean.dropped_by("x" * 60, 50) == "word_length" and clean.dropped_by("x" * 60, 50, ("word_length",)) is None
     assert clean.dropped_by(text(1) + "\ufffd" * 3, 50) == "broken"
 

@@ -4,36 +4,18 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pytest
-from corpora import make_tokenizer, text, write_rows
+from corpora import made, make_tokenizer, text, write_rows
 from pyarrow import parquet
 from trainlab import cli
 from trainlab.data.prepare import input_rows
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
-from trainlab.data.prepare.pipeline import prepare
 from trainlab.errors import UserError
-from trainlab.progress import Progress
 
 DISTINCT = [text(seed) for seed in range(40)]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture
-def options(tokenizer: Path) -> Options:
-    """Small blocks and shards: about twelve documents in a shard."""
-    return Options(tokenizer, block_length=64, shard_chars=9000)
-
-
-def made(source: Path | str, out: Path, options: Options) -> dict[str, Any]:
-    return prepare([str(source)], out, options, Progress(speaks=False))
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet", "txt", "folder"])

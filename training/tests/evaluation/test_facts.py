@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 from checkout import DATA
-from trainlab.evaluation.facts import found, marked, normalise, recall
+from trainlab.evaluation.facts import found, marked, normalize, recall
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_marked_cuts_the_text_where_facts_stand() -> None:
     pieces = marked(text, [["boil"], ["100 c"]])
     assert [piece for piece, said in pieces if said] == ["boil", "100\u00a0\u00b0C"]
     assert "".join(piece for piece, _ in pieces) == unicodedata.normalize("NFC", text)
-    assert marked("", [["x"]]) == [] and normalise("  A \n b ") == "a b"
+    assert marked("", [["x"]]) == [] and normalize("  A \n b ") == "a b"
 
 
 def test_reference_answers_of_the_data_hold_their_facts() -> None:

@@ -40,7 +40,7 @@ TEN = [
                  id="7-four-times-faster-over-10-Gbit"),
     pytest.param(jobs.WIKI, "A40", AdvertisedNumbers(), "warmup", "warm-up is 500 steps", id="8-warm-up-eval-save-after-the-end"),
     pytest.param(jobs.PRETRAIN, "H100-80GB",
-                 AdvertisedNumbers(hours_by_card={"A100-80GB": (45, 50), "H100-80GB": (35, 40)}), "hours-over-peak", "imply",
+                 AdvertisedNumbers(hours_by_gpu={"A100-80GB": (45, 50), "H100-80GB": (35, 40)}), "hours-over-peak", "imply",
                  id="9-hours-of-the-7B-pretraining"),
     pytest.param(jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(devices=1), "optimizer-states", "118.27 GB",
                  id="10-7B-with-AdamW-on-one-80-GB-GPU"),
@@ -61,19 +61,19 @@ MORE = [
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(), "memory"),
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(), "few-tokens"),
     (replace(jobs.PRETRAIN, arch=NARROW_7B), "H100-80GB", AdvertisedNumbers(parameters=7e9), "parameter-name"),
-    (jobs.AT_512, "H100-80GB", AdvertisedNumbers(hours_by_card={"A100-80GB": (45, 50)}), "hours-over-peak"),
-    (jobs.AT_512, "H100-80GB", AdvertisedNumbers(hours_by_card_fp8={"H100-80GB": (25, 30)}), "hours-unproven"),
-    (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(hours_by_card_fp8={"A100-80GB": (25, 30)}), "hours-fp8"),
+    (jobs.AT_512, "H100-80GB", AdvertisedNumbers(hours_by_gpu={"A100-80GB": (45, 50)}), "hours-over-peak"),
+    (jobs.AT_512, "H100-80GB", AdvertisedNumbers(hours_by_gpu_fp8={"H100-80GB": (25, 30)}), "hours-unproven"),
+    (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(hours_by_gpu_fp8={"A100-80GB": (25, 30)}), "hours-fp8"),
     (
         jobs.AT_512,
         "H100-80GB",
-        AdvertisedNumbers(hours_by_card={"A100-80GB": (45, 50), "H100-80GB": (35, 40)}),
+        AdvertisedNumbers(hours_by_gpu={"A100-80GB": (45, 50), "H100-80GB": (35, 40)}),
         "gpu-ratio",
     ),
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(fp8_gain=1.4), "fp8-gain"),
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(compile_gain=2), "compile-gain"),
     (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(packing_gain=6), "packing-gain"),
-    (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(utilisation_percent=95), "utilisation"),
+    (jobs.PRETRAIN, "H100-80GB", AdvertisedNumbers(utilization_percent=95), "utilization"),
 ]
 
 
@@ -109,7 +109,7 @@ def test_right_numbers_pass() -> None:
 def test_possible_hours_pass() -> None:
     """The FLOP of the curriculum at 45 % MFU need about 106 hours on an H100: saying so is fine."""
     plan = estimate(jobs.PRETRAIN, DEVICES["H100-80GB"], TEN_GBIT)
-    assert judge(plan, AdvertisedNumbers(hours_by_card={"H100-80GB": (100, 110)})) == []
+    assert judge(plan, AdvertisedNumbers(hours_by_gpu={"H100-80GB": (100, 110)})) == []
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_possible_hours_pass() -> None:
     [
         ({"speedup": 4}, "speedup: unknown key"),
         ({"speed_up": "4x"}, "must be a number"),
-        ({"hours_by_card": {"H100": 40}}, "[low, high]"),
+        ({"hours_by_gpu": {"H100": 40}}, "[low, high]"),
     ],
 )
 def test_wrong_numbers_are_errors(given: dict[str, object], words: str) -> None:

@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         CACHE,
-        "true needs frozen layers below those that learn, and the embedding is one of them; set it, or unfreeze.tie_word_embeddings, to false",
+        "true needs a frozen embedding; set it, or unfreeze.tie_word_embeddings, to false",
         (_set(CACHE), _set("phase.unfreeze.tie_word_embeddings")),
     ),
     Rule(

@@ -13,7 +13,7 @@ from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from trainlab.models.chat import begin
 
-BATCH = 256  # documents tokenised at once
+BATCH = 256  # documents tokenized at once
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """True on the rank that writes artefacts."""
+    """True on the rank that writes artifacts."""
     return rank() == 0
 
 
@@ -57,7 +57,7 @@ def gather(value: T) -> list[T]:
 def threads(local_ranks: int, cpu_request: float | None) -> int:
     """Return the OpenMP threads of one rank: its share of this node's cores.
 
-    A pod does not see its neighbours, so its CPU request caps the share; without one (local processes) only
+    A pod does not see its neighbors, so its CPU request caps the share; without one (local processes) only
     `local_ranks` counts.
     """
     cores = float(len(os.sched_getaffinity(0)))

@@ -85,7 +85,7 @@ def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, A
     model.save_pretrained(folder, state_dict=state, safe_serialization=True)
 
 
-def summarise(
+def summarize(
     phase: SftPhase | DpoPhase,
     trainer: CheckpointedTrainer,
     fitted: TrainingResult,

@@ -30,27 +30,15 @@ def score(
     generate: bool = True,
     say: Say | None = None,
 ) -> dict[str, Any]:
-    """Score `rows` in this process; returns what eval_before.json and eval_after.json hold.
+    """Score `rows`, split over all ranks: every rank calls it with the same rows and gets the whole result.
 
+    It is what eval_before.json and eval_after.json hold:
     {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts said in the
     answered rows (None if none), form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the
     generated answers, rows, answered, seconds, items: one dict a row: id, topic, question, answer, facts, loss, tokens
     (of the reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; all from text
     on are None where no answer was generated}.
     """
-    return _summary([_items(model, tokenizer, phase, rows, generate, (0, 1), say or _print)], rows)
-
-
-def score_sharded(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    phase: LanguagePhase,
-    rows: Sequence[chat_rows.HeldoutRow],
-    *,
-    generate: bool = True,
-    say: Say | None = None,
-) -> dict[str, Any]:
-    """Score `rows` split over all ranks; every rank must call it with the same rows and gets the whole result."""
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
     return _summary(dist.gather(_items(model, tokenizer, phase, rows, generate, share, say)), rows)

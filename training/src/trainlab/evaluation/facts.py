@@ -17,7 +17,7 @@ _SAME = str.maketrans(
 _DASHES = re.compile("[\u2010-\u2015\u2212]")
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Return `text` in lower case with plain quotes, dashes and single spaces, without emphasis and degree signs."""
     return _mapped(unicodedata.normalize("NFC", text))[0].rstrip()
 
@@ -37,8 +37,8 @@ def marked(text: str, facts: Sequence[Fact]) -> list[tuple[str, bool]]:
 
 
 def found(text: str, facts: Sequence[Fact]) -> list[bool]:
-    """Return for each fact whether one of its spellings occurs in `text` (any text; normalised here)."""
-    plain = normalise(text)
+    """Return for each fact whether one of its spellings occurs in `text` (any text; normalized here)."""
+    plain = normalize(text)
     return [any(_pattern(spelling).search(plain) for spelling in fact) for fact in facts]
 
 
@@ -49,7 +49,7 @@ def recall(text: str, facts: Sequence[Fact]) -> float | None:
 
 
 def _mapped(text: str) -> tuple[str, list[int]]:
-    """Return the normalised text and, for each of its characters, the index in `text` that it came from."""
+    """Return the normalized text and, for each of its characters, the index in `text` that it came from."""
     plain: list[str] = []
     origin: list[int] = []
     for index, letter in enumerate(text):
@@ -70,7 +70,7 @@ def _pattern(spelling: str) -> re.Pattern[str]:
     Its end may lie inside a word ("62 mi" stands for "62 miles") and before or inside decimals ("1.6" for "1.609", "235"
     for "235.2"), but not inside the whole part of a number: "30" is not "300", "1" is not "1,000".
     """
-    plain = normalise(spelling)
+    plain = normalize(spelling)
     before = r"(?<![^\W_])(?<!\d[.,])" if plain[:1].isdigit() else r"(?<![^\W_])" if plain[:1].isalnum() else ""
     whole = re.search(r"(?<![.,\d])\d+$", plain)
     after = r"(?!\d|,\d)" if whole else ""

@@ -37,8 +37,8 @@ class AdvertisedNumbers:
     epochs: float = 1
     seconds_low: float | None = None
     seconds_high: float | None = None
-    hours_by_card: Mapping[str, tuple[float, float]] | None = None
-    hours_by_card_fp8: Mapping[str, tuple[float, float]] | None = None
+    hours_by_gpu: Mapping[str, tuple[float, float]] | None = None
+    hours_by_gpu_fp8: Mapping[str, tuple[float, float]] | None = None
     effective_batch: float | None = None
     learning_rate_factor: float | None = None  # against a run with ...
     reference_batch: float | None = None  # ... this effective batch
@@ -48,7 +48,7 @@ class AdvertisedNumbers:
     fp8_gain: float | None = None
     compile_gain: float | None = None
     packing_gain: float | None = None
-    utilisation_percent: float | None = None  # of nvidia-smi
+    utilization_percent: float | None = None  # of nvidia-smi
 
 
 def from_mapping(given: Mapping[str, Any], where: str) -> AdvertisedNumbers:
@@ -58,14 +58,14 @@ def from_mapping(given: Mapping[str, Any], where: str) -> AdvertisedNumbers:
         if key not in known:
             raise UserError(f"{where}: {key}: unknown key; known: {', '.join(sorted(known))}")
     values = dict(given)
-    for key in ("hours_by_card", "hours_by_card_fp8"):
+    for key in ("hours_by_gpu", "hours_by_gpu_fp8"):
         if key in values:
             try:
                 values[key] = {str(name): (float(low), float(high)) for name, (low, high) in values[key].items()}
             except (AttributeError, TypeError, ValueError):
                 raise UserError(f"{where}: {key}: write it as GPU: [low, high], in hours") from None
     for key, value in values.items():
-        plain = key not in ("model", "survives_lost_worker", "hours_by_card", "hours_by_card_fp8")
+        plain = key not in ("model", "survives_lost_worker", "hours_by_gpu", "hours_by_gpu_fp8")
         if plain and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise UserError(f"{where}: {key} is {value!r}: must be a number")
     return AdvertisedNumbers(**values)
@@ -190,7 +190,7 @@ def _scaling(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
 def _hours(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     if plan.cost is None:
         return
-    tables = (("bf16", advertised.hours_by_card), ("fp8", advertised.hours_by_card_fp8))
+    tables = (("bf16", advertised.hours_by_gpu), ("fp8", advertised.hours_by_gpu_fp8))
     for precision, hours in tables:
         for name, (low, high) in (hours or {}).items():
             device = devices.find(name)
@@ -213,7 +213,7 @@ def _hours(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
                 yield refuse("hours-over-peak", text)
             elif shares[0] > 1.1 * best:
                 yield warn("hours-unproven", text)
-    stated = advertised.hours_by_card or {}
+    stated = advertised.hours_by_gpu or {}
     for (slow, fast), right in MEASURED_RATIO.items():
         if slow in stated and fast in stated:
             ratio = sum(stated[slow]) / sum(stated[fast])
@@ -237,10 +237,10 @@ def _gains(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
             f"packing {advertised.packing_gain:g} times faster: only against padding to max_length; against padding to the "
             f"longest row of a batch 1.2 to {PACKING_GAIN}",
         )
-    if advertised.utilisation_percent:
+    if advertised.utilization_percent:
         yield warn(
-            "utilisation",
-            f"{advertised.utilisation_percent:g} % utilisation says that a kernel was running, not how fast; report MFU",
+            "utilization",
+            f"{advertised.utilization_percent:g} % utilization says that a kernel was running, not how fast; report MFU",
         )
 
 

@@ -162,7 +162,7 @@ class Language(Recipe):
         """Return the scores over all ranks; every rank calls it."""
         from trainlab.evaluation import answer_score
 
-        return answer_score.score_sharded(model, tokenizer, self.phase, heldout)
+        return answer_score.score(model, tokenizer, self.phase, heldout)
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""

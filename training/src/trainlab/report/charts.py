@@ -1,4 +1,4 @@
-"""Curves over the steps as inline SVG; colours come from the page's style. Used by page.py. Numbers in, markup out."""
+"""Curves over the steps as inline SVG; colors come from the page's style. Used by page.py. Numbers in, markup out."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def curves(training: Points, validation: Points, what: str = "loss") -> str:
 
 
 def smooth(points: Points) -> list[tuple[float, float]]:
-    """Return a centred moving average over a tenth of the points."""
+    """Return a centered moving average over a tenth of the points."""
     reach = max(1, len(points) // 20)
     values = [value for _, value in points]
     windows = [values[max(0, i - reach) : i + reach + 1] for i in range(len(values))]

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from trainlab import files, recipes
-from trainlab.config.loading import load_values
 from trainlab.recipes import Recipe
+from trainlab.run import results
 from trainlab.serve import client
 from trainlab.serve.client import NotServed
 
@@ -21,7 +21,7 @@ def command(run_dir: Path, url: str, timeout: float = 4) -> int:
     if gate.get("promoted") is not True:
         raise NotServed(f"{run_dir / 'gate.json'}: not promoted. {' '.join(gate.get('reasons', []))}")
     print(f"trainlab: promoted: {' '.join(gate.get('reasons', []))}", flush=True)
-    recipe = recipes.of(load_values([run_dir / "phase.json"]).phase)
+    recipe = recipes.of(results.phase_of(run_dir))
     print(f"trainlab: {_patient(recipe, run_dir, url, timeout * 60)}", flush=True)
     return 0
 

@@ -1,6 +1,6 @@
 """What every rank of a run does, from the untuned scores to the report; started by run/launch.py under torchrun.
 
-Rank 0 writes all artefacts, each atomically; a restarted run reuses what is whole.
+Rank 0 writes all artifacts, each atomically; a restarted run reuses what is whole.
 """
 
 import os

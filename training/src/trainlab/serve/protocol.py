@@ -1,7 +1,7 @@
 """The shapes of the OpenAI API that we speak: requests, answers, chunks, errors; used by api.py.
 
 Source: OpenAI's API reference, chat completions and completions. Fields that we do not know are ignored, as servers of
-this API do; known ones that we cannot honour are refused.
+this API do; known ones that we cannot honor are refused.
 """
 
 import json

@@ -14,6 +14,7 @@ import torch
 from checkout import SOURCES
 from safetensors.torch import load_file
 from tiny import make_phase, write_text
+from trained import assert_same, weights
 from trainlab import files
 from trainlab.data import corpus, pack
 from trainlab.engine import dist, ranks
@@ -54,17 +55,6 @@ def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Ma
         return cpt_trainer.TextJob(phase, tmp_path / name, model, tokenizer, parts, Progress(False))
 
     return make
-
-
-def weights(run_dir: Path) -> dict[str, torch.Tensor]:
-    return load_file(run_dir / "best_model" / "model.safetensors")
-
-
-def assert_same(one: Path, other: Path, tolerance: float = 1e-6) -> None:
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert torch.allclose(tensor, second[name], atol=tolerance), name
 
 
 def test_the_fused_loss_is_the_plain_loss_in_value_and_gradient(tiny_model: Path) -> None:

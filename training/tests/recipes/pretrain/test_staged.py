@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from stages import DPO, PRETRAIN, SFT, phase_of
 from tiny import train, write_data, write_text
+from trained import assert_same, weights
 from trainlab import cli, files, recipes
 from trainlab.config.section_stage import CurriculumStep
 from trainlab.data import chat_rows, corpus, pack
@@ -26,17 +27,6 @@ from trainlab.recipes.pretrain import pretrain_trainer as pretraining
 from trainlab.recipes.pretrain import random_weights
 from trainlab.recipes.sft import sft_trainer
 from trainlab.run import launch, results, worker
-
-
-def weights(run_dir: Path) -> dict[str, torch.Tensor]:
-    return load_file(run_dir / "best_model" / "model.safetensors")
-
-
-def assert_same(one: Path, other: Path) -> None:
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert torch.allclose(tensor, second[name], atol=1e-6), name
 
 
 def test_the_drawn_model_has_the_counted_size_and_a_tokenizer_that_can_chat(

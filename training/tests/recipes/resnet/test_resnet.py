@@ -15,7 +15,7 @@ import torch
 import uvicorn
 from checkout import SOURCES, TESTS
 from pictures import make_images, make_phase
-from safetensors.torch import load_file
+from trained import weights
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.config.section_vision import Vision
@@ -59,10 +59,6 @@ class Stopping(Progress):
 
 def train(phase: Phase, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
     return resnet_trainer.train(resnet_trainer.ImageJob(phase, folder, make_images(phase), progress or Progress(False)))
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "best_model" / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +105,7 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
     done = subprocess.run([*command, str(tmp_path / "two")], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     train(make_phase(train={"batch_size": 4, "gradient_accumulation": 2}), tmp_path / "one")
-    # Each rank normalises by its own half, as each forward pass of one rank does: weights are equal. The running
+    # Each rank normalizes by its own half, as each forward pass of one rank does: weights are equal. The running
     # statistics take both halves at once in one case and one after the other in the other: alike, not equal.
     states = [torch.load(tmp_path / n / "checkpoints" / "checkpoint-24" / "state.pt") for n in ("one", "two")]
     one, two = (state["model"] for state in states)

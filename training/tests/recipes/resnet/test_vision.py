@@ -17,7 +17,7 @@ from trainlab.errors import UserError
 from trainlab.plan import vision_job as plan
 from trainlab.recipes.resnet import accuracy_gate, image_sources, network, optim, resnet_trainer
 from trainlab.recipes.resnet import images as data
-from trainlab.recipes.resnet.augment import augment, draws, normalise
+from trainlab.recipes.resnet.augment import augment, draws, normalize
 
 FULL, LOCAL = ROOT / "values" / "resnet.yaml", ROOT / "values" / "local" / "resnet.yaml"
 
@@ -49,11 +49,11 @@ def test_augmentation_keeps_shape_and_pixels_where_they_belong() -> None:
     assert 0.4 < float(draws(5000, 4, True, torch.Generator().manual_seed(1))[1].float().mean()) < 0.6
 
 
-def test_normalised_images_have_mean_0_and_deviation_1() -> None:
+def test_normalized_images_have_mean_0_and_deviation_1() -> None:
     images = torch.randint(0, 256, (64, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     values = images.float() / 255
     mean, std = values.mean(dim=(0, 2, 3)).tolist(), values.std(dim=(0, 2, 3)).tolist()
-    found = normalise(images, mean, std)
+    found = normalize(images, mean, std)
     assert found.mean(dim=(0, 2, 3)).abs().max() < 1e-5 and (found.std(dim=(0, 2, 3)) - 1).abs().max() < 1e-5
     assert found.is_contiguous(memory_format=torch.channels_last)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny import make_phase, write_data
+from trained import assert_same, weights
 from trainlab import files
 from trainlab.data import chat_rows
 from trainlab.engine import checkpoints
@@ -35,17 +36,6 @@ def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Ma
         return TrainingJob(phase, tmp_path / name, model, tokenizer, rows, Progress(False))
 
     return make
-
-
-def weights(run_dir: Path) -> dict[str, torch.Tensor]:
-    return load_file(run_dir / "best_model" / "model.safetensors")
-
-
-def assert_same(one: Path, other: Path, tolerance: float = 1e-6) -> None:
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert torch.allclose(tensor, second[name], atol=tolerance), name
 
 
 def test_only_the_last_layers_and_an_untied_head_change(make_job: Make, tiny_model: Path) -> None:

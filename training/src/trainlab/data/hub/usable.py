@@ -53,7 +53,7 @@ def usable(
     texts = {key: raw.get(column) for key, column in names.items() if key != "form"}
     why = next((fault for fault in map(_fault, texts.values()) if fault), None)
     if why is None:
-        row = {key: clean.normalise(str(text)).strip() for key, text in texts.items()}
+        row = {key: clean.normalize(str(text)).strip() for key, text in texts.items()}
         asked, answer = row.values()
         if not (asked and answer):  # they held control characters only
             why = "empty"

@@ -13,14 +13,14 @@ TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 BLANK = re.compile(r"\n{3,}")
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Return `text` in NFC with \\n as line end, without control characters, trailing blanks and runs of empty lines."""
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
     return BLANK.sub("\n\n", TRAILING.sub("", CONTROL.sub("", text))).strip("\n")
 
 
 def dropped_by(text: str, min_chars: int, without: tuple[str, ...] = ()) -> str | None:
-    """Return the name of the first rule that drops a normalised text, None for a text that stays."""
+    """Return the name of the first rule that drops a normalized text, None for a text that stays."""
     if not text:
         return "empty"
     if len(text) < min_chars:

@@ -16,7 +16,7 @@ import xxhash
 from pyarrow import parquet
 
 from trainlab import files
-from trainlab.data.prepare.clean import dropped_by, normalise
+from trainlab.data.prepare.clean import dropped_by, normalize
 from trainlab.data.prepare.input_rows import Bad, Item, Source, rows
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
@@ -128,7 +128,7 @@ def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -
             shard.bad.append(sentence)
         return None
     shard.counts["characters_read"] += len(item.text)
-    text = normalise(item.text)
+    text = normalize(item.text)
     rule = dropped_by(text, options.min_chars, options.without)
     if rule:
         shard.counts[f"dropped.{rule}"] += 1

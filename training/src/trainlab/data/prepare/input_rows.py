@@ -17,7 +17,7 @@ from trainlab.config.references import TOPICS
 from trainlab.data import text_files
 from trainlab.errors import UserError
 
-LIMIT = 1 << 22  # characters of one document: tokenising takes some 150 bytes a character
+LIMIT = 1 << 22  # characters of one document: tokenizing takes some 150 bytes a character
 BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes a character
 WHOLE = 1 << 26  # bytes of a .json file, which is read whole
 CUT = "cut it into documents"

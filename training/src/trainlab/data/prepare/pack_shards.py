@@ -19,7 +19,7 @@ from trainlab.data.prepare.blocks import OFFSETS
 from trainlab.data.prepare.ingest import name
 from trainlab.data.prepare.tokens import Tokens
 
-CHARACTERS = 1 << 18  # that are tokenised at once
+CHARACTERS = 1 << 18  # that are tokenized at once
 
 
 @dataclass

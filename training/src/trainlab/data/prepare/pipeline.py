@@ -116,7 +116,7 @@ def _steps(
         with progress.step("near duplicates"):
             bands = near.bands(options.near)
             repeated = _flags(work, "near", ordinals, near.WIDTH, bands, options.near, exact, progress)
-    with progress.step("tokenise and pack"):
+    with progress.step("tokenize and pack"):
         packed = _pack(work, out, shards, exact | repeated, tokens, options, progress)
     report = {**_report(shards, int(exact.sum()), int(repeated.sum()), packed), "plan": plan}
     if not report["blocks"]:

@@ -1,4 +1,4 @@
-"""Documents as tokens, many at once; used by pipeline.py, pack_shards.py and bench/tokenise.py."""
+"""Documents as tokens, many at once; used by pipeline.py, pack_shards.py and bench/tokenization.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -62,7 +62,7 @@ class CptRecipe(Language):
 
         phase = self.phase
         text = corpus.load(phase, data_dir)
-        with progress.step(f"tokenising {phase.data.source}"):
+        with progress.step(f"tokenizing {phase.data.source}"):
             blocks = pack.pack_corpus(
                 tokenizer, text, phase.model.max_length, phase.data.train_rows, phase.data.heldout_rows
             )

@@ -64,7 +64,7 @@ def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dic
     counts = trained(job)
     acceleration.prepare(job.model, phase, job.progress.say)
     trainer = build(job, folder, kind)
-    return summarise(job, trainer, training.fit(job, trainer), counts)
+    return summarize(job, trainer, training.fit(job, trainer), counts)
 
 
 def prepare(model: Any, phase: TextPhase) -> Any:
@@ -127,7 +127,7 @@ def config(phase: TextPhase, folder: Path, validate: bool) -> TrainingArguments:
     )
 
 
-def summarise(
+def summarize(
     job: TextJob, trainer: BlockTrainer, fitted: TrainingResult, counts: dict[str, float | int]
 ) -> dict[str, Any]:
     """Return training_summary.json without the hardware, which cpt_recipe.py adds."""

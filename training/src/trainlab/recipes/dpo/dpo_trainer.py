@@ -41,7 +41,7 @@ def train(job: TrainingJob[DpoPhase, list[Any]]) -> dict[str, Any]:
     acceleration.prepare(job.model, phase, job.progress.say)
     with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
         trainer = build(job, rows, validation, folder)
-    summary = training.summarise(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
+    summary = training.summarize(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
     return {**summary, "beta": phase.stage.beta, "reference": "log-probabilities of the parent, computed once"}
 
 

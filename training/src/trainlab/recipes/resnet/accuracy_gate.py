@@ -62,6 +62,6 @@ def wilson(right: int, count: int, confidence: float) -> tuple[float, float]:
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     share, square = right / count, z * z / count
-    centre = (share + square / 2) / (1 + square)
+    center = (share + square / 2) / (1 + square)
     reach = z / (1 + square) * (share * (1 - share) / count + square / (4 * count)) ** 0.5
-    return max(0.0, centre - reach), min(1.0, centre + reach)
+    return max(0.0, center - reach), min(1.0, center + reach)

@@ -34,7 +34,7 @@ def augment(images: torch.Tensor, padding: int, shifts: torch.Tensor, flags: tor
     return padded.view(count, channels, -1).gather(2, places).view(count, channels, height, width)
 
 
-def normalise(
+def normalize(
     images: torch.Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
     """Return bytes (N, C, H, W) as numbers with mean 0 and deviation 1 per channel, channels last in memory."""

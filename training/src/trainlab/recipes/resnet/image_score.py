@@ -14,7 +14,7 @@ from torch import nn
 from trainlab.config import ResnetPhase
 from trainlab.engine import dist
 from trainlab.models import compute
-from trainlab.recipes.resnet.augment import normalise
+from trainlab.recipes.resnet.augment import normalize
 from trainlab.recipes.resnet.images import Images, Part
 
 Scores = dict[str, Any]
@@ -26,7 +26,7 @@ def probabilities(network: nn.Module, part: Part, images: Images, phase: ResnetP
     where, training = compute.device(), network.training
     network.eval()
     pieces = [
-        network(normalise(piece.to(where), images.mean, images.std)).float().softmax(dim=1).cpu()
+        network(normalize(piece.to(where), images.mean, images.std)).float().softmax(dim=1).cpu()
         for piece in part.images.split(phase.evaluate.batch_size)
     ]
     network.train(training)

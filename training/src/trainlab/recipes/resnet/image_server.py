@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from trainlab import __version__
 from trainlab.config import ResnetPhase
 from trainlab.recipes.resnet import network, v2
-from trainlab.recipes.resnet.augment import normalise
+from trainlab.recipes.resnet.augment import normalize
 from trainlab.recipes.resnet.v2 import InferRequest, Refused
 from trainlab.serve import pages
 from trainlab.serve.chat_server import listen, run
@@ -41,7 +41,7 @@ class Engine:
     @torch.no_grad()
     def infer(self, name: str, pixels: Any) -> Any:
         """Return probabilities (N, classes) float32 for images (N, channels, size, size) uint8; numpy arrays."""
-        inputs = normalise(torch.from_numpy(pixels).to(self.device), self.config["mean"], self.config["std"])
+        inputs = normalize(torch.from_numpy(pixels).to(self.device), self.config["mean"], self.config["std"])
         with self._turn:
             return self.models[name](inputs).float().softmax(dim=1).cpu().numpy()
 

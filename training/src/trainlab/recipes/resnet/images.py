@@ -53,7 +53,7 @@ class Images:
 
     @property
     def channels(self) -> int:
-        """1 for grey, 3 for colour."""
+        """1 for gray, 3 for color."""
         return int(self.train.images.shape[1])
 
 
@@ -83,7 +83,7 @@ def digest(phase: ResnetPhase, folder: Path) -> str:
 def digits() -> image_sources.Raw:
     """Return scikit-learn's 1797 handwritten digits, 8 x 8, as (train, labels, test, labels, classes).
 
-    Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, 1998, CC BY 4.0), its test part; grey values
+    Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, 1998, CC BY 4.0), its test part; gray values
     0..16 become 0..255. Raises UserError without scikit-learn.
     """
     try:

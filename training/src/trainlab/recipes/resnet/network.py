@@ -52,7 +52,7 @@ class ResNet18(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalised images (N, channels, H, W) to logits (N, classes)."""
+        """Normalized images (N, channels, H, W) to logits (N, classes)."""
         return self.head(self.features(x).mean(dim=(2, 3)))
 
 

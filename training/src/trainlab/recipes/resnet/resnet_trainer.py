@@ -26,7 +26,7 @@ from trainlab.models import compute
 from trainlab.progress import Numbers, Progress
 from trainlab.recipes.resnet import image_score
 from trainlab.recipes.resnet import network as networks
-from trainlab.recipes.resnet.augment import augment, draws, normalise
+from trainlab.recipes.resnet.augment import augment, draws, normalize
 from trainlab.recipes.resnet.images import Images
 from trainlab.recipes.resnet.optim import optimizer, rate, stream
 
@@ -97,7 +97,7 @@ class Loop:
         self.model: Any = self.network
         if self.shared:
             ids = [self.device.index] if self.device.type == "cuda" else None
-            # Each rank normalises by its own images; _average joins the running statistics before they are used.
+            # Each rank normalizes by its own images; _average joins the running statistics before they are used.
             self.model = nn.parallel.DistributedDataParallel(self.network, device_ids=ids, forward_sync_buffers=False)
         if phase.vision.compile:
             # By default below a folder named after the user, whom a UID without a passwd entry does not have.
@@ -147,7 +147,7 @@ class Loop:
             chosen = index[rows].to(self.device)
             labels = self.data.labels[chosen]
             pixels = augment(self.data.images[chosen], vision.crop_padding, shifts[rows], flags[rows])
-            inputs = normalise(pixels, self.job.images.mean, self.job.images.std)
+            inputs = normalize(pixels, self.job.images.mean, self.job.images.std)
             last = part == train.gradient_accumulation - 1
             wait = contextlib.nullcontext() if last or not self.shared else self.model.no_sync()
             with wait:

@@ -39,7 +39,7 @@ def train(job: TrainingJob[SftPhase, list[TrainRow]]) -> dict[str, Any]:
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
     acceleration.prepare(job.model, phase, job.progress.say)
     trainer = build(job, rows, validation, folder)
-    return training.summarise(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
+    return training.summarize(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
 
 
 def build(

@@ -1,6 +1,6 @@
 """How fast do texts become tokens: as `trainlab prepare` does it, or one by one in `datasets.map`?
 
-PYTHONPATH=training/src python bench/tokenise.py [--texts 8000] [--rounds 5] [--json FILE]    (needs the packages of the trainer image)
+PYTHONPATH=training/src python bench/tokenization.py [--texts 8000] [--rounds 5] [--json FILE]    (needs the packages of the trainer image)
 Texts of some 700 characters out of Python's manual and the sources of its library; a byte-level BPE trained here on some
 of them, the same for all sides; each text ends with EOS, and all ids must be equal. The sides take turns, a ratio is the
 median over the turns, of CPU seconds of this process with its threads, so that other programs on the machine do not

@@ -1,0 +1,194 @@
+"""plugins/plugin_utils/connection.py: each way to a cluster that oc, kubernetes.core and Automation Platform know."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection, kube, tokens
+from embedded_cluster import build
+
+from .conftest import Cluster
+
+WORDS = ("K8S_AUTH", "KUBE", "HTTP", "http", "NO_PROXY", "no_proxy")
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An environment that names no cluster, and a home without one."""
+    for name in [name for name in os.environ if name.startswith(WORDS)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and certificate of 127.0.0.1."""
+    file = tmp_path_factory.mktemp("certificate") / "both.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=api"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(file), "-out", str(file) + ".crt"]
+    subprocess.run([*command, *names], check=True, capture_output=True)
+    file.write_text(file.read_text() + Path(f"{file}.crt").read_text(), encoding="ascii")
+    return file
+
+
+@pytest.fixture
+def secure(tmp_path: Path, certificate: Path) -> Iterator[Any]:
+    """An https server: kubectl sends no token to another."""
+    made = Cluster(tmp_path, certificate)
+    made.trust = {"certificate-authority": str(certificate)}
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def entries(server: Any, name: str = "test", **user: Any) -> dict[str, Any]:
+    """A kubeconfig's entries of one name, for an address or for a server of the tests."""
+    where = {"server": server} if isinstance(server, str) else {"server": server.url} | server.trust
+    return {
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": where}],
+        "users": [{"name": name, "user": user or {"token": f"token-of-{name}"}}],
+    }
+
+
+def write(file: Path, *parts: dict[str, Any], current: str = "") -> Path:
+    """Write a kubeconfig of these entries."""
+    config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": current}
+    for key in ("contexts", "clusters", "users"):
+        config[key] = [one for part in parts for one in part[key]]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
+
+
+def reached(cluster: Any, kubeconfig: str = "", context: str = "") -> kube.Api:
+    """Connect; kubectl reaches the same server with the command that is printed, and sends the same token."""
+    api, version = kube.connect(kubeconfig, context)
+    assert version["gitVersion"] == "v1.34.4" and api.server == cluster.url
+    token = cluster.headers["Authorization"]
+    cluster.headers = {}
+    done = subprocess.run(f"{api.kubectl} get --raw /version", shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{api.kubectl}: {done.stderr}"
+    assert cluster.headers["Authorization"] == token
+    return api
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The embedded cluster's kubectl, as `kubectl` in the PATH."""
+    program = build.binary("kubernetes")
+    if not program.exists():
+        pytest.fail(f"{program} is not built: make binaries")
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "kubectl").symlink_to(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
+@pytest.mark.parametrize("check", [("K8S_AUTH_VERIFY_SSL", "False"), ("K8S_AUTH_SSL_CA_CERT", "")])
+def test_what_automation_platform_puts_into_the_environment(
+    secure: Any, monkeypatch: pytest.MonkeyPatch, check: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("K8S_AUTH_HOST", secure.url)
+    monkeypatch.setenv("K8S_AUTH_API_KEY", "of-the-credential")
+    monkeypatch.setenv(*check)
+    if check[0] == "K8S_AUTH_SSL_CA_CERT":
+        monkeypatch.setenv("K8S_AUTH_SSL_CA_CERT", secure.trust["certificate-authority"])
+    api = reached(secure)
+    assert "of-the-credential" not in api.kubectl + api.connection.origin
+    secure.objects["/api"] = 401
+    with pytest.raises(AnsibleActionFail, match=r"^K8S_AUTH_HOST: http.*refuses these credentials"):
+        kube.connect("")
+
+
+@pytest.mark.parametrize("of", ["variable", "KUBECONFIG", "K8S_AUTH_KUBECONFIG"])
+def test_several_files_and_spaces_in_their_names(
+    secure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    first = write(tmp_path / "my team" / "a", entries("http://127.0.0.1:9", "a"))
+    second = write(tmp_path / "my team" / "b", entries(secure, "b"), current="b")
+    given = os.pathsep.join(map(str, (first, tmp_path / "absent", second)))
+    if of == "variable":
+        reached(secure, given)
+    else:
+        monkeypatch.setenv(of, given)
+        reached(secure, given if of == "KUBECONFIG" else "")  # as role phase hands it over
+    assert secure.headers["Authorization"] == ["Bearer token-of-b"]
+
+
+def test_a_context_and_a_path_with_a_space_and_a_tilde(secure: Any, tmp_path: Path) -> None:
+    parts = (entries("http://127.0.0.1:9", "a"), entries(secure, "b b"))
+    write(tmp_path / "home" / "my clusters" / "config", *parts, current="a")
+    api = reached(secure, "~/my clusters/config", "b b")
+    assert api.kubectl.endswith("my clusters/config' --context='b b'")
+
+
+def test_the_usual_file_needs_no_option(secure: Any, tmp_path: Path) -> None:
+    write(tmp_path / "home" / ".kube" / "config", entries(secure), current="test")
+    assert reached(secure, "~/.kube/config").kubectl == "kubectl"
+    assert reached(secure, "").kubectl == "kubectl"
+
+
+def test_an_exec_plugin(secure: Any, tmp_path: Path) -> None:
+    """As aws, gcloud and oc's own logins give tokens."""
+    said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "minted"}}
+    script = tmp_path / "login"
+    script.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(said)}\nEND\n", encoding="utf-8")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    run = {"apiVersion": said["apiVersion"], "command": str(script), "interactiveMode": "Never"}
+    reached(secure, str(write(tmp_path / "config", entries(secure, exec=run), current="test")))
+    assert secure.headers["Authorization"] == ["Bearer minted"]
+
+
+@pytest.mark.parametrize("way", ["HTTP_PROXY", "K8S_AUTH_PROXY", "proxy-url"])
+def test_a_proxy(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """The address is one that only the proxy knows; our server plays the proxy, which is asked for whole addresses."""
+    there = "http://api.cluster.example:6443"
+    part = entries(there)
+    if way == "proxy-url":
+        part["clusters"][0]["cluster"]["proxy-url"] = cluster.url
+    else:
+        monkeypatch.setenv(way, cluster.url)
+    api, _version = kube.connect(str(write(tmp_path / "config", part, current="test")))
+    assert cluster.asked[0] == ("GET", f"{there}/version")
+    assert ("proxy-url" in api.connection.cluster_entry()) == (way != "HTTP_PROXY")
+
+
+def test_impersonation(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_USER", "ann")
+    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_GROUPS", "blue,green")
+    kube.connect(str(cluster.kubeconfig))
+    assert cluster.headers["Impersonate-User"] == ["ann"]
+    assert cluster.headers["Impersonate-Group"] == ["blue", "green"]
+
+
+def test_two_ways_at_once_are_refused(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubernetes.core would take the host, and the file that the inventory names would not be read."""
+    monkeypatch.setenv("K8S_AUTH_HOST", "https://elsewhere:6443")
+    with pytest.raises(AnsibleActionFail, match="unset K8S_AUTH_HOST, or leave trainlab_kubeconfig out"):
+        kube.connect(str(cluster.kubeconfig))
+    with pytest.raises(AnsibleActionFail, match=r"without a token; .* set K8S_AUTH_API_KEY, or unset K8S_AUTH_HOST"):
+        kube.connect("")
+
+
+def test_an_entry_for_others_carries_the_certificate(tmp_path: Path) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_text("a certificate", encoding="utf-8")
+    part = entries("https://127.0.0.1:9")
+    part["clusters"][0]["cluster"] |= {"certificate-authority": "ca.crt", "tls-server-name": "api"}
+    found = connection.find(str(write(tmp_path / "config", part, current="test")))
+    data = base64.b64encode(b"a certificate").decode()
+    wanted = {"server": "https://api:6443", "tls-server-name": "api", "certificate-authority-data": data}
+    assert found.cluster_entry("https://api:6443") == wanted
+    assert yaml.safe_load(tokens.kubeconfig_text(wanted, "a", "b", "c"))["clusters"][0]["cluster"] == wanted
