@@ -68,7 +68,7 @@ PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-heade
 
 binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
-	@nice -n 10 $(EMBEDDED_CLUSTER) build --also helm4 kwok
+	@nice -n 10 $(EMBEDDED_CLUSTER) build --all
 	$(END)
 
 # Beside the programs, as `make demo` does it: one serial chain, which goes first where both want the processor.

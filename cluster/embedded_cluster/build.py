@@ -41,13 +41,11 @@ def binary(name: str) -> Path:
     return paths.BIN / f"{name}-{digest.hexdigest()[:12]}"
 
 
-def build_all(names: Iterable[str] | None = None, also: Iterable[str] = (), jobs: int | None = None) -> bool:
-    """Build what is missing of these components (default: all that are installed by default, and `also`).
+def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
+    """Build what is missing of these components.
 
     Returns whether anything was built. Raises UserError with go's last lines for everything that failed.
     """
-    if names is None:
-        names = [*(name for name, one in modules.COMPONENTS.items() if one.default), *also]
     wanted = list(names)
     missing = [name for name in _ordered(wanted) if not binary(name).exists()]
     if not missing:

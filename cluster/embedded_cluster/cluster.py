@@ -92,16 +92,19 @@ def parts_lock() -> AbstractContextManager[None]:
     return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images")
 
 
-def make_programs(operators_wanted: Sequence[str] | None, also: Sequence[str]) -> bool:
-    """Build the programs (default: all; else those of the nodes and of these operators) and render what they install.
+def make_programs(operators_wanted: Sequence[str] | None, everything: bool = False) -> bool:
+    """Build the programs of the nodes and of these operators (default: of the default ones), and render what they install.
 
-    Returns whether anything was built.
+    `everything` is each component there is. Returns whether anything was built.
     """
     from embedded_cluster import operators
 
-    chosen = None if operators_wanted is None else [one.name for one in operators.chosen(operators_wanted)]
+    if operators_wanted is None:
+        names = [name for name, one in modules.COMPONENTS.items() if one.default or everything]
+    else:
+        names = [*NEEDED, "helm", *(one.name for one in operators.chosen(operators_wanted))]
     with parts_lock():
-        built = build.build_all(None if chosen is None else [*NEEDED, "helm", *chosen, *also], also=also)
+        built = build.build_all(names)
         link_programs()
         if built:
             operators.prepare(operators_wanted)  # while the modules, of which the manifests are a part, are still there

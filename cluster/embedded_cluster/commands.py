@@ -30,10 +30,9 @@ def _parser() -> argparse.ArgumentParser:
         **nodes,  # type: ignore[arg-type]
     )
     building = add("build", "build the programs from their Go modules")
-    building.add_argument(
-        "--also", nargs="+", default=[], choices=["helm4", "kwok"], help="programs that the cluster itself does without"
-    )
-    building.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
+    chosen = building.add_mutually_exclusive_group()
+    chosen.add_argument("--all", action="store_true", help="also what the cluster itself does without: the tests' programs")
+    chosen.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
     add("ready", "bring what every command stands on, or say what is missing")
     add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")
     add("demo", "the whole demo; PHASE, NODES name the phase and the number of nodes")
@@ -89,7 +88,7 @@ def _change(arguments: argparse.Namespace) -> bool:
     from embedded_cluster import cluster
 
     if arguments.command == "build":
-        return cluster.make_programs(arguments.operators, arguments.also)
+        return cluster.make_programs(arguments.operators, everything=arguments.all)
     if arguments.command == "align":
         from embedded_cluster import align
 

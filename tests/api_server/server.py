@@ -46,7 +46,7 @@ class Server:
 
     def start(self) -> None:
         """Start everything and return when the operators watch; RuntimeError with the log's end otherwise."""
-        cluster.make_programs(operators_wanted=[], also=[])
+        cluster.make_programs(operators_wanted=[])
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True, mode=0o700)
         self.fault({})

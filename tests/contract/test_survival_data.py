@@ -21,6 +21,10 @@ MIN_HELDOUT_PER_TOPIC = 25
 NEAR_DUPLICATE = 0.6
 TRAIN_KEYS = ["id", "question", "phrasings", "answer"]
 HELDOUT_KEYS = ["id", "question", "answer", "facts"]
+TAUGHT_KEYS = ["id", "question", "phrasings", "dev", "test", "answer", "facts"]
+MIN_TAUGHT = 60
+TRAINED, UNSEEN = 8, 2
+"""Wordings of a taught fact that are trained on, and those of each unseen part."""
 
 
 class Text(NamedTuple):
@@ -72,6 +76,11 @@ def texts() -> list[Text]:
     ]
 
 
+def wordings(row: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the wordings of a taught fact by what they are for."""
+    return {"train": [row["question"], *row["phrasings"]], "dev": row["dev"], "test": row["test"]}
+
+
 def near_duplicates(items: list[Text]) -> Iterator[tuple[float, Text, Text]]:
     """Yield the pairs with a 3-gram Jaccard >= NEAR_DUPLICATE; an inverted index skips pairs that share no gram."""
     index: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -96,8 +105,8 @@ def is_spelling(value: object) -> bool:
 
 
 def test_only_the_six_topics_exist() -> None:
-    """Both splits hold exactly one file for each topic."""
-    for split in ("train", "heldout"):
+    """Each split holds exactly one file for each topic."""
+    for split in ("train", "heldout", "taught"):
         assert sorted(p.name for p in (DATA / split).iterdir()) == [f"{topic}.jsonl" for topic in TOPICS]
 
 
@@ -126,9 +135,60 @@ def test_heldout_rows_follow_the_schema(topic: str) -> None:
             assert isinstance(fact, list) and fact and all(is_spelling(s) for s in fact), where
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_taught_rows_follow_the_schema(topic: str) -> None:
+    """A taught row has its keys in order, eight wordings to train on, two and two that are not, and two or three facts."""
+    for number, row in enumerate(rows("taught", topic), start=1):
+        where = f"taught/{topic}.jsonl line {number}"
+        assert list(row) == TAUGHT_KEYS, where
+        assert row["id"] == f"{topic}-t{number:02d}", where
+        counts = {part: len(texts) for part, texts in wordings(row).items()}
+        assert counts == {"train": TRAINED, "dev": UNSEEN, "test": UNSEEN}, where
+        assert all(filled(one) for texts in wordings(row).values() for one in [*texts, row["answer"]]), where
+        assert 2 <= len(row["facts"]) <= 3, where
+        for fact in row["facts"]:
+            assert fact and all(is_spelling(s) for s in fact), where
+
+
+def test_enough_facts_are_taught() -> None:
+    """At least sixty facts, and no wording twice."""
+    found = all_rows("taught")
+    assert len(found) >= MIN_TAUGHT
+    asked = Counter(" ".join(words(one)) for row in found for texts in wordings(row).values() for one in texts)
+    assert [one for one, n in asked.items() if n > 1] == []
+
+
+def test_no_unseen_wording_is_like_one_that_is_trained() -> None:
+    """Neither those of dev and test, nor the held-out questions, which ask what was never taught."""
+    items = [
+        Text(row["id"], part, one, grams(one))
+        for row in all_rows("taught")
+        for part, texts in wordings(row).items()
+        for one in texts
+    ]
+    found = [
+        f"{jaccard:.2f} {a.split} {a.text!r} ~ {b.split} {b.text!r}"
+        for jaccard, a, b in near_duplicates([*items, *texts()])
+        if {a.split, b.split} - {"train"} and {a.split, b.split} != {"heldout"}
+    ]
+    assert found == []
+
+
+def test_no_unseen_wording_says_its_own_answer() -> None:
+    """A model that repeats the question gets nothing for it."""
+    given = [
+        f"{row['id']}: {one!r} says {fact}"
+        for row in all_rows("taught")
+        for one in [*row["dev"], *row["test"]]
+        for fact in row["facts"]
+        if any(re.search(rf"(?<![a-z0-9]){re.escape(spelling)}", one.lower()) for spelling in fact)
+    ]
+    assert given == []
+
+
 def test_ids_are_unique() -> None:
     """No id occurs twice in the data set."""
-    counts = Counter(row["id"] for split in ("train", "heldout") for row in all_rows(split))
+    counts = Counter(row["id"] for split in ("train", "heldout", "taught") for row in all_rows(split))
     assert [i for i, n in counts.items() if n > 1] == []
 
 
@@ -152,7 +212,7 @@ def test_facts_are_in_their_own_answer() -> None:
     """The reference answer reaches full fact recall; otherwise no model could."""
     missing = [
         f"{row['id']}: {fact}"
-        for row in all_rows("heldout")
+        for row in [*all_rows("heldout"), *all_rows("taught")]
         for fact in row["facts"]
         if not any(spelling in row["answer"].lower() for spelling in fact)
     ]
