@@ -31,7 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     building = add("build", "build the programs from their Go modules")
     chosen = building.add_mutually_exclusive_group()
-    chosen.add_argument("--all", action="store_true", help="also what the cluster itself does without: the tests' programs")
+    chosen.add_argument(
+        "--all", action="store_true", help="also what the cluster itself does without: the tests' programs"
+    )
     chosen.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
     add("ready", "bring what every command stands on, or say what is missing")
     add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")

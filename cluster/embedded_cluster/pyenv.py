@@ -25,6 +25,28 @@ TOOLS_LOCK = paths.REPO / "requirements.lock"
 INSTALLER_LOCK = paths.PACKAGE / "installer.lock"
 GLIBC = range(5, 37)  # bookworm has glibc 2.36; pip matches the tag of a wheel exactly, so each is named
 CHECKOUTS = ".checkouts.json"
+PROGRAM = """#!{python}
+# Checkouts with equal locks share this folder. It runs the sources of the one as whose .venv/bin/trainlab it is called; in an
+# activated environment that is not to be seen, and then of the one around the working directory, or of one that links here.
+import json
+import os
+import sys
+from pathlib import Path
+
+folder = Path({python!r}).parents[1]
+linked = [Path(one) for one in json.loads((folder / {record!r}).read_text())]
+for checkout in (Path(sys.argv[0]).absolute().parents[2], Path.cwd(), *Path.cwd().parents, *linked):
+    sources = str(checkout / "training" / "src")
+    if os.path.exists(sources + "/trainlab/cli.py"):
+        break
+else:
+    sys.exit("error: " + sys.argv[0] + ": no checkout of trainlab links to this environment; run make venv in one")
+sys.path.insert(0, sources)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sources, os.environ.get("PYTHONPATH")]))
+from trainlab.cli import main
+
+sys.exit(main())
+"""
 NETWORK = "check the network, its proxy (http_proxy, https_proxy) and pip's index (`pip config list`)"
 
 
@@ -197,10 +219,6 @@ def _make(folder: Path, found: Path) -> None:
             argv = [*install, "--require-hashes", "--find-links", source, *_requirements(files)]
             _run(argv, f"installing into {folder}", f"free disk? else remove {source} and run this again")
         shutil.rmtree(scratch)
-        # Runs the sources of the checkout that linked last: nothing is built or installed for it.
-        program = folder / "bin" / "trainlab"
-        program.write_text(f"#!{folder}/bin/python\nimport sys\nfrom trainlab.cli import main\nsys.exit(main())\n")
-        program.chmod(0o755)
         (folder / ".complete").touch()
 
 
@@ -225,8 +243,8 @@ def _links(checkout: Path, folder: Path) -> bool:
 
 def _link(folder: Path) -> None:
     """Make .venv of this checkout a link to the environment, and note in it who uses it."""
-    site = next((folder / "lib").glob("python3.*/site-packages"))
-    _write(site / "trainlab.pth", f"{paths.REPO / 'training' / 'src'}\n")
+    _write(folder / "bin" / "trainlab", PROGRAM.format(python=str(folder / "bin" / "python"), record=CHECKOUTS))
+    (folder / "bin" / "trainlab").chmod(0o755)
     users = {str(one) for one in _users(folder) or () if _links(one, folder)} | {str(paths.REPO)}
     _write(folder / CHECKOUTS, json.dumps(sorted(users)))
     link = paths.REPO / ".venv"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,11 +45,43 @@ def test_linking_records_the_checkout_and_forgets_who_left(cache: Path, monkeypa
     checkout.mkdir()
     monkeypatch.setattr(paths, "REPO", checkout)
     folder = _environment(cache, "a", [cache / "left"])
-    (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    (folder / "bin").mkdir()
     (checkout / ".venv").symlink_to("elsewhere")
     pyenv._link(folder)
     assert (checkout / ".venv").resolve() == folder
     assert json.loads((folder / pyenv.CHECKOUTS).read_text()) == [str(checkout)]
+
+
+def test_each_checkout_runs_its_own_sources_in_an_environment_that_they_share(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the ranks that it starts, in an activated environment, and when the other checkout, which linked last, is gone."""
+    folder = _environment(cache, "a", [])
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    for name in ("one", "other"):
+        package = cache / name / "training" / "src" / "trainlab"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        child = "import trainlab.cli; trainlab.cli.say()"
+        code = f"def say():\n    print('{name}')\ndef main():\n    say()\n    subprocess.run([sys.executable, '-c', '{child}'])\n"
+        (package / "cli.py").write_text(f"import subprocess, sys\n{code}")
+        monkeypatch.setattr(paths, "REPO", cache / name)
+        pyenv._link(folder)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+
+    def says(program: Path, folder: Path) -> list[str]:
+        return subprocess.run([program], cwd=folder, capture_output=True, text=True, check=True).stdout.split()
+
+    assert says(cache / "one" / ".venv" / "bin" / "trainlab", cache / "other") == ["one", "one"]
+    activated = folder / "bin" / "trainlab"
+    assert says(activated, cache / "one" / "training") == ["one", "one"]
+    shutil.rmtree(cache / "other")
+    assert says(activated, cache) == ["one", "one"]
+    shutil.rmtree(cache / "one")
+    astray = subprocess.run([activated], cwd=cache, capture_output=True, text=True, check=False)
+    assert astray.returncode == 1 and "run make venv in one" in astray.stderr and "Traceback" not in astray.stderr
 
 
 def test_a_failed_program_is_one_sentence() -> None:
