@@ -256,6 +256,7 @@ def test_one_claim_for_one_node_is_refused_for_several(tmp_path: Path) -> None:
         ("phase.train.batch_size", "many", "/phase/train/batch_size': got string, want null or integer"),
         ("phase.recipe", "magic", "/phase/recipe'"),
         ("phase.resources.cpu", "4Gi", "/phase/resources/cpu': '4Gi' does not match pattern"),
+        ("phase.resources.cpu", "0m", "/phase/resources/cpu': '0m' does not match pattern"),
         ("phase.resources.memory", "4GB", "/phase/resources/memory': '4GB' does not match pattern"),
         ("site.queue", "Mine", "/site/queue': 'Mine' does not match pattern"),
         ("site.spread", "wide", "/site/spread': value must be one of"),

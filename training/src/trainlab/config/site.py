@@ -28,7 +28,7 @@ class Images(SiteBlock):
 class Volume(SiteBlock):
     """One PersistentVolumeClaim."""
 
-    size: Bytes = Field("20Gi", description="Requested size.")
+    size: Bytes = Field("20Gi", description="Requested size, such as 20Gi.")
     storage_class: ObjectName = Field("", description="StorageClass; empty takes the cluster's default.")
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = Field(
         "ReadWriteMany", description="ReadWriteMany as soon as a job has more than one pod."

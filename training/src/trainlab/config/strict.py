@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-_NUMBER = r"([1-9][0-9]*|0)(\.[0-9]+)?"
+_NUMBER = r"([1-9][0-9]*(\.[0-9]+)?|0\.[0-9]*[1-9][0-9]*)"  # above 0
 _BYTES = "(Ki|Mi|Gi|Ti|k|M|G|T)"
 # One name of a path, neither `.` nor `..`
 _SEGMENT = r"(\.\.[A-Za-z0-9._-]|\.?[A-Za-z0-9_-])[A-Za-z0-9._-]*"
