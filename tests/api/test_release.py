@@ -22,7 +22,7 @@ def server(training: Server) -> Server:
 
 
 def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -> None:
-    """The workload trains, a second run changes nothing, teardown.yml leaves nothing but what was there before."""
+    """The workload trains, a second run changes nothing, one that is asked to trains anew, teardown.yml leaves nothing but what was there before."""
     bare = cluster.objects()
     wanted: dict[str, Any] = {
         f"{ROLE}kubeconfig": str(cluster.server.kubeconfig),
@@ -38,6 +38,11 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         assert job["metadata"]["labels"]["app.kubernetes.io/instance"] == "survival"
         second = cluster.playbook("ocp4_workload", "-v", ACTION="create", **wanted)
         assert (second.code, second.changed) == (0, 0), second.text
+        # as the message of a failed run says it, on the command line, where every value is a string
+        anew = cluster.playbook("ocp4_workload", "-e", "train_again=true", ACTION="create", **wanted)
+        assert anew.code == 0 and anew.changed, anew.text
+        (other,) = cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)
+        assert other["metadata"]["uid"] != job["metadata"]["uid"]
 
         gone = {"trainlab_namespace": SPACE, "trainlab_release": "survival", "trainlab_helm": wanted["trainlab_helm"]}
         kept = cluster.playbook("teardown", **gone)
