@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+# The usual cluster's, whatever the shell that runs the tests has: read by embedded_cluster.identity when it is imported.
+for name in [name for name in os.environ if name == "TRAINLAB_CLUSTER" or name.endswith("_SUBNET")]:
+    del os.environ[name]
 ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
 """Files that ask for the same renderings of the chart; every other file is a group of its own, for its fixtures."""

@@ -155,13 +155,13 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) ->
     """In one process, whose imports take a hundred times of it, and more or less by chance."""
     sources = [
         write_rows(tmp_path / f"{name}.jsonl", [text(seed, 150) for seed in range(size)])
-        for name, size in (("first", 2000), ("small", 2000), ("large", 10000))
+        for name, size in (("first", 2000), ("small", 2000), ("large", 20000))
     ]
     done = child(MEMORY, str(tokenizer), str(tmp_path), *map(str, sources))
     assert done.returncode == 0, done.stderr
     peaks = [int(line) / 1024 for line in done.stdout.split()]  # MiB
     grown = sources[2].stat().st_size - sources[1].stat().st_size
-    assert grown > 9e6 and peaks[2] - max(peaks[:2]) < 6, peaks
+    assert grown > 18e6 and peaks[2] - max(peaks[:2]) < 12, peaks
 
 
 def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:
