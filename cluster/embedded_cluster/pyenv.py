@@ -41,11 +41,8 @@ for checkout in (Path(sys.argv[0]).absolute().parents[2], Path.cwd(), *Path.cwd(
         break
 else:
     sys.exit("error: " + sys.argv[0] + ": no checkout of trainlab links to this environment; run make venv in one")
-sys.path.insert(0, sources)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sources, os.environ.get("PYTHONPATH")]))
-from trainlab.cli import main
-
-sys.exit(main())
+os.execv(sys.executable, [sys.executable, "-m", "trainlab.cli", *sys.argv[1:]])
 """
 NETWORK = "check the network, its proxy (http_proxy, https_proxy) and pip's index (`pip config list`)"
 

@@ -64,8 +64,9 @@ def test_each_checkout_runs_its_own_sources_in_an_environment_that_they_share(
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         child = "import trainlab.cli; trainlab.cli.say()"
-        code = f"def say():\n    print('{name}')\ndef main():\n    say()\n    subprocess.run([sys.executable, '-c', '{child}'])\n"
-        (package / "cli.py").write_text(f"import subprocess, sys\n{code}")
+        say = f"import subprocess, sys\ndef say():\n    print('{name}')\n"
+        main = f"if __name__ == '__main__':\n    say()\n    subprocess.run([sys.executable, '-c', '{child}'])\n"
+        (package / "cli.py").write_text(say + main)
         monkeypatch.setattr(paths, "REPO", cache / name)
         pyenv._link(folder)
     monkeypatch.delenv("PYTHONPATH", raising=False)

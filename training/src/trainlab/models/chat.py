@@ -191,8 +191,8 @@ def expand_gguf(folder: Path, name: str) -> None:
     """Write the model and tokenizer of the GGUF file `name` beside it, as safetensors in float32.
 
     Called once by `trainlab fetch`: expanding takes 10 s, and four ranks, the scores and the server would all do it.
-    What transformers loads from GGUF counts as quantised and refuses save_pretrained; so the weights move into a model
-    that is built from the same configuration without its quantisation entry.
+    What transformers loads from GGUF counts as quantized and refuses save_pretrained; so the weights move into a model
+    that is built from the same configuration without its quantization entry.
     """
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
