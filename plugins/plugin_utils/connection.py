@@ -1,7 +1,7 @@
 """How a cluster is reached: read by kubernetes.core's own client layer, so that our plugins and its modules agree.
 
-In this order, which is theirs and oc's: K8S_AUTH_HOST with a token or a certificate (what a credential of Ansible Automation
-Platform injects), a kubeconfig, the service account of the pod in which the playbook runs. trainlab_kubeconfig carries the
+In this order, which is theirs and oc's: K8S_AUTH_HOST with a token (what a credential of Ansible Automation Platform
+injects), a kubeconfig, the service account of the pod in which the playbook runs. trainlab_kubeconfig carries the
 second; role phase fills it from the environment.
 """
 
@@ -20,6 +20,14 @@ from ansible.errors import AnsibleActionFail
 
 DEFAULT_FILE = "~/.kube/config"
 TOKEN, HOST = "K8S_AUTH_API_KEY", "K8S_AUTH_HOST"
+HELM = {
+    "context": "kube-context",
+    "server": "kube-apiserver",
+    "token": "kube-token",
+    "certificate-authority": "kube-ca-file",
+    "insecure-skip-tls-verify": "kube-insecure-skip-tls-verify",
+}
+"""Helm's names of kubectl's options."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Connection:
 
     def command(self, program: str) -> str:
         """Return the beginning of a shell command that reaches this cluster with oc, kubectl or helm."""
-        names = {"context": "kube-context"} if program == "helm" else {}
+        names = HELM if program == "helm" else {}
         words = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
         words += [program, *(f"--{names.get(key, key)}={value}" for key, value in self.options.items())]
         return " ".join(words)
@@ -108,17 +116,19 @@ def _told(auth: Mapping[str, Any]) -> tuple[str, dict[str, str], dict[str, str]]
     given = auth.get("kubeconfig") or ""
     if not given and not options and "KUBERNETES_SERVICE_HOST" in os.environ:
         return "the service account of this pod", {}, options
-    files = [Path(part).expanduser() for part in (given or DEFAULT_FILE).split(os.pathsep) if part]
+    files = _files(given or DEFAULT_FILE)
     origin = f"trainlab_kubeconfig: {given or DEFAULT_FILE}"
     if not any(file.is_file() for file in files):
         raise AnsibleActionFail(
             f"{origin}: no such file; bring the embedded cluster up with `ansible-playbook playbooks/local.yml`, or set "
             "trainlab_kubeconfig to the kubeconfig of your cluster"
         )
-    if files == [
-        Path(part).expanduser() for part in os.environ.get("KUBECONFIG", DEFAULT_FILE).split(os.pathsep) if part
-    ]:
+    if files == _files(os.environ.get("KUBECONFIG", DEFAULT_FILE)):
         return origin, {}, options
     if len(files) > 1:
         return origin, {"KUBECONFIG": os.pathsep.join(map(str, files))}, options
     return origin, {}, {"kubeconfig": shlex.quote(str(files[0]))} | options
+
+
+def _files(joined: str) -> list[Path]:
+    return [Path(part).expanduser() for part in joined.split(os.pathsep) if part]

@@ -49,7 +49,8 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
 def _refuse_twins(task_vars: Json) -> None:
     """Raise AnsibleActionFail where the play does the same on one cluster for two hosts of the inventory, both at once."""
     seen: dict[tuple[Any, ...], str] = {}
-    for host in task_vars.get("ansible_play_hosts_all") or []:
+    hosts = task_vars.get("ansible_play_hosts_all") or []
+    for host in hosts if len(hosts) > 1 else ():
         target = tuple(task_vars["hostvars"][host].get(name) for name in TARGET)
         if target in seen:
             raise AnsibleActionFail(

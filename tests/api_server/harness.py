@@ -76,12 +76,14 @@ class Cluster:
 
         The process that is ansible-playbook takes longer to start than a refusal. Text that is `hidden` must not be printed.
         """
+        hosts = {}
         for host, own in wrong.items():  # two hosts of one kubeconfig are refused for that
-            (self._folder / host).unlink(missing_ok=True)
-            (self._folder / host).symlink_to(variables.get("kubeconfig") or self.server.kubeconfig)
-            own.setdefault("trainlab_kubeconfig", str(self._folder / host))
+            link = self._folder / host
+            link.unlink(missing_ok=True)
+            link.symlink_to(variables.get("trainlab_kubeconfig") or self.server.kubeconfig)
+            hosts[host] = {"trainlab_kubeconfig": str(link)} | own
         settings = {"ANSIBLE_ANY_ERRORS_FATAL": "false", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
-        run = self.run(name, self.inventory(hosts=wrong, **variables), environment=settings)
+        run = self.run(name, self.inventory(hosts=hosts, **variables), environment=settings)
         assert "Traceback" not in run.text, run.text
         assert not hidden or hidden not in run.text, run.text
         found = re.findall(r"^fatal: \[([^]]+)\]: FAILED! => (\{.*\})$", run.text, re.MULTILINE)

@@ -58,6 +58,7 @@ class Cluster:
                     found = {"kind": "Status", "message": f"{path}: said no"}
                 content = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(status)
+                self.send_header("Content-Type", "text/plain" if isinstance(found, str) else "application/json")
                 self.send_header("Content-Length", str(len(content) * (2 if half else 1)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -72,7 +72,7 @@ def write(file: Path, *parts: dict[str, Any], current: str = "") -> Path:
 
 
 def reached(cluster: Any, kubeconfig: str = "", context: str = "") -> kube.Api:
-    """Connect; kubectl reaches the same server with the command that is printed, and sends the same token."""
+    """Connect; kubectl and Helm reach the same server with the commands that are printed, and send the same token."""
     api, version = kube.connect(kubeconfig, context)
     assert version["gitVersion"] == "v1.34.4" and api.server == cluster.url
     token = cluster.headers["Authorization"]
@@ -80,17 +80,24 @@ def reached(cluster: Any, kubeconfig: str = "", context: str = "") -> kube.Api:
     done = subprocess.run(f"{api.kubectl} get --raw /version", shell=True, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{api.kubectl}: {done.stderr}"
     assert cluster.headers["Authorization"] == token
+    cluster.headers = {}
+    cluster.objects["/api/v1/namespaces/none/secrets"] = {"kind": "SecretList", "apiVersion": "v1", "items": []}
+    listing = f"{api.connection.command('helm')} -n none list"
+    done = subprocess.run(listing, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{listing}: {done.stderr}"
+    assert cluster.headers["Authorization"] == token
     return api
 
 
 @pytest.fixture(scope="module", autouse=True)
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The embedded cluster's kubectl, as `kubectl` in the PATH."""
+    """The embedded cluster's kubectl and Helm in the PATH."""
     program = build.binary("kubernetes")
     if not program.exists():
         pytest.fail(f"{program} is not built: make binaries")
     folder = tmp_path_factory.mktemp("bin")
     (folder / "kubectl").symlink_to(program)
+    (folder / "helm").symlink_to(build.binary("helm"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         yield
