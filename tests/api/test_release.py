@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from api_server import training_api
 from api_server.attendee import build, until
-from api_server.harness import Cluster
+from api_server.client import Json
+from api_server.harness import REPO, Cluster
 from api_server.server import Server
 
 ROLE = "ocp4_workload_trainlab_"
 SPACE = "trainlab-demo"
+HERE: dict[str, Any] = {
+    "trainlab_namespace": SPACE,
+    "trainlab_release": "survival",
+    "trainlab_values": ["values/survival.yaml"],
+    "trainlab_helm": str(build.binary("helm")),
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +59,76 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         assert kept.code == 0, kept.text
         assert "-e teardown_volumes=true removes volumes" in kept.text
         assert cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE) == []
-        claims = {each["metadata"]["name"] for each in cluster.client.items("v1", "PersistentVolumeClaim", SPACE)}
-        assert claims == {f"survival-{name}" for name in ("models", "runs", "data")}, "they stay unless asked for"
+        kept_claims = {each["metadata"]["name"] for each in claims(cluster)}
+        assert kept_claims == {f"survival-{name}" for name in ("models", "runs", "data")}, "they stay unless asked for"
         undone = cluster.playbook("teardown", teardown_volumes=True, **gone)
         assert undone.code == 0, undone.text
         until(lambda: cluster.objects() == bare)
         again = cluster.playbook("teardown", teardown_volumes=True, **gone)
         assert (again.code, again.changed) == (0, 0), again.text
+
+
+def test_a_webhook_that_lags_behind_is_asked_again(cluster: Cluster) -> None:
+    """Trainer refuses a TrainJob whose runtime it has not seen yet: the playbook installs again; a second one changes nothing."""
+    bare = cluster.objects()
+    here = HERE | {"trainlab_site": {"trainingApi": "trainjob"}}
+    made = cluster.playbook("workspace", **here)
+    assert made.code == 0, made.text
+    kubeconfig = cluster.server.kubeconfig
+    with training_api.trainer(kubeconfig):
+        with training_api.lagging_webhook(kubeconfig, SPACE):
+            trained = cluster.playbook("train", **here)
+        assert trained.code == 0 and trained.changed, trained.text
+        (job,) = cluster.client.items(training_api.TRAINER, "TrainJob", SPACE)
+        assert job["status"]["conditions"][0]["type"] == "Complete"
+        second = cluster.playbook("train", **here)
+        assert (second.code, second.changed) == (0, 0), second.text
+        undone = cluster.playbook("teardown", teardown_volumes=True, **here)
+        assert undone.code == 0, undone.text
+        until(lambda: cluster.objects() == bare)
+
+
+def test_after_a_killed_helm_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+    """kill -9 while Helm installs: the playbook names the unfinished revision, and what it says to run leads on."""
+    bare = cluster.objects()
+    made = cluster.playbook("workspace", **HERE)
+    assert made.code == 0, made.text
+    kubeconfig = cluster.server.kubeconfig
+    helm = [
+        HERE["trainlab_helm"],
+        "--kubeconfig",
+        str(kubeconfig),
+        "-n",
+        SPACE,
+        "install",
+        "survival",
+        "charts/trainjob",
+    ]
+    with subprocess.Popen(
+        [*helm, "-f", "values/survival.yaml", "--wait"], cwd=REPO
+    ) as waiting:  # for claims that nobody binds
+        until(lambda: cluster.client.items("v1", "PersistentVolumeClaim", SPACE))
+        waiting.kill()
+    (claim,) = (one for one in claims(cluster) if one["metadata"]["name"] == "survival-models")
+    with training_api.trainer(kubeconfig):
+        error = cluster.playbook("train", **HERE).error
+        assert "release survival in namespace trainlab-demo is pending-install since" in error
+        (remedy,) = re.findall(r"`(.+?)`", error)
+        kubectl = tmp_path / "kubectl"
+        kubectl.symlink_to(build.binary("kubernetes"))
+        said = subprocess.check_output([kubectl, *shlex.split(remedy)[1:]], text=True)
+        assert "sh.helm.release.v1.survival.v1" in said
+        trained = cluster.playbook("train", **HERE)
+        assert trained.code == 0 and trained.changed, trained.text
+        assert claim["metadata"]["uid"] in [one["metadata"]["uid"] for one in claims(cluster)]
+        undone = cluster.playbook("teardown", teardown_volumes=True, **HERE)
+        assert undone.code == 0, undone.text
+        until(lambda: cluster.objects() == bare)
+
+
+def claims(cluster: Cluster) -> list[Json]:
+    """The claims in the namespace of the release."""
+    return cluster.client.items("v1", "PersistentVolumeClaim", SPACE)
 
 
 def test_a_queue_without_a_name_applies_nothing(cluster: Cluster) -> None:

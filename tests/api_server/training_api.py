@@ -22,6 +22,7 @@ WORKLOADS = ("kueue", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml
 CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), WORKLOADS)
 GPUS = 4
 KUBEFLOW = "kubeflow.org/v1"
+TRAINER = "trainer.kubeflow.org/v1alpha1"
 POLL_SECONDS = 0.5
 
 
@@ -68,7 +69,7 @@ def free_claims(client: Client) -> None:
 
 @contextlib.contextmanager
 def trainer(kubeconfig: Path) -> Iterator[None]:
-    """Act as the training operator meanwhile: each PyTorchJob has succeeded at once; claims may go."""
+    """Act as the training operators meanwhile: each job has succeeded at once; claims may go."""
     client, ended = Client(kubeconfig), threading.Event()
 
     def act() -> None:
@@ -77,6 +78,9 @@ def trainer(kubeconfig: Path) -> Iterator[None]:
                 for job in client.items(KUBEFLOW, "PyTorchJob"):
                     if not job.get("status"):
                         client.status(job, {"conditions": [condition("Succeeded", True)], "replicaStatuses": {}})
+                for job in client.items(TRAINER, "TrainJob"):
+                    if not job.get("status"):
+                        client.status(job, {"conditions": [condition("Complete", True)]})
                 free_claims(client)
 
     thread = threading.Thread(target=act, daemon=True)
@@ -84,3 +88,52 @@ def trainer(kubeconfig: Path) -> Iterator[None]:
     yield
     ended.set()
     thread.join()
+
+
+@contextlib.contextmanager
+def lagging_webhook(kubeconfig: Path, namespace: str) -> Iterator[None]:
+    """Deny TrainJobs of `namespace`, as Trainer's webhook does while its cache lags behind, until Helm noted a failed release.
+
+    Words: https://github.com/NVIDIA/aicr/issues/1669.
+    """
+    client, name = Client(kubeconfig), "validator.trainjob.trainer.kubeflow.org"
+    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    jobs = {
+        "apiGroups": ["trainer.kubeflow.org"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["trainjobs"],
+    }
+    words = (
+        "'spec.runtimeRef: Invalid value: TrainingRuntime.trainer.kubeflow.org \"' + object.spec.runtimeRef.name + "
+        "'\" not found: specified trainingRuntime must be created before the TrainJob is created'"
+    )
+    denied = {"validations": [{"expression": "false", "messageExpression": words}]}
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}, "resourceRules": [jobs]}
+    rule = policy | {"kind": "ValidatingAdmissionPolicy", "spec": {"matchConstraints": here, **denied}}
+    binding = policy | {
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    client.apply(rule)
+    client.apply(binding)
+
+    def act() -> None:
+        until(
+            lambda: any(each["metadata"]["labels"].get("status") == "failed" for each in _releases(client, namespace))
+        )
+        client.delete(binding)
+        client.delete(rule)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+
+
+def _releases(client: Client, namespace: str) -> list[Json]:
+    return [
+        each
+        for each in client.items("v1", "Secret", namespace)
+        if each["metadata"].get("labels", {}).get("owner") == "helm"
+    ]

@@ -40,8 +40,10 @@ SITE = (
 )
 
 
-def sh(*argv: str, ok: bool = True, seconds: int = 1500, env: dict[str, str] | None = None, given: str = "") -> str:
-    """Run a command with stdin `given` in the checkout; return its output; fail the test when `ok` is not met."""
+def sh(
+    *argv: str, ok: bool | None = True, seconds: int = 1500, env: dict[str, str] | None = None, given: str = ""
+) -> str:
+    """Run a command with stdin `given` in the checkout; return its output; fail the test when `ok` is not met (None: either)."""
     done = subprocess.run(
         argv,
         cwd=REPO,
@@ -53,7 +55,9 @@ def sh(*argv: str, ok: bool = True, seconds: int = 1500, env: dict[str, str] | N
         timeout=seconds,
         check=False,
     )
-    assert (done.returncode == 0) == ok, f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+    assert ok is None or (done.returncode == 0) == ok, (
+        f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+    )
     return done.stdout
 
 
@@ -70,6 +74,16 @@ def kubectl(*argv: str, ok: bool = True) -> str:
 def helm(*argv: str, ok: bool = True) -> str:
     """Helm 3 of the embedded cluster."""
     return sh(str(HOME / "cache" / "bin" / "helm"), *argv, ok=ok)
+
+
+def install_trainjob(namespace: str, release: str, *argv: str) -> None:
+    """`helm install` of a release with a TrainJob; what docs/openshift.md says where Trainer's webhook lags behind."""
+    said = sh(
+        str(HOME / "cache" / "bin" / "helm"), "-n", namespace, "install", release, "charts/trainjob", *argv, ok=None
+    )
+    if "specified trainingRuntime must be created before the TrainJob is created" in said:
+        said = helm("-n", namespace, "upgrade", "--install", release, "charts/trainjob", *argv)
+    assert "STATUS: deployed" in said, said
 
 
 def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str, Any]]:
@@ -270,7 +284,7 @@ def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> 
     image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=trainjob")
     sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo makes none that it does not use
     kubectl("create", "namespace", "trainjob")
-    helm("-n", "trainjob", "install", "plain", "charts/trainjob", *VALUES, *TINY, *SITE, *image)
+    install_trainjob("trainjob", "plain", *VALUES, *TINY, *SITE, *image)
     page = progress_page("trainjob")
     assert page["progressPercentage"] < 100 and "activity" in page
     kubectl("-n", "trainjob", "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
@@ -361,7 +375,7 @@ def test_queue_admits_one_gpu_job_after_the_other(demo: str, api: str, kind: str
     gpu = ("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1")
     site = ("--set", f"site.queue=gpus,site.serving=false,site.trainingApi={api},site.nodeSelector.type=kwok")
     for release in ("first", "second"):
-        helm("-n", "queued", "install", release, "charts/trainjob", *VALUES, *TINY, *SITE, *gpu, *site)
+        install_trainjob("queued", release, *VALUES, *TINY, *SITE, *gpu, *site)
         waits_for(lambda release=release: bool(workload(kind, release)))  # type: ignore[misc]
     waits_for(lambda: condition(kind, "first", "Admitted") == "True")
     waits_for(lambda: condition(kind, "second", "QuotaReserved") == "False")
