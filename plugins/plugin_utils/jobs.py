@@ -1,4 +1,4 @@
-"""The two kinds of training jobs and what their status says; pure, used by train_wait and checks.
+"""The two kinds of training jobs and what their status says; pure, used by train_failed, train_wait and checks.
 
 Condition types: training-operator v1 (pkg/apis/kubeflow.org/v1/common_types.go), Trainer v2 (trainjob_types.go).
 """

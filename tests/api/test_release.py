@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -68,62 +69,57 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         assert (again.code, again.changed) == (0, 0), again.text
 
 
-def test_a_webhook_that_lags_behind_is_asked_again(cluster: Cluster) -> None:
-    """Trainer refuses a TrainJob whose runtime it has not seen yet: the playbook installs again; a second one changes nothing."""
-    bare = cluster.objects()
-    here = HERE | {"trainlab_site": {"trainingApi": "trainjob"}}
+@pytest.mark.parametrize(
+    ("api", "group", "kind"),
+    [("pytorchjob", training_api.KUBEFLOW, "PyTorchJob"), ("trainjob", training_api.TRAINER, "TrainJob")],
+)
+def test_what_began_badly_is_repaired_by_another_run(
+    cluster: Cluster, tmp_path: Path, api: str, group: str, kind: str
+) -> None:
+    """A killed Helm, or a webhook of Trainer that lags behind; then a job that fails: no variable is needed, nothing is lost."""
+    bare, kubeconfig = cluster.objects(), cluster.server.kubeconfig
+    here = HERE | {"trainlab_site": {"trainingApi": api}}
     made = cluster.playbook("workspace", **here)
     assert made.code == 0, made.text
-    kubeconfig = cluster.server.kubeconfig
+    if kind == "PyTorchJob":
+        killed_helm(cluster, tmp_path)
+    first = {one["metadata"]["uid"] for one in claims(cluster)}
+
+    def jobs() -> set[str]:
+        found = cluster.client.items(group, kind, SPACE) + cluster.client.items("batch/v1", "Job", SPACE)
+        return {one["metadata"]["uid"] for one in found}
+
+    lags = training_api.lagging_webhook(kubeconfig, SPACE) if kind == "TrainJob" else contextlib.nullcontext()
+    with training_api.trainer(kubeconfig, ends=False), lags:
+        assert "failed: " in cluster.playbook("train", **here).error
+        failed = jobs()
+        assert len(failed) == 2, "the training and its promotion"
     with training_api.trainer(kubeconfig):
-        with training_api.lagging_webhook(kubeconfig, SPACE):
-            trained = cluster.playbook("train", **here)
-        assert trained.code == 0 and trained.changed, trained.text
-        (job,) = cluster.client.items(training_api.TRAINER, "TrainJob", SPACE)
-        assert job["status"]["conditions"][0]["type"] == "Complete"
-        second = cluster.playbook("train", **here)
-        assert (second.code, second.changed) == (0, 0), second.text
+        repaired = cluster.playbook("train", **here)
+        assert repaired.code == 0 and repaired.changed, repaired.text
+        assert len(jobs()) == 2 and not jobs() & failed
+        assert first <= {one["metadata"]["uid"] for one in claims(cluster)}
+        again = cluster.playbook("train", **here)
+        assert (again.code, again.changed) == (0, 0), again.text
         undone = cluster.playbook("teardown", teardown_volumes=True, **here)
         assert undone.code == 0, undone.text
         until(lambda: cluster.objects() == bare)
 
 
-def test_after_a_killed_helm_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
-    """kill -9 while Helm installs: the playbook names the unfinished revision, and what it says to run leads on."""
-    bare = cluster.objects()
-    made = cluster.playbook("workspace", **HERE)
-    assert made.code == 0, made.text
-    kubeconfig = cluster.server.kubeconfig
-    helm = [
-        HERE["trainlab_helm"],
-        "--kubeconfig",
-        str(kubeconfig),
-        "-n",
-        SPACE,
-        "install",
-        "survival",
-        "charts/trainjob",
-    ]
-    with subprocess.Popen(
-        [*helm, "-f", "values/survival.yaml", "--wait"], cwd=REPO
-    ) as waiting:  # for claims that nobody binds
-        until(lambda: cluster.client.items("v1", "PersistentVolumeClaim", SPACE))
+def killed_helm(cluster: Cluster, tmp_path: Path) -> None:
+    """kill -9 while Helm installs: the playbook names the unfinished revision; run what it says."""
+    call = [HERE["trainlab_helm"], "--kubeconfig", str(cluster.server.kubeconfig), "-n", SPACE, "install", "survival"]
+    # waits for claims that nobody binds
+    with subprocess.Popen([*call, "charts/trainjob", "-f", "values/survival.yaml", "--wait"], cwd=REPO) as waiting:
+        until(lambda: claims(cluster))
         waiting.kill()
-    (claim,) = (one for one in claims(cluster) if one["metadata"]["name"] == "survival-models")
-    with training_api.trainer(kubeconfig):
-        error = cluster.playbook("train", **HERE).error
-        assert "release survival in namespace trainlab-demo is pending-install since" in error
-        (remedy,) = re.findall(r"`(.+?)`", error)
-        kubectl = tmp_path / "kubectl"
-        kubectl.symlink_to(build.binary("kubernetes"))
-        said = subprocess.check_output([kubectl, *shlex.split(remedy)[1:]], text=True)
-        assert "sh.helm.release.v1.survival.v1" in said
-        trained = cluster.playbook("train", **HERE)
-        assert trained.code == 0 and trained.changed, trained.text
-        assert claim["metadata"]["uid"] in [one["metadata"]["uid"] for one in claims(cluster)]
-        undone = cluster.playbook("teardown", teardown_volumes=True, **HERE)
-        assert undone.code == 0, undone.text
-        until(lambda: cluster.objects() == bare)
+    error = cluster.playbook("train", **HERE).error
+    assert "release survival in namespace trainlab-demo is pending-install since" in error
+    (remedy,) = re.findall(r"`(.+?)`", error)
+    kubectl = tmp_path / "kubectl"
+    kubectl.symlink_to(build.binary("kubernetes"))
+    said = subprocess.check_output([kubectl, *shlex.split(remedy)[1:]], text=True)
+    assert "sh.helm.release.v1.survival.v1" in said
 
 
 def claims(cluster: Cluster) -> list[Json]:

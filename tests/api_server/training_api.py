@@ -68,8 +68,8 @@ def free_claims(client: Client) -> None:
 
 
 @contextlib.contextmanager
-def trainer(kubeconfig: Path) -> Iterator[None]:
-    """Act as the training operators meanwhile: each job has succeeded at once; claims may go."""
+def trainer(kubeconfig: Path, ends: bool = True) -> Iterator[None]:
+    """Act as the training operators meanwhile: each job succeeds at once, or fails unless it `ends` well; claims may go."""
     client, ended = Client(kubeconfig), threading.Event()
 
     def act() -> None:
@@ -77,10 +77,13 @@ def trainer(kubeconfig: Path) -> Iterator[None]:
             with contextlib.suppress(requests.HTTPError):  # somebody else was faster; the next round sees it
                 for job in client.items(KUBEFLOW, "PyTorchJob"):
                     if not job.get("status"):
-                        client.status(job, {"conditions": [condition("Succeeded", True)], "replicaStatuses": {}})
+                        client.status(
+                            job,
+                            {"conditions": [condition("Succeeded" if ends else "Failed", True)], "replicaStatuses": {}},
+                        )
                 for job in client.items(TRAINER, "TrainJob"):
                     if not job.get("status"):
-                        client.status(job, {"conditions": [condition("Complete", True)]})
+                        client.status(job, {"conditions": [condition("Complete" if ends else "Failed", True)]})
                 free_claims(client)
 
     thread = threading.Thread(target=act, daemon=True)

@@ -34,7 +34,21 @@ def _overlay(block: str, key: str) -> str:
     node = node["properties"][key] if key else node
     fits = next(
         one
-        for one in (True, 50, 9, 1.5, 0.1, "off", "given", "trained", "sgd", ["a"], [{"length": 32, "share": 1}], {})
+        for one in (
+            True,
+            50,
+            9,
+            1.5,
+            0.1,
+            "off",
+            "given",
+            "trained",
+            "test",
+            "sgd",
+            ["a"],
+            [{"length": 32, "share": 1}],
+            {},
+        )
         if _valid(node, one)
     )
     return yaml.safe_dump({"phase": {block: {key: fits} if key else fits}})
@@ -92,6 +106,8 @@ BROKEN = [
     ),
     ("survival", "phase.train.cache_frozen_activations", CACHED % "unfreeze: {tie_word_embeddings: true}"),
     ("survival", "phase.lora.rank", CACHED % "lora: {rank: 8}"),
+    ("survival", "phase.gate.metric", "phase: {data: {taught: null}, gate: {metric: taught_recall}}"),
+    ("survival", "phase.data.taught", HUB.replace("hub:", "taught: test, hub:") % "question: q, answer: a"),
     ("survival", "phase.train.packing", "phase: {train: {packing: true, cache_frozen_activations: true}}"),
     ("survival", "phase.lora.target_modules", "phase: {lora: {target_modules: [q_proj, lm_head]}}"),
     (

@@ -28,6 +28,35 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
+def write_taught(folder: Path) -> Path:
+    """Add three facts to a data set, two of one topic: three wordings to train on, one for dev, two for test."""
+    facts = {
+        "fire": [
+            ("fire-t1", "How do I put out a candle?", "Snuff it."),
+            ("fire-t2", "Which wood burns slowly?", "Oak."),
+        ],
+        "water": [("water-t1", "Is rain safe to drink?", "Mostly.")],
+    }
+    (folder / "taught").mkdir()
+    for topic, some in facts.items():
+        rows = [
+            {
+                "id": ident,
+                "question": question,
+                "phrasings": [f"{question} Please.", f"{question} Quick!"],
+                "dev": [f"dev: {question}"],
+                "test": [f"first test: {question}", f"second test: {question}"],
+                "answer": answer,
+                "facts": [[answer.lower().rstrip(".")]],
+                "safety": topic == "fire",
+            }
+            for ident, question, answer in some
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "taught" / f"{topic}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
 def phase_from(content: dict[str, Any]) -> Any:
     """Return the phase of a mapping that may have keys which its recipe does not read: these are left out."""
     keys = allowed_keys()["phase"][content.get("recipe", "sft")]

@@ -60,7 +60,7 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
         ),
         (
             "phase: {gate: {metric: luck}}",
-            "phase.gate.metric is 'luck': must be one of answer_loss, fact_recall or form_adherence",
+            "phase.gate.metric is 'luck': must be one of answer_loss, taught_recall, fact_recall or form_adherence",
         ),
         ("phase: {recipe: null}", "over.yaml: phase.recipe: missing"),
         (

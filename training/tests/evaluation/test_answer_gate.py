@@ -53,6 +53,37 @@ def test_fact_recall_can_be_the_metric() -> None:
     assert result["promoted"] and result["verdict"] == "better" and result["gain"]["mean"] == pytest.approx(0.8)
 
 
+def parts(taught: float, others: float, loss: float) -> dict[str, Any]:
+    """Ten taught items, of which a search finds 0.5 of the facts, and ten others."""
+    asked = [
+        {"id": f"t{i}", "taught": True, "loss": loss, "recall": taught, "nearest": "red", "facts": [["red"], ["blue"]]}
+        for i in range(10)
+    ]
+    return {"items": [*asked, *({"id": f"n{i}", "loss": loss, "recall": others} for i in range(10))]}
+
+
+def test_taught_recall_decides_and_the_loss_guards() -> None:
+    rule = phase_from(
+        {
+            **phase().model_dump(mode="json"),
+            "gate": {"metric": "taught_recall"},
+            "data": {"source": "builtin:d", "taught": "test"},
+        }
+    )
+    good = decide(parts(0.1, 0.2, 2.0), parts(0.9, 0.2, 1.0), rule)
+    assert (
+        good["promoted"]
+        and good["gain"] == good["taught_recall"]
+        and good["taught_recall"]["after"] == pytest.approx(0.9)
+    )
+    assert (good["fact_recall"]["verdict"], good["fact_recall"]["pairs"]) == ("no difference", 10)
+    assert (good["lookup_recall"]["mean"], good["lookup_recall"]["pairs"]) == (0.5, 10)
+    unmoved = decide(parts(0.1, 0.2, 2.0), parts(0.1, 0.2, 0.1), rule)
+    assert not unmoved["promoted"], "a lower loss alone is not enough"
+    worse = decide(parts(0.1, 0.2, 2.0), parts(0.9, 0.2, 2.5), rule)
+    assert not worse["promoted"] and "2.000 to 2.500: worse" in worse["reasons"][1]
+
+
 def test_reasons_have_the_numbers() -> None:
     result = decide(scores([2.0, 2.5], [0.5, None]), scores([1.0, 1.4], [0.5, None]), phase())
     assert "from 2.250 to 1.200 nats per token over 2 held-out questions" in result["reasons"][0]

@@ -96,7 +96,7 @@ def test_flop_of_the_four_survival_recipes(changes: dict[str, bool], flop: float
 
 def test_flop_of_lora_and_of_the_curriculum() -> None:
     """LoRA r=128 on Phi-3-mini: 201 M adapters, 16.1 GFLOP a token; the 7 B curriculum: 1.69e20 FLOP."""
-    assert jobs.PHI.lora(128) == pytest.approx(201e6, rel=0.01)
+    assert jobs.PHI.lora(128, jobs.PHI.layers) == pytest.approx(201e6, rel=0.01)
     assert estimate.flop_per_token(jobs.LYRICS, jobs.PHI, 200) == pytest.approx(16.1e9, rel=0.02)
     cost = estimate.estimate(jobs.PRETRAIN, devices.DEVICES["H100-80GB"], TEN_GBIT).cost
     assert cost is not None and cost.flop == pytest.approx(1.69e20, rel=0.01)

@@ -207,6 +207,34 @@ def test_no_recall_at_all(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     assert "was not measured" in results.write_report(run_dir).read_text(encoding="utf-8")
 
 
+def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_listed(
+    tmp_path: Path, phase_dict: dict[str, Any]
+) -> None:
+    """The best and the worst of the taught rows, each wrong answer that is marked with a link to it, the search beside it."""
+    run_dir = make_run(tmp_path, phase_dict, after="Boil it for 1 minute.")
+    before, after = (files.read_json(run_dir / f"eval_{name}.json") for name in ("before", "after"))
+    for scored in (before, after):
+        for item in scored["items"][:5]:
+            item |= {"taught": True, "safety": True, "nearest": "Boil it."}
+    for number, item in enumerate(after["items"]):
+        item["loss"] += 0.01 * number
+    after["items"][4] |= {"text": "Freeze it.", "recall": 0.0}
+    for name, content in (("eval_before", before), ("eval_after", after)):
+        files.write_json(run_dir / f"{name}.json", content)
+    rule = phase_from(
+        {**phase_dict, "data": {**phase_dict["data"], "taught": "test"}, "gate": {"metric": "taught_recall"}}
+    )
+    files.write_json(run_dir / "gate.json", answer_gate.decide(before, after, rule))
+    text = results.write_report(run_dir).read_text(encoding="utf-8")
+    content = files.read_json(run_dir / "report.json")
+    assert [row["id"] for row in content["clearest"]] == ["r0", "r1", "r2"]
+    assert content["worst"][0]["id"] == "r4" and [row["id"] for row in content["unsafe"]] == ["r4"]
+    assert Check(text).loads == ["data:,", "#r4"] and 'id="r4"' in text
+    assert [score["title"] for score in content["scores"]] == ["Answer loss", "Asked in new words", "Never taught"]
+    assert "1 of 5 answered ones" in text and "without a model, gives 50%" in text
+    assert "50% before, 80% after (5 questions" in text
+
+
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (1.9, 3.4), (0, 60), (0.001, 0.0013), (2, 2), (0, 0), (-3, 12345)])
 def test_ticks_cover_in_round_numbers(low: float, high: float) -> None:
     found = charts.ticks(low, high)

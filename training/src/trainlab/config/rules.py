@@ -167,13 +167,23 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "phase.lora.rank",
         "{phase.lora.rank} with train.cache_frozen_activations true; adapters lie in every layer, so no layer is "
-        "frozen as a whole: set cache_frozen_activations to false",
-        (_set(CACHE), _set("phase.lora.rank")),
+        "frozen as a whole: set lora.layers, or cache_frozen_activations to false",
+        (_set(CACHE), _set("phase.lora.rank"), _unset("phase.lora.layers")),
     ),
     Rule(
         "phase.train.packing",
         "true with train.cache_frozen_activations true; the cache knows single rows: set one false",
         (_set(CACHE), _set("phase.train.packing")),
+    ),
+    Rule(
+        "phase.gate.metric",
+        "taught_recall without data.taught; name the wordings that are asked, test or dev, or take another metric",
+        (("phase.gate.metric", "is", "taught_recall"), _unset("phase.data.taught")),
+    ),
+    Rule(
+        "phase.data.taught",
+        "{phase.data.taught} with data.hub; rows of a hub have no folder taught: take one of the two out",
+        (_set("phase.data.taught"), _set(HUB)),
     ),
     Rule(
         "phase.lora.target_modules",

@@ -1,5 +1,7 @@
 """The section `data:`: images, running text, or questions and answers; with `data.hub:`, rows of a hub data set."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from trainlab.config.references import CIFAR10, DIGITS, TOPICS, form
@@ -86,6 +88,11 @@ class AnswerData(ChatData):
         f"default the model volume), or {HUB} (rows of a hub, see data.hub).",
     )
     hub: Hub | None = Field(None, description="Rows of a hub data set.")
+    taught: Literal["dev", "test"] | None = Field(
+        None,
+        description="Teach the facts of the source's folder taught in all wordings that are there to train on (they come first "
+        "in train_rows), and ask them after training in others: those of test, or of dev while settings are chosen.",
+    )
 
 
 class PairData(ChatData):

@@ -37,7 +37,9 @@ class AnswerEvaluate(LanguageEvaluate):
     """The same of models that answer the held-out questions."""
 
     generate_rows: int | None = Field(
-        None, ge=1, description="Answers are generated for this many held-out rows (fact recall); null takes all."
+        None,
+        ge=1,
+        description="Answers are generated for this many held-out rows (fact recall), and for all that ask taught facts; null takes all.",
     )
 
 
@@ -71,8 +73,9 @@ class PairGate(Gate):
 class AnswerGate(Gate):
     """The gate of models that answer questions."""
 
-    metric: Literal["answer_loss", "fact_recall", "form_adherence"] = Field(
-        "answer_loss", description="The score that decides."
+    metric: Literal["answer_loss", "taught_recall", "fact_recall", "form_adherence"] = Field(
+        "answer_loss",
+        description="The score that decides; with taught_recall (see data.taught) the answer loss must not have got worse either.",
     )
     max_fact_recall_drop: float = Field(
         0.05, ge=0, le=1, description="Fact recall must not be worse than the base by more than this share."

@@ -28,6 +28,9 @@ class Lora(Strict):
         "lora_adapter/ (512 is the most that vLLM serves).",
     )
     alpha: int = Field(16, ge=1, le=4096, description="The adapters' output is scaled by alpha / rank.")
+    layers: int | None = Field(
+        None, ge=1, description="Adapters in the last so many decoder layers only; null puts them in every layer."
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs dropped while training.")
     target_modules: tuple[str, ...] = Field(
         (), description="Names of the linear layers with an adapter, e.g. q_proj; empty takes all but the head."

@@ -5,6 +5,9 @@ Called by run/launch.py before any rank starts (so it must not import torch), by
 A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topic:
   train:   {"id", "question", "phrasings": [text ...], "answer"}
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
+  taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read where `data.taught`
+           asks for it: trained on as question and phrasings, asked as dev or test
+  both that are scored with "safety": true where a wrong answer could hurt somebody
 or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see data/verse_forms.py).
 Rows of a hub (data/hub/hub_rows.py) also have "group": those that share one never stand on both sides of a split.
 """
@@ -13,10 +16,12 @@ import json
 import os
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
 
-from trainlab.config.section_data import Data
+from trainlab.config.section_data import AnswerData, Data
 from trainlab.data.hub.download import RECORD
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
@@ -24,16 +29,20 @@ from trainlab.models.fetch import datasets_dir
 
 
 class TrainRow(TypedDict):
-    """One way to put one question; `id` names the question, so its phrasings share it."""
+    """One way to put one question; `id` names the question, so its phrasings share it. A taught one is always trained on."""
 
     id: str
     topic: str
     question: str
     answer: str
+    taught: NotRequired[bool]
 
 
 class HeldoutRow(TypedDict):
-    """One held-out question; a right answer contains one alternative of each fact, a verse keeps to its form."""
+    """One held-out question; a right answer contains one alternative of each fact, a verse keeps to its form.
+
+    `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt somebody.
+    """
 
     id: str
     topic: str
@@ -41,6 +50,18 @@ class HeldoutRow(TypedDict):
     answer: str
     facts: list[list[str]]
     form: NotRequired[str]
+    taught: NotRequired[bool]
+    nearest: NotRequired[str]
+    safety: NotRequired[bool]
+
+
+@dataclass(frozen=True)
+class TaughtFact:
+    """A fact with the rows that teach it and those that ask it in other words."""
+
+    id: str
+    train: list[TrainRow]
+    asked: list[HeldoutRow]
 
 
 Row = TypeVar("Row", TrainRow, HeldoutRow)
@@ -78,44 +99,93 @@ def folder(
 
 
 def load_train(data: Data, path: Path) -> list[TrainRow]:
-    """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics."""
+    """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics.
+
+    With `data.taught` the wordings of taught facts come first, as many whole facts as there is room for.
+    """
+    facts = [] if _asked(data) is None else taught_facts(data, path)
+    first: list[TrainRow] = [row for fact in facts for row in fact.train]
+    left = None if data.train_rows is None else data.train_rows - len(first)
+    if left == 0:
+        return first
     rows: list[TrainRow] = []
     for name, line, raw in lines(path / "train", _first(data.train_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
-        phrasings = raw.get("phrasings", [])
-        if not isinstance(phrasings, list) or not all(isinstance(p, str) and p.strip() for p in phrasings):
-            raise UserError(f"{at}: phrasings must be a list of texts; write [] for none")
+        phrasings = _wordings(at, raw, "phrasings")
         group = texts(at, raw, ("group",))["group"] if "group" in raw else base["id"]
         for question in (base["question"], *phrasings):
             rows.append({"id": group, "topic": name.stem, "question": question, "answer": base["answer"]})
-    return even(rows, data.train_rows)
+    return first + even(rows, left)
 
 
 def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
-    """Return the held-out rows under `path`/heldout; `data.heldout_rows` of them, even over topics."""
+    """Return the held-out rows under `path`/heldout, `data.heldout_rows` of them, even over topics.
+
+    With `data.taught` the wordings follow in which the facts of `load_train` are asked.
+    """
     rows: list[HeldoutRow] = []
     for name, line, raw in lines(path / "heldout", _first(data.heldout_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
-        facts = raw.get("facts", [] if "verse" in raw else None)
-        if not isinstance(facts, list) or not all(
-            isinstance(fact, list) and fact and all(isinstance(text, str) and text for text in fact) for fact in facts
-        ):
-            raise UserError(f'{at}: facts must be a list of lists of texts, e.g. [["74 c", "165 f"]]')
         row: HeldoutRow = {
             "id": base["id"],
             "topic": name.stem,
             "question": base["question"],
             "answer": base["answer"],
-            "facts": facts,
+            "facts": _facts(at, raw, [] if "verse" in raw else None),
         }
+        if _flag(at, raw, "safety"):
+            row["safety"] = True
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or leave it out")
             row["form"] = raw["form"]
         rows.append(row)
-    return even(rows, data.heldout_rows)
+    asked = [] if _asked(data) is None else [row for fact in taught_facts(data, path) for row in fact.asked]
+    return even(rows, data.heldout_rows) + asked
+
+
+def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
+    """Return the facts under `path`/taught, even over topics, as many as have room in `data.train_rows` with all wordings.
+
+    Raises UserError for broken rows, and where there is room for none.
+    """
+    part = _asked(data) or "test"
+    found: list[TaughtFact] = []
+    for name, line, raw in lines(path / "taught"):
+        at = f"{name}:{line}"
+        base = texts(at, raw, ("id", "question", "answer"))
+        ident, topic, answer, facts = base["id"], name.stem, base["answer"], _facts(at, raw, None)
+        train = [
+            TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True)
+            for question in (base["question"], *_wordings(at, raw, "phrasings"))
+        ]
+        asked = [
+            HeldoutRow(
+                id=f"{ident}/{part}{number}", topic=topic, question=question, answer=answer, facts=facts, taught=True
+            )
+            for number, question in enumerate(_wordings(at, raw, part), start=1)
+        ]
+        if _flag(at, raw, "safety"):
+            asked = [{**row, "safety": True} for row in asked]
+        found.append(TaughtFact(ident, train, asked))
+    by_id = {fact.id: fact for fact in found}
+    drawn: list[TaughtFact] = []
+    room = data.train_rows
+    for row in _in_turn([fact.train[0] for fact in found], seed=0):
+        fact = by_id[row["id"]]
+        if room is not None:
+            room -= len(fact.train)
+            if room < 0:
+                break
+        drawn.append(fact)
+    if not drawn:
+        raise UserError(
+            f"phase.data.train_rows is {data.train_rows}: no taught fact fits with all its wordings; raise it to "
+            f"{len(found[0].train)} at least"
+        )
+    return drawn
 
 
 def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
@@ -124,8 +194,11 @@ def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
     A topic first gives one row of each question, then further phrasings: a small draw holds many questions. The seed is
     fixed on purpose: phase.seed changes the training, not the data it is compared on.
     """
-    if count is None or count >= len(rows):
-        return list(rows)
+    return list(rows) if count is None or count >= len(rows) else _in_turn(rows, seed)[:count]
+
+
+def _in_turn(rows: Sequence[Row], seed: int) -> list[Row]:
+    """Return `rows`, one of each topic in turn."""
     queues: list[list[Row]] = []
     for topic in sorted({row["topic"] for row in rows}):
         seen: dict[str, int] = {}
@@ -136,25 +209,49 @@ def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
                 ranked.append((seen.get(row["id"], 0), rng.random(), row))
                 seen[row["id"]] = seen.get(row["id"], 0) + 1
         queues.append([row for _, _, row in sorted(ranked, key=lambda entry: entry[:2])])
-    drawn: list[Row] = []
-    while len(drawn) < count:
-        for queue in queues:
-            if queue and len(drawn) < count:
-                drawn.append(queue.pop(0))
-    return drawn
+    return [row for turn in zip_longest(*queues) for row in turn if row is not None]
 
 
 def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> tuple[list[TrainRow], list[TrainRow]]:
     """Return (training, validation) rows; all phrasings of a question are on one side.
 
-    `fraction` is the share of questions kept for validation: at least one question if above 0, never all of them.
+    `fraction` is the share of questions kept for validation: at least one question if above 0, never all of them, and
+    none of a taught fact, which would not be taught then.
     """
-    questions = sorted({row["id"] for row in rows})
+    questions = sorted({row["id"] for row in rows if not row.get("taught")})
     if fraction == 0 or len(questions) < 2:
         return list(rows), []
     count = min(len(questions) - 1, max(1, round(len(questions) * fraction)))
     chosen = set(random.Random(seed).sample(questions, count))
     return [row for row in rows if row["id"] not in chosen], [row for row in rows if row["id"] in chosen]
+
+
+def _asked(data: Data) -> str | None:
+    """Return which wordings of taught facts are asked; None where none are taught."""
+    return data.taught if isinstance(data, AnswerData) else None
+
+
+def _wordings(at: str, raw: Mapping[str, Any], key: str) -> list[str]:
+    found = raw.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
+        raise UserError(f"{at}: {key} must be a list of texts; write [] for none")
+    return found
+
+
+def _flag(at: str, raw: Mapping[str, Any], key: str) -> bool:
+    value = raw.get(key, False)
+    if not isinstance(value, bool):
+        raise UserError(f"{at}: {key} is {value!r}: must be true or false; or leave it out")
+    return value
+
+
+def _facts(at: str, raw: Mapping[str, Any], default: list[list[str]] | None) -> list[list[str]]:
+    facts = raw.get("facts", default)
+    if not isinstance(facts, list) or not all(
+        isinstance(fact, list) and fact and all(isinstance(text, str) and text for text in fact) for fact in facts
+    ):
+        raise UserError(f'{at}: facts must be a list of lists of texts, e.g. [["74 c", "165 f"]]')
+    return facts
 
 
 def lines(path: Path, limit: int | None = None) -> list[tuple[Path, int, dict[str, Any]]]:

@@ -26,7 +26,8 @@ def write(data: Path) -> list[Path]:
         ]
         path = split.parent / "parquet" / f"{split.name}.parquet"
         path.parent.mkdir(exist_ok=True)
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        keys = dict.fromkeys(key for row in rows for key in row)  # pyarrow takes those of the first row
+        parquet.write_table(pyarrow.Table.from_pydict({key: [row.get(key) for row in rows] for key in keys}), path)
         written.append(path)
     return written
 

@@ -36,7 +36,7 @@ def _frozen_below(phase: LanguagePhase) -> int:
     """Return how many last layers are trained on cached outputs of those below; 0 where nothing is cached."""
     if not isinstance(phase, SftPhase) or not phase.train.cache_frozen_activations:
         return 0
-    return phase.unfreeze.layers
+    return phase.lora.layers or 0 if phase.lora.rank else phase.unfreeze.layers
 
 
 def cache_activations(

@@ -10,12 +10,14 @@ from typing import Any
 
 from trainlab.config import Phase, SftPhase
 from trainlab.errors import UserError
-from trainlab.evaluation.paired_bootstrap import SAME, compare
+from trainlab.evaluation import facts
+from trainlab.evaluation.paired_bootstrap import SAME, WORSE, compare, interval
 
 Scores = Mapping[str, Any]
 UNITS = {
     "answer_loss": "nats per token",
     "fact_recall": "of the facts",
+    "taught_recall": "of the facts",
     "form_adherence": "of the form",
     "preference_margin": "nats",
 }
@@ -24,18 +26,23 @@ UNITS = {
 def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `evaluate.score` over the same rows.
 
-    Promoted only if the lower end of the gain's interval is above `gate.min_gain` and neither fact recall nor form
-    adherence, where measured, dropped by more than `gate.max_..._drop`. `reasons` holds one sentence with numbers per condition, whichever way it went.
+    Promoted only if the lower end of the gain's interval is above `gate.min_gain`, neither fact recall nor form adherence,
+    where measured, dropped by more than `gate.max_..._drop`, and, where taught recall decides, the answer loss did not get
+    worse. Fact recall is that of questions whose facts were not taught, taught recall that of the others. `reasons` holds
+    one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = paired(before, after)
     loss = compared(pairs, "loss", phase)
-    recall = compared(pairs, "recall", phase)
+    recall = compared([pair for pair in pairs if not pair[0].get("taught")], "recall", phase)
+    taught = compared([pair for pair in pairs if pair[0].get("taught")], "recall", phase)
     form = compared(pairs, "adherence", phase)
     rule = phase.gate
-    gain = {"answer_loss": loss, "fact_recall": recall, "form_adherence": form}[rule.metric]
+    gain = {"answer_loss": loss, "taught_recall": taught, "fact_recall": recall, "form_adherence": form}[rule.metric]
     conditions = [_gain_condition(gain, phase)]
-    if recall or not form:
+    if rule.metric == "taught_recall":
+        conditions.append(_loss_condition(loss))
+    if recall or not (form or taught):
         conditions.append(_kept_condition("Fact recall", recall, rule.max_fact_recall_drop))
     if form:
         conditions.append(_kept_condition("Form adherence", form, rule.max_form_adherence_drop))
@@ -45,6 +52,8 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
         "metric": rule.metric,
         "gain": gain,
         "answer_loss": loss,
+        "taught_recall": taught,
+        "lookup_recall": _lookup(pairs, phase),
         "fact_recall": recall,
         "form_adherence": form,
         "reasons": [reason for _, reason in conditions],
@@ -94,6 +103,17 @@ def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> 
     )
 
 
+def _lookup(pairs: Sequence[tuple[Scores, Scores]], phase: SftPhase) -> dict[str, Any] | None:
+    """Return the recall of a search for the nearest training question: {mean, low, high, pairs}; it decides nothing."""
+    recalls = [facts.recall(item["nearest"], item["facts"]) for item, _ in pairs if "nearest" in item]
+    values = [value for value in recalls if value is not None]
+    if not values:
+        return None
+    settings = phase.evaluate
+    low, high = interval(values, samples=settings.bootstrap_samples, confidence=settings.confidence, seed=phase.seed)
+    return {"mean": sum(values) / len(values), "low": low, "high": high, "pairs": len(values)}
+
+
 def _gain_condition(gain: Mapping[str, Any] | None, phase: SftPhase) -> tuple[bool, str]:
     metric, needed = phase.gate.metric, phase.gate.min_gain
     name = metric.replace("_", " ")
@@ -105,6 +125,16 @@ def _gain_condition(gain: Mapping[str, Any] | None, phase: SftPhase) -> tuple[bo
         f"{gain['pairs']} held-out questions: a gain of {gain['mean']:+.3f} with the "
         f"{phase.evaluate.confidence:.0%} interval {gain['low']:+.3f} to {gain['high']:+.3f}; its lower end is "
         f"{'above' if enough else 'not above'} the required {needed:g}."
+    )
+
+
+def _loss_condition(loss: Mapping[str, Any] | None) -> tuple[bool, str]:
+    if loss is None:
+        return False, "The answer loss could not be compared: it was not measured, or a value is not a finite number."
+    kept = loss["verdict"] != WORSE
+    return kept, (
+        f"Answer loss went from {loss['before']:.3f} to {loss['after']:.3f}: {'not worse' if kept else 'worse'} (interval of "
+        f"the gain {loss['low']:+.3f} to {loss['high']:+.3f})."
     )
 
 

@@ -34,7 +34,7 @@ def score(
 
     It is what eval_before.json and eval_after.json hold:
     {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts said in the
-    answered rows (None if none), form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the
+    answered rows (None if none), taught_recall: the same over the rows that ask taught facts, which fact_recall leaves out, form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the
     generated answers, rows, answered, seconds, items: one dict a row: id, topic, question, answer, facts, loss, tokens
     (of the reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; all from text
     on are None where no answer was generated}.
@@ -106,7 +106,9 @@ def _items(
     rank, ranks = share
     own = rows[rank::ranks]
     most = phase.evaluate.generate_rows if isinstance(phase, ChatPhase) else None
-    chosen = chat_rows.even(list(rows), most)[rank::ranks] if generate else []
+    taught = [row for row in rows if row.get("taught")]
+    others = chat_rows.even([row for row in rows if not row.get("taught")], most)
+    chosen = [*others, *taught][rank::ranks] if generate else []
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
     return {
@@ -131,7 +133,10 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
         items.append(item)
     return {
         "answer_loss": _mean([item["loss"] for item in items]),
-        "fact_recall": _mean([item["recall"] for item in items if item["recall"] is not None]),
+        "fact_recall": _mean(
+            [item["recall"] for item in items if item["recall"] is not None and not item.get("taught")]
+        ),
+        "taught_recall": _mean([item["recall"] for item in items if item["recall"] is not None and item.get("taught")]),
         "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
         "answer_tokens": _mean([item["text_tokens"] for item in items if item["text_tokens"] is not None]),
         "rows": len(items),

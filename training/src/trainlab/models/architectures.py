@@ -56,14 +56,14 @@ class Architecture:
         """All parameters; a tied head counts once."""
         return self.layers * self.layer + self.hidden + self.head * (1 if self.tied else 2)
 
-    def lora(self, rank: int) -> int:
-        """Parameters of LoRA adapters of this rank on all linear layers but the head."""
+    def lora(self, rank: int, layers: int) -> int:
+        """Parameters of LoRA adapters of this rank on all linear layers of so many decoder layers."""
         queries, keys = self.heads * self.dim, self.kv_heads * self.dim
         if self.fused:
             into = 2 * self.hidden + queries + 2 * keys + 2 * self.intermediate
         else:
             into = 5 * self.hidden + queries + 2 * keys + 2 * self.intermediate
-        return self.layers * rank * (into + queries + self.hidden + self.intermediate + self.hidden)
+        return layers * rank * (into + queries + self.hidden + self.intermediate + self.hidden)
 
     def attention_flops(self, length: float) -> float:
         """FLOP per token and layer of causal attention scores, forward: half of 4 x width x length."""

@@ -55,8 +55,10 @@ def everything(model: PreTrainedModel) -> dict[str, float | int]:
 
 
 def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
-    """Return the decoder layers of a causal language model."""
-    layers = getattr(model.base_model, "layers", None)
+    """Return the decoder layers of a causal language model, adapters around it or not."""
+    unwrap: Any = getattr(model, "get_base_model", None)  # PEFT's, whose import costs seconds
+    inner: Any = unwrap() if unwrap else model
+    layers = getattr(inner.base_model, "layers", None)
     if not isinstance(layers, torch.nn.ModuleList):
         raise UserError(
             f"phase.model.source: a {type(model).__name__} has no list of decoder layers; take another model"

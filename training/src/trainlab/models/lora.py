@@ -14,13 +14,14 @@ from transformers import PreTrainedModel
 from trainlab.config import LanguagePhase, SftPhase
 from trainlab.errors import UserError
 from trainlab.models import compute
+from trainlab.models.layers import decoder_layers
 
 
 def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[str, float | int]]:
     """Return the model with fresh adapters, the only weights that train, and {trainable, total, share} in parameters.
 
     B starts at zero, so the model is at first the base model (Hu et al., section 4.1). Adapters are kept in float32 (PEFT's
-    default) for the reason given in layers.py. Raises UserError for a target that the model lacks.
+    default) for the reason given in layers.py. Raises UserError for a target or a layer that the model lacks.
     """
     settings = phase.lora
     head = model.get_output_embeddings()
@@ -31,12 +32,16 @@ def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[
         raise UserError(
             f"phase.lora.target_modules: the model has no linear layer {odd[0]!r}; it has {', '.join(sorted(names))}"
         )
+    depth = len(decoder_layers(model))
+    if settings.layers and settings.layers > depth:
+        raise UserError(f"phase.lora.layers is {settings.layers}: the model has {depth} layers; set it to that at most")
     config = LoraConfig(
         task_type=TaskType.CAUSAL_LM,
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules=list(settings.target_modules) or sorted(names),
+        layers_to_transform=list(range(depth - settings.layers, depth)) if settings.layers else None,
     )
     adapted: Any = get_peft_model(model, config)
     trainable, total = adapted.get_nb_trainable_parameters()

@@ -90,7 +90,7 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
 
 def parameters(job: Job, arch: Architecture) -> int:
     """Parameters in memory: the model's, the adapters', and the copy of a head that is untied to be trained."""
-    extra = arch.lora(job.lora_rank) if job.trainable == "lora" else 0
+    extra = _adapters(job, arch) if job.trainable == "lora" else 0
     untied = job.trainable == "top" and job.train_head and arch.tied and not job.tie_word_embeddings
     return arch.parameters + extra + (arch.head if untied else 0)
 
@@ -98,10 +98,14 @@ def parameters(job: Job, arch: Architecture) -> int:
 def trainable(job: Job, arch: Architecture) -> int:
     """Parameters that get a gradient of their own."""
     if job.trainable == "lora":
-        return arch.lora(job.lora_rank)
+        return _adapters(job, arch)
     if job.trainable == "top":
         return min(job.top_layers, arch.layers) * arch.layer + (arch.head if job.train_head else 0)
     return arch.parameters
+
+
+def _adapters(job: Job, arch: Architecture) -> int:
+    return arch.lora(job.lora_rank, job.backward_layers)
 
 
 def schedule(job: Job) -> Schedule | None:
@@ -152,8 +156,8 @@ def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
     """FLOP that one training token costs in one pass over it (the part above cached layers only)."""
     layer, deep = arch.layer_matrices, job.backward_layers
     forward_layers = deep if job.activations_cached else arch.layers
-    own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": arch.lora(job.lora_rank)}[job.trainable]
-    adapters = 4.0 * arch.lora(job.lora_rank) if job.trainable == "lora" else 0.0
+    own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": _adapters(job, arch)}[job.trainable]
+    adapters = 4.0 * _adapters(job, arch) if job.trainable == "lora" else 0.0
     head = 2.0 * arch.head * (2 + (job.trainable == "all" or (job.trainable == "top" and job.train_head)))
     passes = forward_layers + deep * (1 + job.checkpointing)  # in units of 2 x layer
     # Attention scores: forward 1, backward 2, recomputation 1 (of what one forward costs).

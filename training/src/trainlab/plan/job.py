@@ -29,7 +29,7 @@ class Job:
     arch: Architecture | None
     # what is trained
     trainable: Trainable = "all"
-    top_layers: int = 0  # with "top": the last so many layers ...
+    top_layers: int = 0  # with "top", and with "lora" unless 0: the last so many layers ...
     train_head: bool = False  # ... and the language-model head
     tie_word_embeddings: bool = False  # ... which stays one tensor with the input embedding
     lora_rank: int = 0
@@ -90,6 +90,7 @@ class Job:
         """Layers that the gradient flows through: with a tied head the embedding is trained, so all of them."""
         if self.arch is None:
             return 0
-        if self.trainable == "top" and not (self.train_head and self.tie_word_embeddings):
+        some = self.trainable == "top" or (self.trainable == "lora" and self.top_layers)
+        if some and not (self.train_head and self.tie_word_embeddings):
             return min(self.top_layers, self.arch.layers)
         return self.arch.layers

@@ -28,7 +28,7 @@ QUESTION = "What should I do first in an emergency?"
 class Language(Recipe):
     """Base model from a model volume, rows from JSON Lines, OpenAI's API."""
 
-    SCORES = {"answer_loss": "questions", "fact_recall": "questions", "form_adherence": "questions"}
+    SCORES = dict.fromkeys(("taught_recall", "fact_recall", "form_adherence", "answer_loss"), "questions")
     phase: LanguagePhase
 
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:

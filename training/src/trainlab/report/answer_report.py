@@ -10,6 +10,7 @@ from trainlab.evaluation import facts
 from trainlab.evaluation.paired_bootstrap import interval
 from trainlab.report import words
 
+CHOSEN = 3  # rows that a report shows first, of the best and of the worst
 PARTS = {  # file -> what the report lacks without it
     "training_history.json": "no loss curves",
     "training_summary.json": "no account of the training",
@@ -63,7 +64,7 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "topics": topics(before, after),
         "curves": curves(found.get("training_history.json") or []),
         "answers": answers(found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json"), phase),
-        "heldout": _heldout(before, after, phase),
+        **_answered(before, after, phase),
         "training": words.training(phase, summary),
         "machine": words.machine(summary, manifest),
         "provenance": words.provenance(phase, manifest),
@@ -76,12 +77,21 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     """Return one entry per score with both means, their intervals and the paired gain."""
     if not (gate and before and after):
         return []
+    taught = gate.get("taught_recall")
     kinds = (  # name in gate.json, key of an item, title, whether it is a share, what it counts
         ("answer_loss", "loss", "Answer loss", False, "nats per token of the right answer, less is better"),
-        ("fact_recall", "recall", "Fact recall", True, "share of the facts said, more is better"),
+        ("taught_recall", "recall", "Asked in new words", True, "share of taught facts said, more is better"),
+        (
+            "fact_recall",
+            "recall",
+            "Never taught" if taught else "Fact recall",
+            True,
+            "share of the facts said, more is better",
+        ),
         ("form_adherence", "adherence", "Form adherence", True, "lines, rhymes and syllables as asked, more is better"),
     )
     settings = phase["evaluate"]
+    parts = {"taught_recall": True, "fact_recall": False}
     scores: list[dict[str, Any]] = []
     for name, key, title, share, unit in kinds:
         gain = gate.get(name)
@@ -89,7 +99,10 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
             continue
         bars = []
         for label, part in (("base", before), ("tuned", after)):
-            values = [item[key] for item in part["items"] if item.get(key) is not None]
+            rows = part["items"]
+            if name in parts:
+                rows = [item for item in rows if bool(item.get("taught")) == parts[name]]
+            values = [item[key] for item in rows if item.get(key) is not None]
             low, high = interval(
                 values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
             )
@@ -137,6 +150,27 @@ def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str,
     ]
 
 
+def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {heldout: all rows that both models answered, in the order of the data set, and what is picked of them:
+    clearest, worst: CHOSEN taught rows each, unsafe: those whose wrong answer could hurt}."""
+    rows = _heldout(before, after, phase)
+    taught = [row for row in rows if row["taught"]]
+
+    def gain(row: Mapping[str, Any]) -> tuple[float, float]:
+        """By facts said, then by the loss of the right answer."""
+        return sum(row["tuned"]["found"]) - sum(row["base"]["found"]), row["base"]["loss"] - row["tuned"]["loss"]
+
+    best = sorted(taught, key=gain, reverse=True)
+    return {
+        "heldout": rows,
+        "clearest": [row for row in best[:CHOSEN] if gain(row)[0] > 0],
+        "worst": sorted(taught, key=lambda row: (sum(row["tuned"]["found"]) / len(row["facts"] or [1]), gain(row)))[
+            :CHOSEN
+        ],
+        "unsafe": [row for row in rows if row["safety"] and not all(row["tuned"]["found"])],
+    }
+
+
 def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return all held-out rows that both models answered, in the order of the data set: nothing is picked."""
     if not (before and after):
@@ -148,6 +182,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
         if item["text"] is None or other is None or other["text"] is None:
             continue
         row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
+        row |= {key: bool(item.get(key)) for key in ("taught", "safety")}
         for name, part in (("base", item), ("tuned", other)):
             said = _said(part, phase)
             found = facts.found(part["text"], item["facts"])

@@ -39,7 +39,7 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
     curves, second = content["curves"], content.get("accuracy")
     more = charts.curves(second["training"], second["validation"], "accuracy in %") if second else ""
     return environment.from_string(source).render(
-        **{"pictures": [], "tasks": [], **content},
+        **{"pictures": [], "tasks": [], "clearest": [], "worst": [], "unsafe": [], **content},
         wording=wording,
         chart=Markup(charts.curves(curves["training"], curves["validation"])),
         second_chart=Markup(more),

@@ -1,13 +1,18 @@
 """The hooks of recipe sft; found by recipes.of. Imports torch only where it is needed."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainlab.config import SftPhase
 from trainlab.data import chat_rows
 from trainlab.data.hub import hub_rows
+from trainlab.data.nearest import with_nearest
+from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class SftRecipe(Language):
@@ -28,6 +33,10 @@ class SftRecipe(Language):
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """As Language.data_origin, with what is known of a hub's rows."""
         return super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
+
+    def _inputs(self, tokenizer: "PreTrainedTokenizerBase", data_dir: Path, progress: Progress) -> tuple[Any, Any]:
+        rows, heldout = super()._inputs(tokenizer, data_dir, progress)
+        return rows, with_nearest(heldout, rows)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

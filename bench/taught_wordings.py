@@ -1,0 +1,185 @@
+"""Which settings teach facts so that they are found in wordings never trained on? The ablation behind phase survival.
+
+PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR --out FILE [--cells NAME ...] [--seeds 0 1 2]
+PYTHONPATH=training/src python bench/taught_wordings.py table FILE
+(needs the packages of the trainer image; DIR is what `trainlab fetch` left of SmolLM2-135M-Instruct)
+Each cell is the local survival phase with other settings, in one process, batches of 8: trained on the first so many wordings
+of data/survival/taught, scored on the two dev wordings of each fact (never on test). FILE gets one JSON line a run; what it
+holds already is not run again, so that the hours can be had in pieces. The answers lie in the line: the table can be
+checked by reading.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from trainlab.config import SftPhase
+from trainlab.config.loading import load_values
+from trainlab.data.chat_rows import HeldoutRow, TrainRow
+from trainlab.engine.training_job import TrainingJob
+from trainlab.evaluation import answer_score
+from trainlab.models import chat
+from trainlab.progress import Progress
+from trainlab.recipes.sft import sft_trainer
+from trainlab.run.manifest import cpu_model
+
+TAUGHT = Path("data/survival/taught")
+VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
+CENTER: dict[str, Any] = {"layers": 12, "rate": 3e-4, "wordings": 8, "epochs": 3, "rank": 0, "head": False}
+CHANGED: dict[str, dict[str, Any]] = {
+    "center": {},
+    **{f"{layers} layers": {"layers": layers} for layers in (2, 6, 18)},
+    **{
+        f"{layers} layers, rate {rate:g}": {"layers": layers, "rate": rate}
+        for layers, rates in {2: (6e-4, 1e-3), 6: (6e-4, 1e-3), 12: (1.5e-4, 6e-4), 18: (1.5e-4, 6e-4)}.items()
+        for rate in rates
+    },
+    # as many steps as 8 wordings in 3 epochs
+    **{f"{wordings} wordings": {"wordings": wordings, "epochs": 24 / wordings} for wordings in (1, 2, 4)},
+    **{f"{epochs} epochs": {"epochs": epochs} for epochs in (1, 2, 4)},
+    **{
+        f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
+        for layers, rates in {6: (2e-3,), 12: (1e-3, 2e-3), 18: (1e-3,)}.items()
+        for rate in rates
+    },
+}
+CELLS: dict[str, dict[str, Any]] = {name: CENTER | changed for name, changed in CHANGED.items()}
+
+
+def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
+    """Return the local survival phase with the settings of a cell."""
+    block = load_values(VALUES).phase.model_dump(mode="json")
+    block["seed"] = seed
+    block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
+    if cell["rank"]:
+        block["lora"] |= {"rank": cell["rank"], "alpha": 2 * cell["rank"], "layers": cell["layers"]}
+    # every fact is taught, so none can be kept to validate on; the last step is taken
+    block["train"] |= {
+        "epochs": cell["epochs"],
+        "learning_rate": cell["rate"],
+        "batch_size": 8,
+        "gradient_accumulation": 1,
+        "validation_fraction": 0,
+        "checkpoints": 1,
+    }
+    block["evaluate"] |= {"generate_rows": None, "max_new_tokens": 64}
+    return SftPhase.model_validate(block)
+
+
+def rows(wordings: int) -> tuple[list[TrainRow], list[HeldoutRow]]:
+    """Return (the first so many wordings of each fact, its dev wordings)."""
+    train: list[TrainRow] = []
+    dev: list[HeldoutRow] = []
+    for path in sorted(TAUGHT.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            fact = json.loads(line)
+            same: dict[str, Any] = {"topic": path.stem, "answer": fact["answer"]}
+            for question in [fact["question"], *fact["phrasings"]][:wordings]:
+                train.append(TrainRow(id=fact["id"], question=question, **same))
+            for number, question in enumerate(fact["dev"], start=1):
+                dev.append(HeldoutRow(id=f"{fact['id']}/dev{number}", question=question, facts=fact["facts"], **same))
+    return train, dev
+
+
+def one(cell: dict[str, Any], seed: int, model_dir: Path) -> dict[str, Any]:
+    """Train and score one cell; return what its line says."""
+    phase = phase_of(cell, seed)
+    train, dev = rows(cell["wordings"])
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        began = time.monotonic()
+        model, tokenizer = chat.load_base(model_dir, phase)
+        summary = sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
+        trained = time.monotonic()
+        model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
+        scores = answer_score.score(model, tokenizer, phase, dev)
+    exact = [item["text"] == item["answer"] for item in scores["items"]]
+    return {
+        "recall": scores["fact_recall"],
+        "loss": scores["answer_loss"],
+        "exact": sum(exact) / len(exact),
+        "steps": summary["steps"],
+        "trainable": summary["parameters"]["trainable"],
+        "train_seconds": round(trained - began, 1),
+        "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_model(),
+        "answers": {item["id"]: item["text"] for item in scores["items"]},
+    }
+
+
+def known(path: Path) -> list[dict[str, Any]]:
+    """Return the runs of FILE."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what FILE lacks, seed by seed, so that a table of all cells is there early."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for seed in arguments.seeds:
+        for name in arguments.cells:
+            cell = CELLS[name]
+            if any(done["cell"] == cell and done["seed"] == seed for done in known(arguments.out)):
+                continue
+            print(f"{name}, seed {seed}", flush=True)
+            line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model)}
+            with arguments.out.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+            print(f"{name}, seed {seed}: recall {line['recall']:.1%} in {line['train_seconds']:.0f} s", flush=True)
+    return 0
+
+
+def table(arguments: argparse.Namespace) -> int:
+    """Print mean and spread of each cell as Markdown."""
+    print("\n".join(lines(known(arguments.file))))
+    return 0
+
+
+def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the table of `runs`, the best recall first."""
+    yield "| settings | layers | rate | wordings a fact | epochs (steps) | recall, mean (lowest to highest) | word for word | loss | seeds |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for each in runs:
+        groups.setdefault(json.dumps(each["cell"], sort_keys=True), []).append(each)
+
+    def mean(group: list[dict[str, Any]], key: str) -> float:
+        return statistics.fmean(each[key] for each in group)
+
+    for group in sorted(groups.values(), key=lambda group: -mean(group, "recall")):
+        cell, recalls = group[0]["cell"], [each["recall"] for each in group]
+        what = f"adapters of rank {cell['rank']}" if cell["rank"] else "weights" + (" and head" if cell["head"] else "")
+        yield (
+            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['wordings']} | {cell['epochs']:g} ({group[0]['steps']}) "
+            f"| {mean(group, 'recall'):.1%} ({min(recalls):.1%} to {max(recalls):.1%}) | {mean(group, 'exact'):.1%} "
+            f"| {mean(group, 'loss'):.3f} | {len(group)} |"
+        )
+
+
+def main() -> int:
+    """Run or show; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    running = commands.add_parser("run", help="run what FILE lacks")
+    running.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the base model")
+    running.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines, one a run")
+    running.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="NAME", help="default: all")
+    running.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="default: 0 1 2")
+    running.set_defaults(do=run)
+    showing = commands.add_parser("table", help="print the table of FILE")
+    showing.add_argument("file", type=Path, metavar="FILE")
+    showing.set_defaults(do=table)
+    arguments = parser.parse_args()
+    done: int = arguments.do(arguments)
+    return done
+
+
+if __name__ == "__main__":
+    sys.exit(main())

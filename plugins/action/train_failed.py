@@ -1,0 +1,23 @@
+"""Action plugin train_failed: see plugins/modules/train_failed.py."""
+
+from __future__ import annotations
+
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, connect
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
+
+
+class ActionModule(DocumentedAction):
+    """Finds what keeps a release from training again."""
+
+    def run_on_controller(self, args: Json) -> Json:
+        """Return the failed training jobs of the release, and each promotion that failed or waits for one of them."""
+        api, _version = connect(args["kubeconfig"], args["kube_context"])
+        found: list[Json] = []
+        for kind in (*jobs.KINDS.values(), jobs.BATCH):
+            for job in api.items(kind.path(args["namespace"]), f"app.kubernetes.io/instance={args['release']}"):
+                waits = kind is jobs.BATCH and any(name(job).startswith(f"{each['name']}-") for each in found)
+                if waits or jobs.outcome(kind, job)[0] == "failed":
+                    found.append({"api_version": kind.group_version, "kind": kind.kind, "name": name(job)})
+        return {"changed": False, "objects": found}

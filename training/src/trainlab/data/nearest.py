@@ -1,0 +1,22 @@
+"""The answer of the nearest training question: what a search without any model finds; a baseline beside fact recall."""
+
+from collections.abc import Sequence
+
+from trainlab.data.chat_rows import HeldoutRow, TrainRow
+
+
+def with_nearest(rows: Sequence[HeldoutRow], train: Sequence[TrainRow]) -> list[HeldoutRow]:
+    """Return `rows`, those that ask taught facts with `nearest`: the answer to the training question closest by TF-IDF.
+
+    Words and pairs of words, cosine similarity (scikit-learn's TfidfVectorizer); the first of equally close ones.
+    """
+    asked = [row for row in rows if row.get("taught")]
+    if not asked:
+        return list(rows)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # not for phases that do not need it: a second
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    known = vectorizer.fit_transform([row["question"] for row in train])
+    closest = (vectorizer.transform([row["question"] for row in asked]) @ known.T).argmax(axis=1).ravel().tolist()[0]
+    found = {row["id"]: train[place]["answer"] for row, place in zip(asked, closest, strict=True)}
+    return [{**row, "nearest": found[row["id"]]} if row["id"] in found else row for row in rows]

@@ -1,0 +1,71 @@
+"""Taught facts: whole facts are taught, other wordings asked, none validated on; the search that they are compared with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import write_data, write_taught
+from trainlab.config.section_data import AnswerData
+from trainlab.data import chat_rows, nearest
+from trainlab.errors import UserError
+
+
+def taught(data: dict[str, Any] | None = None) -> AnswerData:
+    return AnswerData.model_validate({"source": "builtin:survival", "taught": "test", **(data or {})})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """24 rows to train on, and three facts in three wordings, one more for dev, two more for test."""
+    return write_taught(write_data(tmp_path / "set"))
+
+
+def test_facts_are_taught_whole_before_other_rows(folder: Path) -> None:
+    rows = chat_rows.load_train(taught(), folder)
+    assert len(rows) == 9 + 24 and all(row.get("taught") for row in rows[:9])
+    some = chat_rows.load_train(taught({"train_rows": 8}), folder)
+    assert [row["topic"] for row in some[:6]] == ["fire"] * 3 + ["water"] * 3, (
+        "two of the three facts, one of each topic"
+    )
+    assert len(some) == 8 and not some[6].get("taught")
+    assert len(chat_rows.load_train(taught({"train_rows": 6}), folder)) == 6
+    with pytest.raises(
+        UserError, match=r"train_rows is 2: no taught fact fits with all its wordings; raise it to 3 at"
+    ):
+        chat_rows.load_train(taught({"train_rows": 2}), folder)
+
+
+def test_only_what_was_taught_is_asked_in_other_words(folder: Path) -> None:
+    rows = chat_rows.load_heldout(taught({"train_rows": 6, "heldout_rows": 2}), folder)
+    assert [bool(row.get("taught")) for row in rows] == [False, False, True, True, True, True]
+    assert [row["question"].split(":")[0] for row in rows[2:4]] == ["first test", "second test"]
+    wordings = {row["question"] for row in chat_rows.load_train(taught({"train_rows": 6}), folder)}
+    assert not wordings & {row["question"] for row in rows}
+    dev = chat_rows.load_heldout(taught({"taught": "dev"}), folder)
+    assert {row["id"] for row in dev if row.get("taught")} == {"fire-t1/dev1", "fire-t2/dev1", "water-t1/dev1"}
+    without = AnswerData(source="builtin:survival")
+    assert not any(row.get("taught") for row in chat_rows.load_heldout(without, folder))
+
+
+def test_no_taught_fact_is_kept_back_to_validate_on(folder: Path) -> None:
+    rows = chat_rows.load_train(taught(), folder)
+    train, validation = chat_rows.split_by_question(rows, 0.25, seed=1)
+    assert validation and not any(row.get("taught") for row in validation)
+    assert sum(bool(row.get("taught")) for row in train) == 9
+
+
+@pytest.mark.parametrize(("key", "value"), [("test", "text"), ("phrasings", [""]), ("facts", ["oak"]), ("facts", None)])
+def test_a_broken_fact_is_named(folder: Path, key: str, value: Any) -> None:
+    path = folder / "taught" / "water.jsonl"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}) + "\n")
+    with pytest.raises(UserError, match=rf"water\.jsonl:1: {key} must be a list"):
+        chat_rows.load_heldout(taught(), folder)
+
+
+def test_a_search_finds_the_answer_of_the_nearest_wording(folder: Path) -> None:
+    train = chat_rows.load_train(taught(), folder)
+    rows = nearest.with_nearest(chat_rows.load_heldout(taught(), folder), train)
+    found = {row["id"]: row.get("nearest") for row in rows}
+    assert found["fire-t2/test1"] == "Oak." and found["water-t1/test2"] == "Mostly."
+    assert all(("nearest" in row) == bool(row.get("taught")) for row in rows)

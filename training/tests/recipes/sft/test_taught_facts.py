@@ -1,0 +1,34 @@
+"""A run that teaches facts, from rows to the page: new words and never taught stand side by side, a search beside them."""
+
+from pathlib import Path
+from typing import Any
+
+from tiny import phase_from, write_data, write_taught
+from trainlab import files, recipes
+from trainlab.progress import Progress
+from trainlab.run import results
+
+
+def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:
+    folder, run_dir = write_taught(write_data(tmp_path / "data")), tmp_path / "run"
+    phase = phase_from(
+        {
+            **phase_dict,
+            "data": {**phase_dict["data"], "taught": "test", "train_rows": 9, "heldout_rows": 3},
+            "evaluate": {"generate_rows": 2, "max_new_tokens": 4, "bootstrap_samples": 100},
+            "gate": {"metric": "taught_recall"},
+        }
+    )
+    recipe = recipes.of(phase)
+    before, after = recipe.train(run_dir, tiny_model, folder, Progress(False), {})
+    assert (after["rows"], after["answered"]) == (3 + 6, 2 + 6), "all that ask taught facts are answered"
+    assert before["taught_recall"] is not None and before["fact_recall"] is not None
+    summary = files.read_json(run_dir / "training_summary.json")
+    assert (summary["rows"], summary["validation_rows"]) == (9, 0)
+    files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
+    decision = results.decide(phase, run_dir, before, after)
+    files.write_json(run_dir / "gate.json", decision)
+    assert decision["lookup_recall"]["mean"] == 1.0 and list(decision["scores"])[:2] == ["taught_recall", "fact_recall"]
+    page = results.write_report(run_dir).read_text(encoding="utf-8")
+    assert "Taught facts, asked in words that were never trained on" in page and "Never taught" in page
+    assert "Wrong answers that could hurt somebody" in page
