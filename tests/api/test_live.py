@@ -6,6 +6,7 @@ from api_server.server import Server
 from charts.rendering import HELMS
 
 V1 = "kubeflow.org/v1"
+JOBS = (("PyTorchJob", V1), ("Job", "batch/v1"))
 IMAGE = "site.images.trainer=other/image:2"
 
 
@@ -51,9 +52,11 @@ def test_life_of_a_release(helm: Releases) -> None:
         item["metadata"]["uid"] for item in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
     } == claims
 
-    # a job that was deleted is made anew by an upgrade, with the site of now
-    helm.client.delete(helm.one("PyTorchJob", V1))
-    done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7"))
+    # a run is repeated by the line that the notes have for it, with the site of now
+    out = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7"))
+    uids = {helm.one(*each)["metadata"]["uid"] for each in JOBS}
+    helm.shell(out.split("To repeat a run")[1].splitlines()[1].strip())
+    assert not uids & {helm.one(*each)["metadata"]["uid"] for each in JOBS}
     pod = helm.one("PyTorchJob", V1)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "other/image:2"
 

@@ -174,7 +174,7 @@ def serve() -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{address}/v2/models/tuned", timeout=120) as reply:
         told = json.loads(reply.read())
     say(json.dumps(told))
-    helm("test", "resnet", "--timeout", "15m", "--logs")
+    helm("test", "resnet", "--timeout", "15m")
     return {"model": told}
 
 

@@ -27,8 +27,6 @@ TRAINING = {
     "pytorchjob": ("kubeflow.org", "pytorchjobs", ("create", "list")),
     "trainjob": ("trainer.kubeflow.org", "trainjobs", ("create", "list")),
 }
-# ClusterRoles of RHOAI's operators; since August 2026 they are not aggregated to edit and admin any more
-EDITORS = {"pytorchjob": "kubeflow-training-edit", "trainjob": "training-edit"}
 
 
 def namespace_rights(cluster_state: ClusterState) -> Finding:
@@ -50,22 +48,36 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
         )
     training = [TRAINING[api]] if (api := _training_api(cluster_state)) else []
     serving = SERVING if cluster_state.site["serving"] else ()
-    missing = [
-        f"{verb} {resource}{'.' + group if group else ''}"
-        for group, resource, verbs in (*NEEDED, *training, *serving)
-        for verb in verbs
-        if not _may(cluster_state, group, resource, verb, cluster_state.namespace)
-    ]
+    missing, custom = [], []
+    for group, resource, verbs in (*NEEDED, *training, *serving):
+        named = f"{resource}.{group}" if group else resource
+        lacking = [verb for verb in verbs if not _may(cluster_state, group, resource, verb, cluster_state.namespace)]
+        missing += [f"{verb} {named}" for verb in lacking]
+        if lacking and (group, resource, verbs) not in NEEDED:
+            custom.append(named)
     if not missing:
         return Finding.ok(f"may install into {cluster_state.namespace}")
     return Finding(
         "error",
         f"in namespace {cluster_state.namespace} this user may not: {', '.join(missing)}",
         "the release would stop half way",
-        f"an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which gives them, or `kubectl -n "
-        f"{cluster_state.namespace} create rolebinding trainlab --clusterrole=admin --user=YOU`"
-        + (f" and the same with --clusterrole={EDITORS[api]}, which admin no longer holds" if api else ""),
+        "an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which gives them, or "
+        + " and ".join(f"`{command}`" for command in _grants(cluster_state.namespace, custom)),
     )
+
+
+def _grants(namespace: str, custom: list[str]) -> list[str]:
+    """Return the commands that give the user YOU what is missing.
+
+    ClusterRole admin is Kubernetes' own. Those that operators of OpenShift AI aggregate to it differ by release, and since
+    August 2026 some are not; so `custom` resources get a Role.
+    """
+    kubectl = f"kubectl -n {namespace} create"
+    grants = [f"{kubectl} rolebinding trainlab-admin --clusterrole=admin --user=YOU"]
+    if custom:
+        grants.append(f"{kubectl} role trainlab --verb=* --resource={','.join(custom)}")
+        grants.append(f"{kubectl} rolebinding trainlab --role=trainlab --user=YOU")
+    return grants
 
 
 def _training_api(cluster_state: ClusterState) -> str:
