@@ -29,8 +29,6 @@ class Case:
     says: tuple[str, ...] = ()
     """Patterns; on a line each, in any case of letters."""
     never: tuple[str, ...] = ()
-    seconds: float = 240.0
-    """A hang guard."""
 
 
 def go(version: str) -> str:

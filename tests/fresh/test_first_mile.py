@@ -10,7 +10,7 @@ from embedded_cluster import apt
 
 from fresh import roots
 from fresh.fresh_machine import AMPLE, HOME, Machine, booted
-from fresh.watching import Ended
+from fresh.watching import HANGS, Ended
 
 pytestmark = pytest.mark.fresh
 BUILD = r"==> build \d+ of \d+ programs"
@@ -33,7 +33,7 @@ def ends_well(ended: Ended) -> None:
 def test_demo_builds(suite: str, tmp: str) -> None:
     """`make demo` installs what is missing, finds or fetches Go and builds, and asks nothing of /tmp."""
     with booted(Machine(suite, tmp=tmp, caches=WHEELS.get(suite, ()), setup=AMPLE)) as fresh:
-        ended = fresh.run("make demo", until=BUILD, seconds=240)
+        ended = fresh.run("make demo", until=BUILD, seconds=HANGS)
     ends_well(ended)
     for line in ("==> Debian packages: ", "==> Can this machine host the cluster?", "==> Go 1."):
         assert line in ended.text, ended.shown()
@@ -43,7 +43,7 @@ def test_demo_builds(suite: str, tmp: str) -> None:
 def test_tests_begin(suite: str) -> None:
     """`make test` installs what is missing and makes the Python environment; test_tests_lint follows it further."""
     with booted(Machine(suite)) as fresh:
-        ended = fresh.run("make test", until=LARGE, seconds=240)
+        ended = fresh.run("make test", until=LARGE, seconds=HANGS)
     ends_well(ended)
     assert "==> Debian packages: " in ended.text, ended.shown()
 
@@ -53,14 +53,14 @@ def test_tests_begin(suite: str) -> None:
 def test_tests_lint(suite: str) -> None:
     """`make test` comes to its first lint line with everything that lint needs."""
     with booted(Machine(suite, caches=WHEELS.get(suite, ()))) as fresh:
-        ended = fresh.run("make test", until=LINT, seconds=1200)
+        ended = fresh.run("make test", until=LINT, seconds=HANGS)
     ends_well(ended)
 
 
 def test_plain_user_is_told_what_root_has_to_install() -> None:
     """Without root nothing is installed: one sentence names the command, with sudo."""
     with booted(Machine(user=roots.USER)) as fresh:
-        ended = fresh.run("make demo", seconds=60)
+        ended = fresh.run("make demo", seconds=HANGS)
     assert ended.code == 2, ended.shown()
     assert "this machine cannot host the cluster" in ended.text, ended.shown()
     assert "the cluster needs root, and this is uid 1000" in ended.text, ended.shown()
@@ -71,7 +71,7 @@ def test_plain_user_is_told_what_root_has_to_install() -> None:
 def test_plain_user_gets_the_demo_without_a_cluster() -> None:
     """With python3-venv a plain user's `make demo` says why there is no cluster and goes on without."""
     with booted(Machine(user=roots.USER, more=apt.PACKAGES, caches=WHEELS["bookworm"])) as fresh:
-        ended = fresh.run("make demo", until=LARGE, seconds=120)
+        ended = fresh.run("make demo", until=LARGE, seconds=HANGS)
     ends_well(ended)
     assert "the cluster needs root, and this is uid 1000" in ended.text, ended.shown()
     assert "Going on WITHOUT Kubernetes" in ended.text, ended.shown()
@@ -97,7 +97,7 @@ def test_plain_user_trains(suite: str) -> None:
 def test_programs_for_a_plain_user() -> None:
     """`make binaries`, which `make check` and `make test` need, asks for no root."""
     with booted(Machine(user=roots.USER, more=apt.PACKAGES)) as fresh:
-        ended = fresh.run("make binaries", until=BUILD, seconds=120)
+        ended = fresh.run("make binaries", until=BUILD, seconds=HANGS)
     ends_well(ended)
 
 
@@ -107,9 +107,9 @@ def test_again_after_the_end() -> None:
     After `make demo-down CACHE=1` nothing is below TRAINLAB_HOME, and no link in the checkout.
     """
     with booted(Machine(more=apt.PACKAGES, setup=AMPLE)) as fresh:
-        ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=120))
-        again = fresh.run("make demo", until=BUILD, seconds=240)
-        down = fresh.run(f"make demo-down CACHE=1 && ls -A {HOME} && git status --short --ignored", seconds=60)
+        ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=HANGS))
+        again = fresh.run("make demo", until=BUILD, seconds=HANGS)
+        down = fresh.run(f"make demo-down CACHE=1 && ls -A {HOME} && git status --short --ignored", seconds=HANGS)
     ends_well(again)
     assert "another make demo" not in again.text, again.shown()  # its own parts may wait for each other
     assert down.code == 0, down.shown()

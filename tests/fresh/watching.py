@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+HANGS = 900.0
+"""After so many seconds a command hangs: four times what they take where two other suites share two slow processors."""
 END_SECONDS = 40.0
 """How long a command may take to end after SIGTERM."""
 SHOWN = 60
