@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from trainlab.config import PHASES, RULES
+from trainlab.config.rules import OWN_ENVIRONMENT
 from trainlab.config.schema import allowed_keys, json_schema, rules
 
 from charts.cli import check
@@ -126,6 +127,16 @@ BROKEN = [
         "phase.evaluate.generate_rows",
         "phase: {evaluate: {generate_rows: 2000000}, data: {heldout_rows: 1000000}}",
     ),
+    *(
+        ("survival", "site.env", yaml.safe_dump({"site": {"env": {name: ""}, "caConfigMap": "ca"}}))
+        for name in OWN_ENVIRONMENT
+        if name != "OMP_NUM_THREADS"
+    ),
+    (
+        "survival",
+        "site.env",
+        "{phase: {resources: {gpus_per_node: 0}, model: {dtype: auto}}, site: {env: {OMP_NUM_THREADS: '4'}}}",
+    ),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.images.trainer", "site: {images: {trainer: foo bar}}"),
     ("survival", "site.images.vllm", "site: {images: {vllm: foo bar}}"),
@@ -140,6 +151,8 @@ BROKEN = [
 ]
 """Values file, key and overlay for each row of config/rules.py."""
 COMPUTED = [
+    ("survival", "site.env", "site: {env: {HTTP-PROXY: a}}"),
+    ("survival", "site.env", "site: {env: {1A: a}}"),
     ("survival", "phase.evaluate.tasks", "phase: {evaluate: {tasks: [arc_easy, gsm8k, hellaswag, gsm8k]}}"),
     ("survival", "phase.resources.shared_memory", "phase: {resources: {memory: 1000Mi, shared_memory: 1Gi}}"),
     ("survival", "phase.resources.shared_memory", 'phase: {resources: {memory: "1000000000", shared_memory: 1.1G}}'),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from trainlab.config.rules import OWN_ENVIRONMENT
 
 from charts.rendering import REAL_CLUSTER, VALUES, Document, documents, one, pods, template, with_service
 
@@ -86,6 +87,56 @@ def test_placement_reaches_training_promotion_and_server() -> None:
         assert spec["tolerations"] == [{"key": "a", "operator": "Exists"}]
         assert spec["nodeSelector"] == {"disk": "ssd"}
         assert spec["imagePullSecrets"] == [{"name": "s"}]
+
+
+def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint() -> None:
+    found = objects("site.nodeSelector.gpu=L40S", files=FULL)
+    specs = {where: spec for where, _, spec in pods(found)}
+    assert len(specs) == 4
+    for where, spec in specs.items():
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"], where
+
+
+@pytest.mark.parametrize("api", ["pytorchjob", "trainjob"])
+def test_classes_and_annotations_reach_the_pods(api: str) -> None:
+    sets = ("site.priorityClass=high", "site.runtimeClass=nvidia", "site.podAnnotations.a\\.b/c=d")
+    found = with_service(objects(*sets, f"site.trainingApi={api}"))
+    predictor = one(found, "InferenceService")["spec"]["predictor"]
+    training = {where: spec for where, _, spec in pods(found) if where.startswith(("PyTorchJob", "TrainingRuntime"))}
+    for spec in (predictor, *training.values()):
+        assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("high", "nvidia")
+    assert predictor["annotations"] == {"a.b/c": "d"} and training
+    text = json.dumps([each for each in found if each["kind"] != "InferenceService"])
+    assert text.count('"a.b/c": "d"') == {"pytorchjob": 4, "trainjob": 3}[api]  # training, promotion, test
+
+
+def test_environment_and_certificates_reach_who_needs_them() -> None:
+    sets = ("site.env.HTTPS_PROXY=http://p:3128", "site.caConfigMap=trusted")
+    found = objects(*sets)
+    pod = train_pod(*sets)
+    server = one(found, "ServingRuntime")["spec"]["containers"][0]
+    fetch, train = pod["initContainers"][0], pod["containers"][0]
+    for container in (fetch, train, server):
+        assert {"name": "HTTPS_PROXY", "value": "http://p:3128"} in container["env"]
+        names = [item["name"] for item in container["env"]]
+        assert len(names) == len(set(names))
+    (promote,) = one(found, "Job")["spec"]["template"]["spec"]["containers"]
+    assert "HTTPS_PROXY" not in {item["name"] for item in promote["env"]}
+    (mount,) = [one for one in fetch["volumeMounts"] if one["name"] == "ca"]
+    assert {"name": "SSL_CERT_FILE", "value": f"{mount['mountPath']}/ca-bundle.crt"} in fetch["env"]
+    assert {"name": "ca", "configMap": {"name": "trusted"}} in pod["volumes"]
+
+
+def test_each_variable_of_our_own_is_known_as_such() -> None:
+    sets = ("site.storage.data.size=1Gi", "site.hfTokenSecret=hf", "site.caConfigMap=ca")
+    seen: set[str] = set()
+    for files in (FULL, LOCAL):
+        for _, _, spec in pods(objects(*sets, files=files)):
+            for container in spec.get("initContainers", []) + spec["containers"]:
+                seen |= {item["name"] for item in container["env"]}
+        for container in one(objects(*sets, files=files), "ServingRuntime")["spec"]["containers"]:
+            seen |= {item["name"] for item in container["env"]}
+    assert seen == set(OWN_ENVIRONMENT)
 
 
 @pytest.mark.parametrize(("spread", "how"), [("required", "DoNotSchedule"), ("preferred", "ScheduleAnyway")])

@@ -48,6 +48,7 @@ SITE: dict[str, Any] = {
     "tolerations": [],
     "nodeSelector": {},
     "hfTokenSecret": "",
+    "env": {},
     "serving": True,
 }
 

@@ -210,6 +210,15 @@ def test_a_hub_that_cannot_be_reached(case: Case, monkeypatch: pytest.MonkeyPatc
     assert case.states()["model"].state == state
 
 
+def test_the_hub_that_pods_use_is_asked(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    revision = "1" * 40
+    case.site["env"] = {"HF_ENDPOINT": case.cluster.url}
+    case.cluster.objects[f"/api/models/a/b/revision/{revision}"] = {"id": "a/b"}
+    case.phase["model"]["source"] = f"hf:a/b@{revision}"
+    assert case.states()["model"].state == "ok"
+
+
 @pytest.mark.parametrize(("answer", "state"), [({"id": "a/b"}, "ok"), (404, "error"), (401, "error"), (500, "warning")])
 def test_what_the_hub_says(case: Case, monkeypatch: pytest.MonkeyPatch, answer: Any, state: str) -> None:
     monkeypatch.setenv("HF_ENDPOINT", case.cluster.url)

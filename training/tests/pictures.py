@@ -14,7 +14,7 @@ PHASE: dict[str, Any] = {
     "title": "Bars",
     "model": {"source": "builtin:resnet18", "dtype": "float32"},
     "data": {"source": "builtin:digits"},
-    "vision": {"image_size": 8, "width": 4, "crop_padding": 1, "shown": 6},
+    "vision": {"image_size": 8, "width": 16, "crop_padding": 1, "shown": 6},
     "train": {
         **{"epochs": 3, "batch_size": 8, "learning_rate": 0.05, "checkpoints": 3, "keep_checkpoints": 2},
         **{"validation_fraction": 0.2, "warmup_fraction": 0.1, "max_grad_norm": 5.0},

@@ -63,5 +63,5 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- range $tables.rules -}}
 {{- include "trainjob.rule" (dict "rule" . "values" $values) -}}
 {{- end -}}
-{{- include "trainjob.computed" $phase -}}
+{{- include "trainjob.computed" $values -}}
 {{- end -}}

@@ -1,18 +1,23 @@
 {{/* Rules that a table cannot say: those of training/src/trainlab/config/computed.py but for regular expressions of Python's. */}}
 
 {{- define "trainjob.computed" -}}
-{{- $tasks := .evaluate.tasks | default list -}}
+{{- range $name, $_ := .site.env -}}
+{{- if not (regexMatch "^[A-Za-z_][A-Za-z0-9_]*$" $name) -}}
+{{- fail (printf "site.env: '%s' is no name of a variable; write letters, digits and _, no digit first" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $tasks := .phase.evaluate.tasks | default list -}}
 {{- range $i, $task := $tasks -}}
 {{- if has $task (slice $tasks 0 $i) -}}
 {{- fail (printf "phase.evaluate.tasks: %s stands there twice; name it once" $task) -}}
 {{- end -}}
 {{- end -}}
-{{- $asked := .resources -}}
+{{- $asked := .phase.resources -}}
 {{- if gt (include "trainjob.bytes" $asked.shared_memory | float64) (include "trainjob.bytes" $asked.memory | float64) -}}
 {{- fail (printf "phase.resources.shared_memory: %s is more than resources.memory %s, of which it is a part; lower it" $asked.shared_memory $asked.memory) -}}
 {{- end -}}
-{{- $steps := (.stage | default dict).curriculum | default list -}}
-{{- $longest := int .model.max_length -}}
+{{- $steps := (.phase.stage | default dict).curriculum | default list -}}
+{{- $longest := int .phase.model.max_length -}}
 {{- range $steps -}}
 {{- if mod $longest (int .length) -}}
 {{- fail (printf "phase.stage.curriculum: length %d does not divide model.max_length %d; take one that does" (int .length) $longest) -}}

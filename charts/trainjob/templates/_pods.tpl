@@ -33,10 +33,12 @@ limits:
   {{- end }}
 {{- end -}}
 
-{{- /* Where pods may run; .gpus > 0 also tolerates the taint that GPU nodes usually carry. */}}
+{{- /* Where pods may run. Pods with GPUs tolerate the taint that GPU nodes usually carry; so do the others of such a phase,
+which a node selector may send there. */}}
 {{- define "trainjob.placement" -}}
 {{- $tolerations := .resolved.site.tolerations | default list -}}
-{{- if .gpus -}}
+{{- $phase := .resolved.phase -}}
+{{- if or .gpus (and .resolved.site.nodeSelector (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus))) -}}
 {{- $tolerations = append $tolerations (dict "key" .resolved.site.gpuResource "operator" "Exists" "effect" "NoSchedule") -}}
 {{- end -}}
 {{- with $tolerations }}
@@ -50,6 +52,22 @@ imagePullSecrets: [{name: {{ . }}}]
 {{- end }}
 {{- end -}}
 
+{{- /* Pods that train or serve may be more important than others, and need the runtime of their GPUs. */}}
+{{- define "trainjob.classes" -}}
+{{- with .site.priorityClass }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .site.runtimeClass }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "trainjob.podAnnotations" -}}
+{{- with .site.podAnnotations }}
+annotations: {{ toJson . }}
+{{- end }}
+{{- end -}}
+
 {{- define "trainjob.image" -}}
 image: {{ .images.trainer | quote }}
 imagePullPolicy: {{ .images.pullPolicy }}
@@ -59,6 +77,13 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- define "trainjob.env" -}}
 - {name: HOME, value: /tmp}
 - {name: PYTHONUNBUFFERED, value: "1"}
+{{- end -}}
+
+{{- /* Of containers that fetch, train or serve; those that speak to the cluster's own services need no proxy. */}}
+{{- define "trainjob.siteEnv" -}}
+{{- range $name, $value := .site.env }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
 {{- end -}}
 
 {{- /* Threads of one rank. Without this each of several pods on a node takes all its cores, and they wait for one another. */}}

@@ -21,8 +21,10 @@ spec:
     deploymentStrategy: {type: Recreate}
     automountServiceAccountToken: false
     enableServiceLinks: false
+    {{- with include "trainjob.podAnnotations" . | trim }}{{ nindent 4 . }}{{ end }}
     securityContext:
       {{- include "trainjob.podSecurity" . | nindent 6 }}
+    {{- with include "trainjob.classes" . | trim }}{{ nindent 4 . }}{{ end }}
     model:
       modelFormat: {name: trainlab, version: "1"}
       runtime: {{ .run }}

@@ -21,6 +21,7 @@ enableServiceLinks: false
 activeDeadlineSeconds: {{ mul (int $asked.timeout_minutes) 60 }}
 securityContext:
   {{- include "trainjob.podSecurity" $resolved | nindent 2 }}
+{{- include "trainjob.classes" $resolved }}
 {{- include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus_per_node)) }}
 {{- if and (gt (int $asked.nodes) 1) (ne $resolved.site.spread "none") }}
 topologySpreadConstraints:
@@ -40,7 +41,11 @@ initContainers:
     command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
+      {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
+      {{- if $resolved.site.caConfigMap }}
+      - {name: SSL_CERT_FILE, value: /etc/trainlab-ca/ca-bundle.crt}
+      {{- end }}
       {{- with $resolved.site.hfTokenSecret }}
       - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}}
       {{- end }}
@@ -54,6 +59,9 @@ initContainers:
       {{- if has "data" $resolved.volumes }}
       {{- include "trainjob.mount" (dict "resolved" $resolved "name" "data" "path" "/data") | nindent 6 }}
       {{- end }}
+      {{- if $resolved.site.caConfigMap }}
+      - {name: ca, mountPath: /etc/trainlab-ca, readOnly: true}
+      {{- end }}
       - {name: tmp, mountPath: /tmp}
 containers:
   - name: {{ .container }}
@@ -61,6 +69,7 @@ containers:
     command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
+      {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       - {name: TRAINLAB_RUN, value: {{ $resolved.run }}}
       - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}
@@ -86,6 +95,9 @@ containers:
       - {name: shm, mountPath: /dev/shm}
 volumes:
   - {name: phase, configMap: {name: {{ $resolved.run }}}}
+  {{- with $resolved.site.caConfigMap }}
+  - {name: ca, configMap: {name: {{ . }}}}
+  {{- end }}
   {{- include "trainjob.claimVolumes" (dict "resolved" $resolved "names" $resolved.volumes) | trim | nindent 2 }}
   - {name: tmp, emptyDir: {}}
   - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $asked.shared_memory }}}}

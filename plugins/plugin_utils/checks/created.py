@@ -48,12 +48,7 @@ def claims_bound(cluster_state: ClusterState) -> Finding:
 def run_state(cluster_state: ClusterState) -> Finding:
     """The training job has succeeded."""
     for kind in KINDS.values():
-        job = live(
-            kind,
-            cluster_state.api.items(
-                kind.path(cluster_state.namespace), f"app.kubernetes.io/instance={cluster_state.release}"
-            ),
-        )
+        job = live(kind, kind.of_release(cluster_state.api, cluster_state.namespace, cluster_state.release))
         if job:
             word, message = outcome(kind, job)
             what = f"{kind.kind} {job['metadata']['name']}: {word} {message}".strip()

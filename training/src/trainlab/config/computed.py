@@ -11,7 +11,7 @@ from trainlab.config.rule import value
 
 def broken(values: Mapping[str, Any]) -> str | None:
     """Return the sentence `key: reason; remedy` of the first rule that these values break, None when all is well."""
-    return _tasks(values) or _shared_memory(values) or _curriculum(values) or _document_start(values)
+    return _tasks(values) or _shared_memory(values) or _curriculum(values) or _document_start(values) or _env(values)
 
 
 def _tasks(values: Mapping[str, Any]) -> str | None:
@@ -25,6 +25,14 @@ def _shared_memory(values: Mapping[str, Any]) -> str | None:
     if quantity(shared) <= quantity(memory):
         return None
     return f"phase.resources.shared_memory: {shared} is more than resources.memory {memory}, of which it is a part; lower it"
+
+
+def _env(values: Mapping[str, Any]) -> str | None:
+    names = sorted(value(values, "site.env") or ())
+    odd = next((name for name in names if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)), None)
+    if odd is None:
+        return None
+    return f"site.env: '{odd}' is no name of a variable; write letters, digits and _, no digit first"
 
 
 def _curriculum(values: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,21 @@ VOLUMES: dict[str, tuple[tuple[Condition, ...], ...]] = {
 }
 """Volume -> when a release has it: any of these."""
 
+OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
+    "HOME": (),
+    "PYTHONUNBUFFERED": (),
+    "OMP_NUM_THREADS": (("phase.resources.gpus_per_node", "is", 0),),
+    "USER": (("phase.serve.runtime", "is", "vllm"),),
+    "HF_TOKEN": (),
+    "HF_HUB_OFFLINE": (),
+    "SSL_CERT_FILE": (("site.caConfigMap", "set", True),),
+    "TRAINLAB_DATASETS": (),
+    "TRAINLAB_RUN": (),
+    "TRAINLAB_PROGRESS_PORT": (),
+    "TRAINLAB_TERMINATION_MESSAGE": (),
+}
+"""Variables that the chart's templates set, and when; of two with one name the API server keeps one."""
+
 
 def _set(key: str) -> Condition:
     return key, "set", True
@@ -216,6 +231,15 @@ RULES: tuple[Rule, ...] = (
         (("phase.evaluate.generate_rows", "exceeds", "phase.data.heldout_rows"),),
     ),
     # The site
+    *(
+        Rule(
+            "site.env",
+            f"{name} is set by the chart; take it out"
+            + (" and name a Secret in site.hfTokenSecret" if name == "HF_TOKEN" else ""),
+            (*when, (f"site.env.{name}", "is not", None)),
+        )
+        for name, when in OWN_ENVIRONMENT.items()
+    ),
     Rule(
         "site.gpuResource",
         "'{site.gpuResource}' is no extended resource name; use vendor/resource, e.g. nvidia.com/gpu",

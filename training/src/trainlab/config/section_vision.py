@@ -13,7 +13,8 @@ class Vision(Strict):
     image_size: int = Field(
         32, ge=8, le=256, description="Height and width of the network's input; smaller or larger images are resized."
     )
-    width: int = Field(64, ge=4, le=256, description="Channels of the first stage; 64 is ResNet-18.")
+    # Below 16 oneDNN's 1x1 convolutions write past their memory on CPU: https://github.com/uxlfoundation/oneDNN/issues/6035
+    width: int = Field(64, ge=16, le=256, description="Channels of the first stage; 64 is ResNet-18.")
     optimizer: Literal["sgd", "adamw"] = Field("sgd", description="sgd has Nesterov momentum.")
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of sgd.")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="Share of the target spread over all classes.")

@@ -82,6 +82,21 @@ class Site(SiteBlock):
     spread: Literal["required", "preferred", "none"] = Field(
         "preferred", description="Spread the pods of a job over nodes."
     )
+    env: dict[str, str] = Field(
+        {},
+        description="Environment variables of the containers that fetch, train and serve, such as HTTPS_PROXY, HF_ENDPOINT or "
+        "NCCL_DEBUG. Nothing secret: see hfTokenSecret.",
+    )
+    ca_config_map: ObjectName = Field(
+        "",
+        description="ConfigMap with key ca-bundle.crt: the certificates that downloads trust instead of the image's, as of a "
+        "proxy or a mirror. OpenShift fills one that is labelled config.openshift.io/inject-trusted-cabundle.",
+    )
+    priority_class: ObjectName = Field("", description="PriorityClass of training and serving pods; empty for none.")
+    runtime_class: ObjectName = Field(
+        "", description="RuntimeClass of training and serving pods, such as nvidia; empty for none."
+    )
+    pod_annotations: dict[str, str] = Field({}, description="Annotations of all pods.")
     hf_token_secret: ObjectName = Field("", description="Secret with key `token` for gated models; empty for none.")
     serving: bool = Field(True, description="Make the InferenceService when the gate promotes.")
     keep_volumes: bool = Field(True, description="helm uninstall leaves the volumes.")

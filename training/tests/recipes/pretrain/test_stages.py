@@ -124,6 +124,10 @@ def test_the_gate_flips_at_its_bounds_and_says_so_to_programs(phase_dict: dict[s
         found = stage_gate.complete(own, {}, child, run_dir)
         assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
         assert {one["relative_to"] for one in found["checks"]} == {"sft"}
+    taught = phase_of(phase_dict, SFT, data={"taught": "test"}, gate={"metric": "taught_recall"})
+    for high, failed in ((0.0, []), (-0.01, ["max_sure_answer_loss_rise"])):
+        found = stage_gate.complete(decision(0.5, answer_loss={"high": high}), {}, taught, run_dir)
+        assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
     plain = phase_of(phase_dict, {})
     assert stage_gate.complete({"promoted": True}, {}, plain, run_dir) == {"promoted": True}
 

@@ -119,7 +119,7 @@ def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None
 
 LEARNT: dict[str, Any] = {
     **{"optimizer": "adamw", "momentum": 0.1, "label_smoothing": 0.2, "crop_padding": 3, "flip": True},
-    "width": 8,
+    "width": 32,
 }
 """Keys of the block that change what is learnt, each with another value than PHASE has."""
 ELSEWHERE = {"compile", "image_size", "min_accuracy", "shown"}
@@ -128,7 +128,7 @@ ELSEWHERE = {"compile", "image_size", "min_accuracy", "shown"}
 
 @pytest.mark.parametrize("key", LEARNT)
 def test_each_key_of_the_block_changes_what_is_learnt(key: str, tmp_path: Path) -> None:
-    one, other = ({"epochs": 1, "checkpoints": 1}, {"image_size": 8, "width": 4, "crop_padding": 1})
+    one, other = ({"epochs": 1, "checkpoints": 1}, {"image_size": 8, "width": 16, "crop_padding": 1})
     for name, block in (("plain", other), ("changed", other | {key: LEARNT[key]})):
         train(make_phase(train=one, vision=block, data={"source": "pvc:bars"}), tmp_path / name)
     first, second = weights(tmp_path / "plain"), weights(tmp_path / "changed")
@@ -278,7 +278,7 @@ def test_verify_run_compares_the_served_labels(
 
 def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:
     (tmp_path / "best_model").mkdir()
-    files.write_json(tmp_path / "best_model" / "config.json", {"channels": 1, "classes": 4, "width": 4})
+    files.write_json(tmp_path / "best_model" / "config.json", {"channels": 1, "classes": 4, "width": 16})
     with pytest.raises(UserError, match="no network that can be loaded"):
         network.load(tmp_path / "best_model")
 
