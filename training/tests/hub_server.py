@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class Hub:
-    """Serves ROOT/OWNER/NAME/* as data sets in every revision; `token`, if any, is asked for. `seen` are the requests."""
+    """Serves ROOT/OWNER/NAME/* as data sets in every revision; `token`, if any, is asked for. `seen` are the requests.
 
-    def __init__(self, root: Path, token: str = "") -> None:
+    With `certificate`, a PEM file with its key, it speaks TLS.
+    """
+
+    def __init__(self, root: Path, token: str = "", certificate: Path | None = None) -> None:
         self.root, self.token = root, token
         self.seen: list[str] = []
         hub = self
@@ -31,7 +35,11 @@ class Hub:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"http{'s' * bool(certificate)}://127.0.0.1:{self.server.server_address[1]}"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request: /api/datasets/.../{revision,tree,paths-info}/REV and /datasets/.../resolve/REV/FILE."""
@@ -99,9 +107,9 @@ def _entry(folder: Path, path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(root: Path, token: str = "") -> Iterator[Hub]:
+def serving(root: Path, token: str = "", certificate: Path | None = None) -> Iterator[Hub]:
     """Yield a hub that answers until the block ends."""
-    hub = Hub(root, token)
+    hub = Hub(root, token, certificate)
     thread = threading.Thread(target=hub.server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; the options of `plan` and `prepare` are their own modules', imported only for them."""
+    """Return the parser; the options of `plan`, `prepare` and `questions` are their own modules', imported only for them."""
     parser = argparse.ArgumentParser(prog="trainlab", description="Model-training phases: check, train, judge, serve.")
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -69,6 +69,14 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         from trainlab.data.prepare.prepare_command import add_arguments as add_prepare_arguments
 
         add_prepare_arguments(prepare)
+
+    questions = _command(
+        commands, "questions", _questions, "make a data set of questions and answers, split by question"
+    )
+    if list(first) == ["questions"]:
+        from trainlab.data.own_questions import add_arguments as add_question_arguments
+
+        add_question_arguments(questions)
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
@@ -257,6 +265,12 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _prepare(args: argparse.Namespace) -> int:
     from trainlab.data.prepare.prepare_command import from_args
+
+    return from_args(args)
+
+
+def _questions(args: argparse.Namespace) -> int:
+    from trainlab.data.own_questions import from_args
 
     return from_args(args)
 

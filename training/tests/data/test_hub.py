@@ -261,7 +261,9 @@ def remote(tmp_path: Path) -> Path:
     return tmp_path / "hub"
 
 
-def trainlab(place: Place, phase: Phase, url: str, token: str, *command: str) -> subprocess.CompletedProcess[str]:
+def trainlab(
+    place: Place, phase: Phase, url: str, token: str, *command: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     file = place.root / "phase.json"
     file.write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
     env = {
@@ -270,6 +272,7 @@ def trainlab(place: Place, phase: Phase, url: str, token: str, *command: str) ->
         "HF_ENDPOINT": url,
         "HF_TOKEN": token,
         "HF_HUB_DOWNLOAD_TIMEOUT": "3",
+        **environment,
     }
     env["HF_HOME"] = str(place.root / "home")
     line = [sys.executable, "-m", "trainlab.cli", command[0], str(file), *command[1:], "--models", str(place.models)]
@@ -306,6 +309,23 @@ def test_from_the_hub_to_a_tuned_adapter(place: Place, remote: Path, tiny_model:
     told = dict(files.read_json(run_dir / "report.json")["provenance"])
     assert told["Its license"] == record["license"] and told["Its rows"].startswith("200 read, ")
     assert (run_dir / "lora_adapter" / "adapter_config.json").exists()
+
+
+@pytest.mark.whole
+def test_a_hub_behind_certificates_of_ones_own(place: Place, remote: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """SSL_CERT_FILE is what site.caConfigMap sets."""
+    phase, pem = start(place, tiny_model), tmp_path / "hub.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=hub"]
+    alternative = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*request, *alternative, "-keyout", str(pem), "-out", f"{pem}.crt"], check=True, capture_output=True)
+    with pem.open("a", encoding="utf-8") as stream:
+        stream.write(Path(f"{pem}.crt").read_text("utf-8"))
+    with serving(remote, certificate=pem) as hub:
+        unknown = trainlab(place, phase, hub.url, "", "fetch")
+        known = trainlab(place, phase, hub.url, "", "fetch", SSL_CERT_FILE=f"{pem}.crt")
+    assert unknown.returncode == 2 and "Traceback" not in unknown.stderr
+    assert "CERTIFICATE_VERIFY_FAILED" in unknown.stderr and "site.caConfigMap" in unknown.stderr
+    assert known.returncode == 0, known.stderr
 
 
 def _of_sets(hub: Hub) -> list[str]:

@@ -15,6 +15,8 @@ Rows of a hub (data/hub/hub_rows.py) also have "group": those that share one nev
 import json
 import os
 import random
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -101,20 +103,28 @@ def folder(
 def load_train(data: Data, path: Path) -> list[TrainRow]:
     """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics.
 
+    Questions that differ in case and punctuation only are one, whatever their ids: else one of them may validate the other.
     With `data.taught` the wordings of taught facts come first, as many whole facts as there is room for.
     """
-    facts = [] if _asked(data) is None else taught_facts(data, path)
-    first: list[TrainRow] = [row for fact in facts for row in fact.train]
+    first = [row for fact in taught_facts(data, path) for row in fact.train]
     left = None if data.train_rows is None else data.train_rows - len(first)
     if left == 0:
         return first
     rows: list[TrainRow] = []
+    groups: dict[str, str] = {}
     for name, line, raw in lines(path / "train", _first(data.train_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
-        phrasings = _wordings(at, raw, "phrasings")
-        group = texts(at, raw, ("group",))["group"] if "group" in raw else base["id"]
-        for question in (base["question"], *phrasings):
+        wordings = [base["question"], *_wordings(at, raw, "phrasings")]
+        if "group" in raw:
+            group = texts(at, raw, ("group",))["group"]
+        elif "verse" in raw:  # many are written to one instruction
+            group = base["id"]
+        else:
+            keys = list(map(normal, wordings))
+            group = next((groups[key] for key in keys if key in groups), base["id"])
+            groups |= dict.fromkeys(keys, group)
+        for question in wordings:
             rows.append({"id": group, "topic": name.stem, "question": question, "answer": base["answer"]})
     return first + even(rows, left)
 
@@ -142,16 +152,17 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or leave it out")
             row["form"] = raw["form"]
         rows.append(row)
-    asked = [] if _asked(data) is None else [row for fact in taught_facts(data, path) for row in fact.asked]
-    return even(rows, data.heldout_rows) + asked
+    return even(rows, data.heldout_rows) + [row for fact in taught_facts(data, path) for row in fact.asked]
 
 
 def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
     """Return the facts under `path`/taught, even over topics, as many as have room in `data.train_rows` with all wordings.
 
-    Raises UserError for broken rows, and where there is room for none.
+    Empty without `data.taught`, which says in what wordings they are asked. Raises UserError for broken rows, and where there is room for none.
     """
-    part = _asked(data) or "test"
+    part = data.taught if isinstance(data, AnswerData) else None
+    if part is None:
+        return []
     found: list[TaughtFact] = []
     for name, line, raw in lines(path / "taught"):
         at = f"{name}:{line}"
@@ -186,6 +197,11 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
             f"{len(found[0].train)} at least"
         )
     return drawn
+
+
+def normal(question: str) -> str:
+    """Return a question without case, punctuation and blanks that make no other question of it."""
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold()))
 
 
 def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
@@ -224,11 +240,6 @@ def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> t
     count = min(len(questions) - 1, max(1, round(len(questions) * fraction)))
     chosen = set(random.Random(seed).sample(questions, count))
     return [row for row in rows if row["id"] not in chosen], [row for row in rows if row["id"] in chosen]
-
-
-def _asked(data: Data) -> str | None:
-    """Return which wordings of taught facts are asked; None where none are taught."""
-    return data.taught if isinstance(data, AnswerData) else None
 
 
 def _wordings(at: str, raw: Mapping[str, Any], key: str) -> list[str]:

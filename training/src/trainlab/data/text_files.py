@@ -64,33 +64,52 @@ def _files(path: Path) -> list[Path]:
 
 def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[str, str]]:
     """Yield (place, text) of each row; a TXT file is one row, or, to be cut by `start`, its lines are."""
-    data = path.read_bytes()
-    if not data.strip():
-        raise UserError(f"{path}: is empty; remove it or put text into it")
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: not UTF-8 at byte {error.start} of the file; save it as UTF-8") from None
-    read = READERS[path.suffix.lower()]
-    if read is None:
+    if READERS[path.suffix.lower()] is None:
+        text = _decoded(path)
         lines = [text] if start is None else io.StringIO(text, newline="\n")
         yield from ((f"{path}:{number}", line) for number, line in enumerate(lines, start=1))
         return
+    rows = table(path)
+    wanted = column or detected(path, rows[0].columns, COLUMN)
+    yield from ((row.at, cell(row, wanted, COLUMN)) for row in rows)
+
+
+def cell(row: Row, column: str, key: str) -> str:
+    """Return the text in a column; raises UserError, which says that `key` names the column, where none is there."""
+    if column not in row.columns:
+        raise UserError(
+            f"{row.at}: column {column!r} is missing; the row has {', '.join(map(repr, row.columns))}: correct the "
+            f"row, or name another column with {key}"
+        )
+    value = row.columns[column]
+    if not isinstance(value, str):
+        raise UserError(f"{row.at}: column {column!r} is {value!r:.60}: must be a text; name another with {key}")
+    return value
+
+
+def table(path: Path) -> list[Row]:
+    """Return the rows of a .jsonl, .json or .csv file, at least one. Raises UserError for what cannot be read."""
+    read, text = READERS.get(path.suffix.lower()), _decoded(path)
+    if read is None:
+        raise UserError(f"{path}: a table ends in {', '.join(TABLES)}; rename or convert it")
     rows = list(read(path, text))
     if not rows:
         raise UserError(f"{path}: has no rows; remove it or put text into it")
-    wanted = column or detected(path, rows[0].columns, COLUMN)
-    for row in rows:
-        if wanted not in row.columns:
-            raise UserError(
-                f"{row.at}: column {wanted!r} is missing; the row has {', '.join(map(repr, row.columns))}: correct the "
-                f"row, or name another column with {COLUMN}"
-            )
-        value = row.columns[wanted]
-        if not isinstance(value, str):
-            raise UserError(f"{row.at}: column {wanted!r} is {value!r:.60}: must be a text; name another with {COLUMN}")
-        yield row.at, value
+    return rows
+
+
+def _decoded(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; correct the path") from None
+    if not data.strip():
+        raise UserError(f"{path}: is empty; remove it or put text into it")
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8 at byte {error.start} of the file; save it as UTF-8") from None
 
 
 def detected(path: Path, first: dict[str, Any], key: str) -> str:
@@ -137,7 +156,7 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # a field may be a whole document
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        header = next(reader, [])
+        header = [name.strip() for name in next(reader, [])]
         if len(set(header)) != len(header):
             raise UserError(f"{path}:1: the header {header} names a column twice; give each its own name")
         for fields in reader:
@@ -180,3 +199,4 @@ READERS: dict[str, Callable[[Path, str], Iterator[Row]] | None] = {
     ".csv": _csv,
     ".txt": None,
 }
+TABLES = [suffix for suffix, read in READERS.items() if read]

@@ -20,6 +20,7 @@ from trainlab import files
 from trainlab.errors import UserError
 
 KEY = "phase.model.source"
+WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
 
 
 def model_dir(source: str, models: Path) -> Path:
@@ -179,7 +180,7 @@ def _from_hub(source: str, folder: Path) -> str:
             raise
         raise UserError(
             f"{KEY} is {source}: cannot be fetched: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
-            "check the revision and the way to the hub (HF_ENDPOINT names a mirror), or use a pvc: source"
+            f"check the revision and {WAY_TO_HUB}, or use a pvc: source"
         ) from None
     card = folder / "README.md"
     found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None

@@ -16,10 +16,7 @@ def unfreeze(model: PreTrainedModel, phase: SftPhase | CptPhase) -> dict[str, fl
     every layer. Unless `tie_word_embeddings`, the head gets weights of its own, equal to the embedding at first.
     """
     settings, layers = phase.unfreeze, decoder_layers(model)
-    if settings.layers > len(layers):
-        raise UserError(
-            f"phase.unfreeze.layers is {settings.layers}: the model has {len(layers)} layers; set it to that at most"
-        )
+    check_depth(layers, settings.layers, "phase.unfreeze.layers")
     head: Any = model.get_output_embeddings()
     embedding: Any = model.get_input_embeddings()
     tied = head.weight is embedding.weight
@@ -52,6 +49,12 @@ def everything(model: PreTrainedModel) -> dict[str, float | int]:
         parameter.data = parameter.data.float()
     total = sum(p.numel() for p in model.parameters())
     return {"trainable": total, "total": total, "share": 1.0}
+
+
+def check_depth(layers: torch.nn.ModuleList, asked: int, key: str) -> None:
+    """Raise UserError where `key` asks for more layers than there are."""
+    if asked > len(layers):
+        raise UserError(f"{key} is {asked}: the model has {len(layers)} layers; set it to that at most")
 
 
 def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from trainlab.config import LanguagePhase, SftPhase
 from trainlab.errors import UserError
 from trainlab.models import compute
-from trainlab.models.layers import decoder_layers
+from trainlab.models.layers import check_depth, decoder_layers
 
 
 def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[str, float | int]]:
@@ -32,16 +32,15 @@ def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[
         raise UserError(
             f"phase.lora.target_modules: the model has no linear layer {odd[0]!r}; it has {', '.join(sorted(names))}"
         )
-    depth = len(decoder_layers(model))
-    if settings.layers and settings.layers > depth:
-        raise UserError(f"phase.lora.layers is {settings.layers}: the model has {depth} layers; set it to that at most")
+    layers, last = decoder_layers(model), settings.layers
+    check_depth(layers, last or 0, "phase.lora.layers")
     config = LoraConfig(
         task_type=TaskType.CAUSAL_LM,
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules=list(settings.target_modules) or sorted(names),
-        layers_to_transform=list(range(depth - settings.layers, depth)) if settings.layers else None,
+        layers_to_transform=list(range(len(layers)))[-last:] if last else None,
     )
     adapted: Any = get_peft_model(model, config)
     trainable, total = adapted.get_nb_trainable_parameters()

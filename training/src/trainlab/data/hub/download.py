@@ -12,6 +12,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.models.fetch import WAY_TO_HUB
 
 KEY = "phase.data.source"
 RECORD = "source.json"
@@ -104,8 +105,8 @@ def stated(name: str, revision: str | None, cache: Path) -> str:
 def explained(source: str, config_key: str, folder: Path) -> Iterator[None]:
     """Turn what the hub, the network and a set's files raise into a UserError about `phase.data.source`."""
     remedy = (
-        f"check name, revision, {config_key}, the token of a gated set (site.hfTokenSecret) and the way to the hub "
-        "(HF_ENDPOINT names a mirror), or use a pvc: source"
+        f"check name, revision, {config_key}, the token of a gated set (site.hfTokenSecret) and {WAY_TO_HUB}, "
+        "or use a pvc: source"
     )
     with fetched(f"{KEY} is {source}:", remedy, folder.parent):
         yield

@@ -16,6 +16,7 @@ from typing import Any
 from trainlab import files
 from trainlab.data.hub import download
 from trainlab.errors import UserError
+from trainlab.models.fetch import WAY_TO_HUB
 
 KEY = "phase.evaluate.tasks"
 FOLDER, ROWS, NOTE = "task-data", "rows", download.RECORD
@@ -83,7 +84,7 @@ def _download(
         }
 
     remedy = (
-        "open the way to the hub (HF_ENDPOINT names a mirror), put a task with its own data into the model volume "
+        f"open {WAY_TO_HUB}, put a task with its own data into the model volume "
         f"(pvc:FOLDER/task.yaml), or set {KEY} to []"
     )
     with download.fetched(f"{KEY}: the data of {task} ({_text(path, name)})", remedy, folder.parent):

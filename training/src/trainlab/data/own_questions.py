@@ -1,0 +1,124 @@
+"""`trainlab questions`: tables of questions and answers become a data set, split by question; no torch.
+
+A row is a question and its answer. Rows whose questions are the same but for case and punctuation stand on one side: otherwise
+the held-out score would be that of questions that were trained on.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.data import chat_rows, text_files
+from trainlab.errors import UserError
+
+NAME = "questions"
+HELDOUT = 0.2
+FEW = 50
+"""Below so many held-out questions the interval of the gain is wide."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `trainlab questions`."""
+    parser.epilog = (
+        "Example: trainlab questions faq.csv --out mine. Then phase.data.source pvc:mine, or --data mine here."
+    )
+    parser.add_argument(
+        "source",
+        type=Path,
+        nargs="+",
+        help=f"files with a column of questions and one of answers: {', '.join(text_files.TABLES)}",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the data set, made anew")
+    for column in ("question", "answer"):
+        parser.add_argument(
+            f"--{column}", default=column, metavar="NAME", help="name of this column (default %(default)s)"
+        )
+    parser.add_argument(
+        "--heldout",
+        type=float,
+        default=HELDOUT,
+        metavar="SHARE",
+        help="questions kept to be scored (default %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which ones (default %(default)s)")
+
+
+def from_args(args: argparse.Namespace) -> int:
+    """Make the data set as parsed arguments say and print what is in it."""
+    print(make(args.source, args.out, args.question, args.answer, args.heldout, args.seed))
+    return 0
+
+
+def make(
+    sources: Sequence[Path],
+    out: Path,
+    question: str = "question",
+    answer: str = "answer",
+    heldout: float = HELDOUT,
+    seed: int = 0,
+) -> str:
+    """Write `out`/train and `out`/heldout; return the account of the rows. `heldout` is a share of the questions.
+
+    Raises UserError for what cannot be read, for fewer than two questions, and where `out` exists.
+    """
+    if not 0 < heldout < 1:
+        raise UserError(f"--heldout {heldout:g}: must be above 0 and below 1")
+    if out.exists():
+        raise UserError(f"{out}: is there already; remove it or name another folder with --out")
+    groups, read, repeated = _grouped(sources, question, answer)
+    if len(groups) < 2:
+        raise UserError(
+            f"{sources[0]}: holds one question; a data set needs two at least, one to train on and one to ask"
+        )
+    count = min(len(groups) - 1, max(1, round(len(groups) * heldout)))
+    kept = set(random.Random(seed).sample(sorted(groups), count))
+    parts: dict[str, list[dict[str, Any]]] = {"train": [], "heldout": []}
+    for number, (key, answers) in enumerate(groups.items(), start=1):
+        for which, (text, wordings) in enumerate(answers.items()):
+            row = {"id": f"{number:05}" + f"-{which}" * bool(which), "question": wordings[0]}
+            if key in kept:
+                parts["heldout"].append({**row, "answer": text, "facts": []})
+            else:
+                parts["train"].append({**row, "phrasings": wordings[1:], "answer": text})
+    with files.whole_folder(out) as folder:
+        for part, rows in parts.items():
+            (folder / part).mkdir()
+            text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+            files.write_text(folder / part / f"{NAME}.jsonl", text)
+    asked = f"{count} to ask" + (f" (few: below {FEW} only a large gain can be shown)" if count < FEW else "")
+    return (
+        f"{out}: {read} rows read, {repeated} said the same again, {len(groups)} questions: {len(groups) - count} to train on, "
+        f"{asked}"
+    )
+
+
+def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[str, dict[str, list[str]]], int, int]:
+    """Return (question without case and punctuation -> answer -> its wordings, rows read, rows that said nothing new)."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    read = repeated = 0
+    for path in sources:
+        for row in text_files.table(path):
+            asked, said = (
+                _text(row, column, option) for column, option in ((question, "--question"), (answer, "--answer"))
+            )
+            key = chat_rows.normal(asked)
+            if not key:
+                raise UserError(f"{row.at}: {question} is {asked!r}: holds no word; correct or remove the row")
+            wordings = groups.setdefault(key, {}).setdefault(said, [])
+            read += 1
+            if asked in wordings:
+                repeated += 1
+            else:
+                wordings.append(asked)
+    return groups, read, repeated
+
+
+def _text(row: text_files.Row, column: str, option: str) -> str:
+    value = text_files.cell(row, column, option)
+    if not value.strip():
+        raise UserError(f"{row.at}: {column} is {value!r}: must be a text that is not empty; correct or remove the row")
+    return value.strip()
