@@ -98,15 +98,19 @@ def _check(files: list[str]) -> Json:
 def _plan(files: list[str]) -> Json:
     """Return what `trainlab plan --json` says of files that are correct.
 
-    A phase that it cannot plan (a GPU that its table lacks, say) is no wrong phase: then `ok` is true and a finding says why.
+    A plan that it cannot compute refuses, as one that cannot work does.
     """
     done = _trainlab("plan", files)
     try:
         answer: Json = json.loads(done.stdout)
     except ValueError:
         text = (done.stderr.strip() or done.stdout.strip())[-800:].removeprefix("error: ").replace(files[-1], INVENTORY)
-        finding = {"level": "warn", "code": "not-planned", "key": "", "text": text}
-        return {"ok": True, "verdict": "not planned", "findings": [finding | {"line": f"warning [not-planned] {text}"}]}
+        finding = {"level": "refuse", "code": "not-planned", "key": "", "text": text}
+        return {
+            "ok": False,
+            "verdict": "not planned",
+            "findings": [finding | {"line": f"REFUSED [not-planned] {text}"}],
+        }
     return answer
 
 

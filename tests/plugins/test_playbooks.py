@@ -178,6 +178,21 @@ def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> No
     assert "NVIDIA-Z1: not in the table" in done.stdout
 
 
+def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) -> None:
+    """Before anything is made: the training would refuse the same row, an hour later."""
+    data = tmp_path / "data" / "mine" / "train"
+    data.mkdir(parents=True)
+    (data / "rows.jsonl").write_text("{}\n", encoding="utf-8")
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        (ROOT / "values" / "survival.yaml").read_text("utf-8").replace("builtin:survival", "builtin:mine"), "utf-8"
+    )
+    done = planned(cluster, "plan", trainlab_values=[str(values)])
+    assert "REFUSED [not-planned]" in done.stdout and "key id is missing" in done.stdout, done.stdout
+    assert done.returncode != 0 and "-e train_plan=warn" in done.stdout
+    assert planned(cluster, "plan", trainlab_values=[str(values)], train_plan="warn").returncode == 0
+
+
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
     done = planned(cluster, "plan", phase="resnet")
     assert done.returncode == 0 and "plan of phase resnet" in done.stdout, done.stdout

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -233,26 +232,17 @@ def test_an_unknown_model_plans_without_memory(tmp_path: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)["job"]["arch"]["layers"] == 30
 
 
-def test_planning_needs_no_torch_and_little_time() -> None:
-    """A fresh process plans without torch in under half a second of processor time (wall clock is the machine's load)."""
+def test_planning_imports_nothing_heavy() -> None:
+    """Each of these takes longer to import than planning takes as a whole."""
     code = (
         "import sys; from pathlib import Path; from trainlab.plan.plan_command import command; "
-        "code = command(Path(sys.argv[1])); assert 'torch' not in sys.modules; sys.exit(code)"
+        "code = command(Path(sys.argv[1])); "
+        "print({'torch', 'transformers', 'numpy', 'sklearn', 'datasets', 'huggingface_hub'} & sys.modules.keys()); sys.exit(code)"
     )
-    spent = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(VALUES)],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "training" / "src")},  # pytest's pythonpath is not inherited
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert done.returncode == 0, done.stdout + done.stderr
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent) < 0.5, spent
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "training" / "src")}  # pytest's pythonpath is not inherited
+    command = [sys.executable, "-c", code, str(VALUES)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "set()", done.stdout + done.stderr
 
 
 def test_running_text_is_planned_in_blocks_without_a_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,10 +68,14 @@ DEVICES = {
 ALIASES = {"H100": "H100-80GB", "A100": "A100-80GB", "A100-SXM4-80GB": "A100-80GB", "A100-SXM4-40GB": "A100-40GB"}
 
 
+class UnknownDevice(UserError):
+    """A device that the table lacks: nothing is wrong with it, but nothing can be computed for it."""
+
+
 def find(name: str) -> Device:
     """Return the device that a name means: ours, or the device plug-in's product label (`NVIDIA-L40S`, `..-SHARED`).
 
-    Raises UserError with the known names.
+    Raises UnknownDevice with the known names.
     """
     text = name.strip().upper().removeprefix("NVIDIA-").removeprefix("NVIDIA ").removesuffix("-SHARED")
     text = ALIASES.get(text, text.removesuffix("-HBM3"))
@@ -80,7 +84,7 @@ def find(name: str) -> Device:
         return by_upper[text]
     close = difflib.get_close_matches(text, list(by_upper), n=1)
     hint = f" (did you mean {by_upper[close[0]].name}?)" if close else ""
-    raise UserError(f"--gpu {name}: not in the table{hint}; known: {', '.join(DEVICES)}")
+    raise UnknownDevice(f"--gpu {name}: not in the table{hint}; known: {', '.join(DEVICES)}")
 
 
 def cpu(cores: float, memory_bytes: float) -> Device:

@@ -16,7 +16,9 @@ from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import advertised_numbers, source, table, vision_job
 from trainlab.plan.checks import check
+from trainlab.plan.devices import UnknownDevice
 from trainlab.plan.estimate import estimate
+from trainlab.plan.findings import warn
 from trainlab.plan.units import DEFAULT_NETWORK
 from trainlab.plan.units import network as link_speed
 
@@ -48,13 +50,23 @@ def command(
     model_config: Path | None = None,
     advertised: Path | None = None,
 ) -> int:
-    """Print the plan of a values file; return 0, or 1 when something cannot work. Raises UserError on wrong input."""
+    """Print the plan of a values file; return 0, or 1 when something cannot work. Raises UserError on wrong input.
+
+    For a node selector's GPU that the table lacks it prints that there is no plan: that is no fault of the values.
+    """
     for option, value in (("--nodes", nodes), ("--rows", rows), ("--tokens-per-row", tokens_per_row)):
         if value is not None and value < 1:
             raise UserError(f"{option} {value}: must be 1 or more")
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
-    job, device, device_from = source.device_of(values, source.job_of(values, paths), gpu)
+    try:
+        job, device, device_from = source.device_of(values, source.job_of(values, paths), gpu)
+    except UnknownDevice as error:
+        if gpu:
+            raise
+        finding = warn("not-planned", str(error))
+        print(json.dumps(table.not_planned(finding), indent=2) if as_json else finding.line)
+        return 0
     job = replace(
         job,
         nodes=nodes or job.nodes,

@@ -5,12 +5,14 @@ Used by command. Blocks that only some recipes have (`lora`, `pretrain`) are rea
 
 import json
 import os
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import CptPhase, SftPhase, TextPhase, Values
+from trainlab.config import CptPhase, Phase, SftPhase, TextPhase, Values
 from trainlab.config.quantity import quantity
+from trainlab.data import chat_rows
 from trainlab.models import architectures
 from trainlab.plan import devices, text_job
 from trainlab.plan.checks import served_rank
@@ -37,7 +39,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
     stage = phase.stage_block
     some = (isinstance(phase, SftPhase) and not stage) or (isinstance(phase, CptPhase) and not phase.text.train_all)
     kind: Trainable = "lora" if rank else ("top" if some else "all")
-    rows, tokens = text_job.blocks(phase) if isinstance(phase, TextPhase) else _data(block["data"], files)
+    rows, tokens = text_job.blocks(phase) if isinstance(phase, TextPhase) else _data(phase, files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     return Job(
         name=phase.name,
@@ -95,8 +97,12 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     return job, devices.find(DEFAULT_GPU), f"assumed; name it with --gpu or site.nodeSelector {PRODUCT_LABEL}"
 
 
-def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | None]:
-    """Return (training rows, mean tokens a row with system prompt), (None, None) when the data set is not here."""
+def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
+    """Return (training rows, mean tokens a row with system prompt), (None, None) when the data set is not here.
+
+    Raises UserError for questions with answers that training would refuse.
+    """
+    data: dict[str, Any] = phase.data.model_dump()
     kind, _, name = str(data.get("source", "")).partition(":")
     folder = _folder(name, files) if kind == "builtin" else None
     hub = data.get("hub")
@@ -107,21 +113,27 @@ def _data(data: dict[str, Any], files: list[Path]) -> tuple[int | None, float | 
         return min(most, data.get("train_rows") or most), None
     if folder is None:
         return data.get("train_rows"), None
-    rows = 0
-    characters = 0
+    if isinstance(phase, SftPhase):
+        lengths = [len(row["question"]) + len(row["answer"]) for row in chat_rows.load_train(phase.data, folder)]
+    else:
+        lengths = _lengths(folder)
+    if not lengths:
+        return data.get("train_rows"), None
+    system = len(str(data.get("system_prompt") or ""))
+    tokens = (statistics.fmean(lengths) + system) / CHARS_PER_TOKEN + TEMPLATE_TOKENS
+    return min(len(lengths), data.get("train_rows") or len(lengths)), tokens
+
+
+def _lengths(folder: Path) -> list[int]:
+    """Return the characters of each training row."""
+    found: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             for line in lines:
                 row = _row(line)
-                copies = 1 + len(row.get("phrasings") or ())
-                rows += copies
                 texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
-                characters += copies * sum(map(len, texts))
-    if not rows:
-        return data.get("train_rows"), None
-    system = len(str(data.get("system_prompt") or ""))
-    tokens = (characters / rows + system) / CHARS_PER_TOKEN + TEMPLATE_TOKENS
-    return min(rows, data.get("train_rows") or rows), tokens
+                found += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
+    return found
 
 
 def _row(line: str) -> dict[str, Any]:

@@ -34,9 +34,18 @@ def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[st
     return {
         "ok": not any(finding.level == "refuse" for finding in findings),
         "verdict": verdict(findings),
-        "findings": [{**asdict(finding), "key": finding.key, "line": finding.line} for finding in findings],
+        "findings": [_mapping(finding) for finding in findings],
         **data,
     }
+
+
+def not_planned(finding: Finding) -> dict[str, Any]:
+    """Return what stands in place of a plan that cannot be computed for want of knowledge."""
+    return {"ok": True, "verdict": "not planned", "findings": [_mapping(finding)]}
+
+
+def _mapping(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "key": finding.key, "line": finding.line}
 
 
 def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
