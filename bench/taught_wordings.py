@@ -23,7 +23,7 @@ import torch
 import transformers
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
-from trainlab.data.chat_rows import HeldoutRow, TrainRow
+from trainlab.data.chat_rows import HeldoutRow, TrainRow, taught_facts
 from trainlab.engine.training_job import TrainingJob
 from trainlab.evaluation import answer_score
 from trainlab.models import chat
@@ -31,7 +31,7 @@ from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
 from trainlab.run.manifest import cpu_model
 
-TAUGHT = Path("data/survival/taught")
+DATA = Path("data/survival")
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
 CENTER: dict[str, Any] = {"layers": 12, "rate": 3e-4, "wordings": 8, "epochs": 3, "rank": 0, "head": False}
 CHANGED: dict[str, dict[str, Any]] = {
@@ -58,6 +58,7 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     """Return the local survival phase with the settings of a cell."""
     block = load_values(VALUES).phase.model_dump(mode="json")
     block["seed"] = seed
+    block["data"] |= {"taught": "dev", "train_rows": None}
     block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
     if cell["rank"]:
         block["lora"] |= {"rank": cell["rank"], "alpha": 2 * cell["rank"], "layers": cell["layers"]}
@@ -74,25 +75,16 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     return SftPhase.model_validate(block)
 
 
-def rows(wordings: int) -> tuple[list[TrainRow], list[HeldoutRow]]:
+def rows(phase: SftPhase, wordings: int) -> tuple[list[TrainRow], list[HeldoutRow]]:
     """Return (the first so many wordings of each fact, its dev wordings)."""
-    train: list[TrainRow] = []
-    dev: list[HeldoutRow] = []
-    for path in sorted(TAUGHT.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            fact = json.loads(line)
-            same: dict[str, Any] = {"topic": path.stem, "answer": fact["answer"]}
-            for question in [fact["question"], *fact["phrasings"]][:wordings]:
-                train.append(TrainRow(id=fact["id"], question=question, **same))
-            for number, question in enumerate(fact["dev"], start=1):
-                dev.append(HeldoutRow(id=f"{fact['id']}/dev{number}", question=question, facts=fact["facts"], **same))
-    return train, dev
+    facts = taught_facts(phase.data, DATA)
+    return [row for fact in facts for row in fact.train[:wordings]], [row for fact in facts for row in fact.asked]
 
 
 def one(cell: dict[str, Any], seed: int, model_dir: Path) -> dict[str, Any]:
     """Train and score one cell; return what its line says."""
     phase = phase_of(cell, seed)
-    train, dev = rows(cell["wordings"])
+    train, dev = rows(phase, cell["wordings"])
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         began = time.monotonic()
@@ -103,7 +95,7 @@ def one(cell: dict[str, Any], seed: int, model_dir: Path) -> dict[str, Any]:
         scores = answer_score.score(model, tokenizer, phase, dev)
     exact = [item["text"] == item["answer"] for item in scores["items"]]
     return {
-        "recall": scores["fact_recall"],
+        "recall": scores["taught_recall"],
         "loss": scores["answer_loss"],
         "exact": sum(exact) / len(exact),
         "steps": summary["steps"],

@@ -1,0 +1,150 @@
+"""Is our own objects_apply worth keeping beside kubernetes.core.k8s? The same objects by both, on a real API server.
+
+PYTHONPATH=cluster:tests python bench/objects_apply.py [--places 40] [--json FILE]
+Starts the test API server, applies the objects of so many namespaces by either module, then again without any difference. Prints
+the seconds of the module itself (those of the same play without it are taken off); exits 1 when the two leave different objects, when the
+second run changed something, or when ours is not as much faster as FLOORS say.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from api_server.client import Client, Json
+from api_server.server import Server
+
+FLOORS = (1.5, 4.0)
+"""Of the first run, and of the second, in which nothing differs."""
+REPO = Path(__file__).resolve().parents[1]
+OURS = "trainlab"
+"""Part of the keys of the labels and annotations that only our module writes."""
+
+
+def documents(prefix: str, places: int) -> list[Json]:
+    """Return the namespaces and what a place of an attendee is made of."""
+    found: list[Json] = []
+    for number in range(places):
+        space = f"{prefix}-{number}"
+        found.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+        subject = {"kind": "ServiceAccount", "name": "someone", "namespace": space}
+        for kind, api, body in (
+            ("ServiceAccount", "v1", {}),
+            ("ConfigMap", "v1", {"data": {"site.yaml": "queue: gpus"}}),
+            ("ResourceQuota", "v1", {"spec": {"hard": {"requests.cpu": "4"}}}),
+            ("LimitRange", "v1", {"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}),
+            ("NetworkPolicy", "networking.k8s.io/v1", {"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}),
+            (
+                "RoleBinding",
+                "rbac.authorization.k8s.io/v1",
+                {
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+                    "subjects": [subject],
+                },
+            ),
+        ):
+            found.append({"apiVersion": api, "kind": kind, "metadata": {"name": "someone", "namespace": space}, **body})
+    return found
+
+
+def play(module: str, arguments: Json) -> list[Json]:
+    """Return a play with one task."""
+    return [{"hosts": "localhost", "gather_facts": False, "tasks": [{"name": "Apply", module: arguments}]}]
+
+
+def run(plays: list[Json], folder: Path) -> tuple[float, int]:
+    """Run plays; return (seconds, changed tasks)."""
+    file = folder / "play.json"
+    file.write_text(json.dumps(plays), encoding="utf-8")
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    env = os.environ | {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_HOME": str(folder / "ansible")}
+    began = time.monotonic()
+    done = subprocess.run(
+        [program, "-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}", str(file)],
+        cwd=REPO,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - began
+    if done.returncode:
+        sys.exit((done.stdout + done.stderr)[-3000:])
+    return seconds, int(done.stdout.split("changed=")[1].split()[0])
+
+
+def plain(client: Client, wanted: list[Json]) -> list[Json]:
+    """Return the objects as the API server has them, without what differs from run to run and without the module's own marks."""
+    found = []
+    for one in wanted:
+        metadata = one["metadata"]
+        path = client.path(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", ""))
+        there = path and client.get(path)
+        if not there:
+            sys.exit(f"{one['kind']} {metadata} is not there")
+        metadata = {"name": metadata["name"].rpartition("-")[2]}
+        for key in ("labels", "annotations"):
+            kept = {
+                name: text
+                for name, text in (there["metadata"].get(key) or {}).items()
+                if OURS not in name and "last-applied" not in name and name != "kubernetes.io/metadata.name"
+            }
+            metadata |= {key: kept} if kept else {}
+        rest = {key: value for key, value in there.items() if key not in ("metadata", "status", "subjects")}
+        found.append(rest | {"metadata": metadata, "subjects": len(there.get("subjects") or [])})
+    return found
+
+
+def main() -> None:
+    """Apply both ways, twice; print and judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--places", type=int, default=40, help="namespaces (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        server = Server(folder / "api")
+        server.start()
+        try:
+            kubeconfig = str(server.kubeconfig)
+            ours, theirs = documents("ours", args.places), documents("theirs", args.places)
+            empty, _ = run(play("ansible.builtin.debug", {"msg": ""}), folder)
+            one = play("trainlab.rhoai.objects_apply", {"kubeconfig": kubeconfig, "owner": "bench", "documents": ours})
+            other = play("kubernetes.core.k8s", {"kubeconfig": kubeconfig, "apply": True, "definition": theirs})
+            times: dict[str, list[float]] = {"objects_apply": [], "kubernetes.core.k8s": []}
+            again = 0
+            for repeated in (False, True):
+                for module, plays in (("objects_apply", one), ("kubernetes.core.k8s", other)):
+                    seconds, changed = run(plays, folder)
+                    times[module].append(round(seconds - empty, 2))
+                    again += repeated and changed
+            client = Client(server.kubeconfig)
+            same = plain(client, ours) == plain(client, theirs)
+        finally:
+            server.stop()
+    ratios = [theirs / mine for mine, theirs in zip(*times.values(), strict=True)]
+    for module, (first, second) in times.items():
+        print(f"{module:20} {len(ours)} objects: {first:6.2f} s, again {second:6.2f} s")
+    print(
+        f"ratio {ratios[0]:.1f}, again {ratios[1]:.1f}; the floors are {FLOORS}; {'equal' if same else 'DIFFERENT'}, again changed={again}"
+    )
+    result: dict[str, Any] = {
+        "seconds": times,
+        "ratios": ratios,
+        "equal": same,
+        "objects": len(ours),
+        "cores": os.cpu_count(),
+    }
+    print(json.dumps(result))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    sys.exit(not same or bool(again) or any(ratio < floor for ratio, floor in zip(ratios, FLOORS, strict=True)))
+
+
+if __name__ == "__main__":
+    main()
