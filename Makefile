@@ -20,8 +20,9 @@ BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifac
 END = @date +%s > artifacts/times/$@.end
 # What runs beside something else says its name on each line. Both programs get a signal of make's; only pytest ends by it.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
-# Tests side by side: those that share a server or a fixture stay together, the longest first (tests/conftest.py).
-SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+# Tests side by side: those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed worker
+# ends them: loadgroup loses the tests of its groups, and waits for them for ever.
+SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,17 +119,17 @@ molecule: venv binaries ## molecule's scenarios of all releases of OpenShift AI;
 	@$(BIN)/python tests/tiers.py passed $@
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 tests/e2e/test_demo.py
-	@$(BIN)/python tests/tiers.py passed $@
+	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_demo.py
+	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 test-fresh: binaries venv ## the README's commands, whole, in fresh minimal roots of Debian 12 and 13, hours
-	$(BIN)/pytest -v -m fresh --junitxml=artifacts/fresh.xml tests/fresh
-	@$(BIN)/python tests/tiers.py passed $@
+	$(BIN)/pytest -v -m fresh --junitxml=artifacts/$@.xml tests/fresh
+	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU, an hour
 	@$(EMBEDDED_CLUSTER) trainer-image
-	$(BIN)/pytest -v -m vm --junitxml=artifacts/vm.xml tests/vm
-	@$(BIN)/python tests/tiers.py passed $@
+	$(BIN)/pytest -v -m vm --junitxml=artifacts/$@.xml tests/vm
+	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen golden lock binaries image lint lint-python lint-rest check
 .PHONY: test tests-beside tests-e2e pictures molecule test-all-phases test-fresh test-vm

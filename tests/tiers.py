@@ -1,7 +1,8 @@
 """When the slow tiers of tests passed last, and what has changed since of what they cover; their memory is tiers.yaml.
 
-python tests/tiers.py passed TIER     as the last line of a tier: writes the commit into tiers.yaml, which is then committed
-python tests/tiers.py stale           one line for each tier whose files have changed since; `make test` prints it
+python tests/tiers.py passed TIER [JUNIT]   as the last line of a tier: writes the commit into tiers.yaml, which is then committed
+                                            fails where JUNIT has skipped tests: what did not run did not pass
+python tests/tiers.py stale                 one line for each tier whose files have changed since; `make test` prints it
 """
 
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import junit
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +89,11 @@ def stale() -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run the command line."""
     known = Tiers().known
-    if len(arguments) == 2 and arguments[0] == "passed" and arguments[1] in known:
+    if len(arguments) in (2, 3) and arguments[0] == "passed" and arguments[1] in known:
+        for file in map(Path, arguments[2:]):
+            if reasons := junit.skipped(file):
+                print(f"{arguments[1]}: not passed, tests were skipped: {'; '.join(reasons)}", file=sys.stderr)
+                return 1
         print(Tiers().passed(arguments[1]))
     elif arguments == ["stale"]:
         print("\n".join(stale()) or "no tier is stale")

@@ -1,6 +1,7 @@
 """The life of a release on a real API server, by Helm 3 and Helm 4: install, other site, other phase, uninstall, refusals."""
 
 import pytest
+from api_server import printed
 from api_server.releases import Releases, done, owner, refused
 from api_server.server import Server
 from charts.rendering import HELMS
@@ -55,7 +56,8 @@ def test_life_of_a_release(helm: Releases) -> None:
     # a run is repeated by the line that the notes have for it, with the site of now
     out = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7"))
     uids = {helm.one(*each)["metadata"]["uid"] for each in JOBS}
-    helm.shell(out.split("To repeat a run")[1].splitlines()[1].strip())
+    line = out.split("To repeat a run")[1].splitlines()[1].strip()
+    printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
     assert not uids & {helm.one(*each)["metadata"]["uid"] for each in JOBS}
     pod = helm.one("PyTorchJob", V1)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "other/image:2"

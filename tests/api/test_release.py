@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import training_api
+from api_server import printed, training_api
 from api_server.attendee import build, until
 from api_server.client import Json
 from api_server.harness import REPO, Cluster
@@ -116,10 +115,7 @@ def killed_helm(cluster: Cluster, tmp_path: Path) -> None:
     error = cluster.playbook("train", **HERE).error
     assert "release survival in namespace trainlab-demo is pending-install since" in error
     (remedy,) = re.findall(r"`(.+?)`", error)
-    kubectl = tmp_path / "kubectl"
-    kubectl.symlink_to(build.binary("kubernetes"))
-    said = subprocess.check_output([kubectl, *shlex.split(remedy)[1:]], text=True)
-    assert "sh.helm.release.v1.survival.v1" in said
+    assert "sh.helm.release.v1.survival.v1" in printed.run(remedy, tmp_path, cluster.server.kubeconfig)
 
 
 def claims(cluster: Cluster) -> list[Json]:

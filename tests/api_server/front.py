@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import requests
 import yaml
 
 
-class Front:
+class Front(ABC):
     """Answers what `_own` knows and hands everything else on with the caller's own token."""
 
     def __init__(self, given: Path, written: Path) -> None:
@@ -33,9 +34,9 @@ class Front:
         self._http.shutdown()
         self._http.server_close()
 
+    @abstractmethod
     def _own(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
         """Answer with status and content; None hands the request on."""
-        raise NotImplementedError
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         front = self

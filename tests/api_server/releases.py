@@ -5,7 +5,6 @@ import subprocess
 from typing import Any
 
 from charts.rendering import CHART, ROOT, binary
-from embedded_cluster import build
 
 from api_server.client import Client
 from api_server.server import Server
@@ -28,18 +27,6 @@ class Releases:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.server.folder), "KUBECONFIG": str(kubeconfig)}
         command = [str(binary(self.helm_name)), *arguments, "--namespace", self.namespace]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-
-    def shell(self, line: str) -> str:
-        """Run a line that the chart printed in the root of the checkout, word for word; fail the test when it fails."""
-        programs = self.server.folder / f"programs-{self.helm_name}"
-        programs.mkdir(exist_ok=True)
-        for name, program in (("kubectl", build.binary("kubernetes")), ("helm", binary(self.helm_name))):
-            (programs / name).unlink(missing_ok=True)
-            (programs / name).symlink_to(program)
-        env = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(self.server.folder)}
-        env["KUBECONFIG"] = str(self.server.kubeconfig)
-        ran = subprocess.run(line, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-        return done(ran)
 
     def upgrade(self, *arguments: str, release: str = "demo", nobody: bool = False) -> subprocess.CompletedProcess[str]:
         """Run `helm upgrade --install` with the survival phase at local scale."""

@@ -23,6 +23,11 @@ CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), WORKLOADS)
 GPUS = 4
 KUBEFLOW = "kubeflow.org/v1"
 TRAINER = "trainer.kubeflow.org/v1alpha1"
+JOBS: tuple[tuple[str, str, str, Json], ...] = (
+    (KUBEFLOW, "PyTorchJob", "Succeeded", {"replicaStatuses": {}}),
+    (TRAINER, "TrainJob", "Complete", {}),
+)
+"""API, kind, the condition of a good end, and what else its status must have."""
 POLL_SECONDS = 0.5
 
 
@@ -75,15 +80,10 @@ def trainer(kubeconfig: Path, ends: bool = True) -> Iterator[None]:
     def act() -> None:
         while not ended.wait(POLL_SECONDS):
             with contextlib.suppress(requests.HTTPError):  # somebody else was faster; the next round sees it
-                for job in client.items(KUBEFLOW, "PyTorchJob"):
-                    if not job.get("status"):
-                        client.status(
-                            job,
-                            {"conditions": [condition("Succeeded" if ends else "Failed", True)], "replicaStatuses": {}},
-                        )
-                for job in client.items(TRAINER, "TrainJob"):
-                    if not job.get("status"):
-                        client.status(job, {"conditions": [condition("Complete" if ends else "Failed", True)]})
+                for api, kind, good, more in JOBS:
+                    for job in client.items(api, kind):
+                        if not job.get("status"):
+                            client.status(job, {"conditions": [condition(good if ends else "Failed", True)], **more})
                 free_claims(client)
 
     thread = threading.Thread(target=act, daemon=True)
@@ -123,7 +123,8 @@ def lagging_webhook(kubeconfig: Path, namespace: str) -> Iterator[None]:
 
     def act() -> None:
         until(
-            lambda: any(each["metadata"]["labels"].get("status") == "failed" for each in _releases(client, namespace))
+            lambda: any(each["metadata"]["labels"].get("status") == "failed" for each in _releases(client, namespace)),
+            seconds=600,  # a whole play on a busy machine
         )
         client.delete(binding)
         client.delete(rule)

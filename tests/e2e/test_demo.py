@@ -71,16 +71,14 @@ def kubectl(*argv: str, ok: bool = True) -> str:
     return sh(str(HOME / "cache" / "bin" / "kubectl"), *argv, ok=ok)
 
 
-def helm(*argv: str, ok: bool = True) -> str:
+def helm(*argv: str, ok: bool | None = True) -> str:
     """Helm 3 of the embedded cluster."""
     return sh(str(HOME / "cache" / "bin" / "helm"), *argv, ok=ok)
 
 
 def install_trainjob(namespace: str, release: str, *argv: str) -> None:
     """`helm install` of a release with a TrainJob; what docs/openshift.md says where Trainer's webhook lags behind."""
-    said = sh(
-        str(HOME / "cache" / "bin" / "helm"), "-n", namespace, "install", release, "charts/trainjob", *argv, ok=None
-    )
+    said = helm("-n", namespace, "install", release, "charts/trainjob", *argv, ok=None)
     if "specified trainingRuntime must be created before the TrainJob is created" in said:
         said = helm("-n", namespace, "upgrade", "--install", release, "charts/trainjob", *argv)
     assert "STATUS: deployed" in said, said

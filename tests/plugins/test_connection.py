@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection, kube, tokens
-from embedded_cluster import build
+from api_server import printed
 
 from .conftest import Cluster
 
@@ -92,12 +92,7 @@ def reached(cluster: Any, kubeconfig: str = "", context: str = "") -> kube.Api:
 @pytest.fixture(scope="module", autouse=True)
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The embedded cluster's kubectl and Helm in the PATH."""
-    program = build.binary("kubernetes")
-    if not program.exists():
-        pytest.fail(f"{program} is not built: make binaries")
-    folder = tmp_path_factory.mktemp("bin")
-    (folder / "kubectl").symlink_to(program)
-    (folder / "helm").symlink_to(build.binary("helm"))
+    folder = printed.programs(tmp_path_factory.mktemp("bin"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         yield
