@@ -16,7 +16,7 @@ class ActionModule(DocumentedAction):
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         found: list[Json] = []
         for kind in (*jobs.KINDS.values(), jobs.BATCH):
-            for job in api.items(kind.path(args["namespace"]), f"app.kubernetes.io/instance={args['release']}"):
+            for job in kind.of_release(api, args["namespace"], args["release"]):
                 waits = kind is jobs.BATCH and any(name(job).startswith(f"{each['name']}-") for each in found)
                 if waits or jobs.outcome(kind, job)[0] == "failed":
                     found.append({"api_version": kind.group_version, "kind": kind.kind, "name": name(job)})

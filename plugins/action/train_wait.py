@@ -81,7 +81,7 @@ class ActionModule(DocumentedAction):
 
 def _find(api: Api, namespace: str, release: str) -> tuple[jobs.Kind, dict[str, Any]] | None:
     for kind in jobs.KINDS.values():
-        job = jobs.live(kind, api.items(kind.path(namespace), f"app.kubernetes.io/instance={release}"))
+        job = jobs.live(kind, kind.of_release(api, namespace, release))
         if job:
             return kind, job
     return None

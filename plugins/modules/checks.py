@@ -9,14 +9,6 @@ description:
   - Looks at a cluster without changing it and returns what is missing, why it matters, and what to do.
 version_added: 0.1.0
 options:
-  namespace:
-    description: Namespace of the release.
-    type: str
-    required: true
-  release:
-    description: Name of the Helm release.
-    type: str
-    required: true
   context:
     description: Fact C(trainlab_resolved) as module M(trainlab.rhoai.resolve_phase) made it.
     type: dict
@@ -51,7 +43,7 @@ options:
     description: Where the role image takes the image from on OpenShift; other than C(none) needs the cluster's registry.
     type: str
     default: none
-extends_documentation_fragment: trainlab.rhoai.cluster
+extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)
 """

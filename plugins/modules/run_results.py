@@ -10,14 +10,6 @@ description:
   - Needs no exec and no copy rights, only those that an install of the chart needs anyway.
 version_added: 0.1.0
 options:
-  namespace:
-    description: Namespace of the release.
-    type: str
-    required: true
-  release:
-    description: Name of the Helm release.
-    type: str
-    required: true
   run:
     description: Name of the run.
     type: str
@@ -54,7 +46,7 @@ options:
     description: Seconds until the pod must have ended.
     type: int
     default: 120
-extends_documentation_fragment: trainlab.rhoai.cluster
+extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)
 """

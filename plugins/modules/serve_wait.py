@@ -10,14 +10,6 @@ description:
   - A run that the gate does not promote is no failure.
 version_added: 0.1.0
 options:
-  namespace:
-    description: Namespace of the release.
-    type: str
-    required: true
-  release:
-    description: Name of the Helm release.
-    type: str
-    required: true
   run:
     description: Name of the run.
     type: str
@@ -38,7 +30,7 @@ options:
     description: Seconds a pod may wait for a node.
     type: int
     default: 60
-extends_documentation_fragment: trainlab.rhoai.cluster
+extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)
 """

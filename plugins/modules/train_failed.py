@@ -9,16 +9,7 @@ description:
   - Finds the PyTorchJob or TrainJob and the promotion Job that must go before Helm makes them anew.
   - The promotion goes with its training, because it waits for a limited time only.
 version_added: 0.1.0
-options:
-  namespace:
-    description: Namespace of the release.
-    type: str
-    required: true
-  release:
-    description: Name of the Helm release.
-    type: str
-    required: true
-extends_documentation_fragment: trainlab.rhoai.cluster
+extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)
 """

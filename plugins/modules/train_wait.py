@@ -10,14 +10,6 @@ description:
   - Ends at once with reason and last log lines when a container fails, an image cannot be pulled, or no node takes a pod.
 version_added: 0.1.0
 options:
-  namespace:
-    description: Namespace of the release.
-    type: str
-    required: true
-  release:
-    description: Name of the Helm release.
-    type: str
-    required: true
   timeout:
     description: Seconds to wait for the end.
     type: int
@@ -30,7 +22,7 @@ options:
     description: Seconds until the job, and its first pod, must exist.
     type: int
     default: 90
-extends_documentation_fragment: trainlab.rhoai.cluster
+extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)
 """

@@ -1,4 +1,4 @@
-"""The two kinds of training jobs and what their status says; pure, used by train_failed, train_wait and checks.
+"""The two kinds of training jobs and what their status says, used by train_failed, train_wait and checks.
 
 Condition types: training-operator v1 (pkg/apis/kubeflow.org/v1/common_types.go), Trainer v2 (trainjob_types.go).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .kube import Api, Json
 from .pods import condition
 
 
@@ -25,6 +26,10 @@ class Kind:
     def path(self, namespace: str) -> str:
         """API path of the objects in a namespace."""
         return f"/apis/{self.group_version}/namespaces/{namespace}/{self.plural}"
+
+    def of_release(self, api: Api, namespace: str, release: str) -> list[Json]:
+        """Return the objects of this kind that belong to a release; none where the kind is not served."""
+        return api.items(self.path(namespace), f"app.kubernetes.io/instance={release}")
 
 
 PYTORCHJOB = Kind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", "training.kubeflow.org/job-name", "Succeeded")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.config import LanguagePhase
-from trainlab.data import chat_rows
+from trainlab.data import both_sides, chat_rows
 from trainlab.errors import UserError
 from trainlab.models import fetch
 from trainlab.progress import Progress
@@ -55,8 +55,9 @@ class Language(Recipe):
         self.check_data(data_dir)
 
     def check_data(self, data_dir: Path) -> None:
-        """Raise UserError for broken data."""
+        """Raise UserError for broken data, and for questions that are trained on and scored."""
         self.rows(data_dir)
+        both_sides.refuse(self.phase.data, data_dir)
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
         """As Recipe.origin."""

@@ -77,31 +77,29 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     """Return one entry per score with both means, their intervals and the paired gain."""
     if not (gate and before and after):
         return []
-    taught = gate.get("taught_recall")
-    kinds = (  # name in gate.json, key of an item, title, whether it is a share, what it counts
-        ("answer_loss", "loss", "Answer loss", False, "nats per token of the right answer, less is better"),
-        ("taught_recall", "recall", "Asked in new words", True, "share of taught facts said, more is better"),
+    never = "Never taught" if gate.get("taught_recall") else "Fact recall"
+    kinds = (  # name in gate.json, key of an item, whether only taught rows or only others, title, whether it is a share, what it counts
+        ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, less is better"),
+        ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts said, more is better"),
+        ("fact_recall", "recall", False, never, True, "share of the facts said, more is better"),
         (
-            "fact_recall",
-            "recall",
-            "Never taught" if taught else "Fact recall",
+            "form_adherence",
+            "adherence",
+            None,
+            "Form adherence",
             True,
-            "share of the facts said, more is better",
+            "lines, rhymes and syllables as asked, more is better",
         ),
-        ("form_adherence", "adherence", "Form adherence", True, "lines, rhymes and syllables as asked, more is better"),
     )
     settings = phase["evaluate"]
-    parts = {"taught_recall": True, "fact_recall": False}
     scores: list[dict[str, Any]] = []
-    for name, key, title, share, unit in kinds:
+    for name, key, only, title, share, unit in kinds:
         gain = gate.get(name)
         if gain is None:
             continue
         bars = []
         for label, part in (("base", before), ("tuned", after)):
-            rows = part["items"]
-            if name in parts:
-                rows = [item for item in rows if bool(item.get("taught")) == parts[name]]
+            rows = [item for item in part["items"] if only in (None, bool(item.get("taught")))]
             values = [item[key] for item in rows if item.get(key) is not None]
             low, high = interval(
                 values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]

@@ -172,20 +172,22 @@ def _kept(gate: Mapping[str, Any]) -> list[str]:
     """Return the sentences on the shares that were measured; one that nothing was, where nothing was."""
     recall, form, taught = gate.get("fact_recall"), gate.get("form_adherence"), gate.get("taught_recall")
     if taught:
-        return [*_taught(taught, gate.get("lookup_recall")), *(_untaught(recall) if recall else [])]
+        return [*_taught(taught, gate.get("lookup_recall")), *(_untaught(recall, taught) if recall else [])]
     if not form:
         return _recall(recall)
     numbers = f"{form['before']:.0%} before, {form['after']:.0%} after, {form['pairs']} verses"
-    how = "did not measurably move" if form["verdict"] == "no difference" else f"got {form['verdict']}"
-    said = f"Form adherence {how} ({numbers}). It counts lines, rhymes by spelling and syllables; it cannot tell a good poem."
+    said = f"Form adherence {_moved(form)} ({numbers}). It counts lines, rhymes by spelling and syllables; it cannot tell a good poem."
     return [*(_recall(recall) if recall else []), said]
+
+
+def _moved(gain: Any) -> str:
+    return "did not measurably move" if gain["verdict"] == "no difference" else f"got {gain['verdict']}"
 
 
 def _taught(taught: Any, lookup: Any) -> list[str]:
     """Return what became of the facts that were taught; a search beside it."""
-    how = "did not measurably move" if taught["verdict"] == "no difference" else f"got {taught['verdict']}"
     said = [
-        f"Taught facts, asked in words that were never trained on: recall {how}, {taught['before']:.0%} before, "
+        f"Taught facts, asked in words that were never trained on: recall {_moved(taught)}, {taught['before']:.0%} before, "
         f"{taught['after']:.0%} after ({taught['pairs']} questions, change {taught['low']:+.0%} to {taught['high']:+.0%})."
     ]
     if lookup:
@@ -196,12 +198,11 @@ def _taught(taught: Any, lookup: Any) -> list[str]:
     return said
 
 
-def _untaught(recall: Any) -> list[str]:
+def _untaught(recall: Any, taught: Any) -> list[str]:
     numbers = f"{recall['before']:.0%} before, {recall['after']:.0%} after, {recall['pairs']} questions"
     if recall["verdict"] == "no difference":
-        return [
-            f"Facts that were never taught did not measurably move ({numbers}): it learned what it was taught, and no more."
-        ]
+        lesson = ": it learned what it was taught, and no more" if taught["verdict"] == "better" else ""
+        return [f"Facts that were never taught did not measurably move ({numbers}){lesson}."]
     return [f"Recall of facts that were never taught got {recall['verdict']} ({numbers})."]
 
 

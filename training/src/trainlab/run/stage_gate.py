@@ -86,6 +86,11 @@ def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) 
     drops = {}
     if isinstance(phase, SftPhase):
         drops = {"fact_recall": phase.gate.max_fact_recall_drop, "form_adherence": phase.gate.max_form_adherence_drop}
+        if phase.gate.metric == "taught_recall":
+            loss = decision.get("answer_loss")
+            rise = round(-loss["high"], 9) if loss else None
+            what = "lower end of the rise of the answer loss in nats per token"
+            found.append(_check("max_sure_answer_loss_rise", rise, "<=", 0.0, before, what))
     for name, bound in drops.items():
         if decision.get(name):
             drop = round(-decision[name]["mean"], 9)
