@@ -6,8 +6,8 @@ DOCUMENTATION = r"""
 module: run_results
 short_description: Copy the results of a run from its volume to the controller
 description:
-  - Starts a short pod that may read the volume of the runs, takes the JSON files and the report from its log, removes it.
-  - Needs no exec and no copy rights, only those that an install of the chart needs anyway.
+  - Starts a short-lived pod that may read the volume of the runs, takes the JSON files and the report from its log, removes it.
+  - Needs no exec or copy rights, only those that installing the chart needs anyway.
 version_added: 0.1.0
 options:
   run:
@@ -39,11 +39,11 @@ options:
     type: dict
     default: {}
   dest:
-    description: Folder on the controller; the files come into a folder with the name of the run.
+    description: Folder on the controller; the files go into a subfolder named after the run.
     type: path
     required: true
   timeout:
-    description: Seconds until the pod must have ended.
+    description: Seconds to wait until the pod has ended.
     type: int
     default: 120
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
@@ -59,7 +59,7 @@ EXAMPLES = r"""
     release: survival
     run: survival-1a2b3c4d
     claim: survival-runs
-    image: localhost/trainlab-trainer:0.1.0
+    image: registry.example.com/trainlab/trainer:0.1.0
     dest: artifacts
 """
 

@@ -1,4 +1,4 @@
-"""Two API servers for all tests of this folder, each bare before and after every test; one worker runs the tests of one."""
+"""Two API servers for all tests of this folder, each bare before and after every test; one worker per server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from api_server.training_api import Training
 HERE = Path(__file__).resolve().parent
 
 
-@pytest.hookimpl(tryfirst=True)  # and loaded later, so before tests/conftest.py, which groups what has no group yet
+@pytest.hookimpl(tryfirst=True)  # loaded later, so it runs before tests/conftest.py, which groups what has no group yet
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder, which `make check` leaves to `make test`, by the server that they share."""
+    """Mark the tests of this folder, which `make check` leaves to `make test`, with the server that they share."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.api)
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A bare OpenShift; a file whose tests need training, serving and queue says `server` is `training`."""
+    """A bare OpenShift; a file whose tests need training, serving and queue overrides `server` with `training`."""
     yield from _started(Server(tmp_path_factory.mktemp("api") / "server", mortal=True))
 
 
@@ -44,7 +44,7 @@ def _started(one: Server) -> Iterator[Server]:
 
 @pytest.fixture
 def cluster(server: Server, tmp_path: Path) -> Iterator[Cluster]:
-    """What a test leaves behind is a failure of that test, and does not reach the next one."""
+    """Leftovers of a test fail that test and do not affect the next one."""
     one = Cluster(server, tmp_path)
     before = one.objects()
     yield one

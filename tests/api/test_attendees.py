@@ -1,4 +1,4 @@
-"""playbooks/attendees.yml against a real API server that serves the true CRDs of training operator, Trainer, KServe and Kueue."""
+"""playbooks/attendees.yml against a real API server that serves the real CRDs of training operator, Trainer, KServe and Kueue."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from api_server.attendee import helm, may, until, user
 from api_server.harness import Cluster
 from api_server.server import Server
 from api_server.training_api import KUEUE, free_claims
+from charts.rendering import IMAGE
 
 
 @pytest.fixture(scope="module")
@@ -20,17 +21,26 @@ def server(training: Server) -> Server:
     return training
 
 
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
 
 
 def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """Each may install the chart in the own namespace and nothing elsewhere; runs repeat; nothing stays."""
+    """Each may install the chart in their own namespace and nothing elsewhere; runs repeat; nothing stays."""
     bare, dest = cluster.objects(), tmp_path / "handed" / "out"
     wanted: dict[str, Any] = {
         "attendees_names": ["ada", "grace"],
         "attendees_dest": str(dest),
         "attendees_cluster_queue": "nvidia-pool",
         "attendees_timeout": 60,
+        # what is the presenter's alone stays there
+        "trainlab_site": {
+            "images": {"trainer": IMAGE, "pullSecret": "hub"},
+            "tolerations": [TOLERATION],
+            "storage": {"runs": {"size": "2Gi", "existing": "mine"}},
+            "queue": "presenter",
+            "hfTokenSecret": "mine",
+        },
     }
     planned = cluster.playbook("attendees", "--check", **wanted)
     assert planned.code == 0, planned.text
@@ -119,7 +129,7 @@ def rights(ada: Path) -> None:
 
 
 def admission(cluster: Cluster, ada: Path) -> None:
-    """A pod with more GPUs than the quota, or with more rights than `restricted`, is refused; a decent one is not."""
+    """A pod with more GPUs than the quota, or more rights than `restricted`, is rejected; a compliant one is not."""
     until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-ada") or {})["status"])
     container: dict[str, Any] = {
         "name": "c",
@@ -149,10 +159,16 @@ def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
     """Install, upgrade and uninstall with the attendee's kubeconfig, by both training APIs."""
     done = helm(ada, "install", *INSTALL, "-f", str(site))
     assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(site.read_text(encoding="utf-8"))["site"] == {
+        "images": {"trainer": IMAGE},
+        "tolerations": [TOLERATION],
+        "storage": {"runs": {"size": "2Gi"}},
+        "queue": "trainlab",
+    }
     (job,) = cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-ada")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "trainlab"
     assert not cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-grace")
-    elsewhere = helm(ada, "install", *INSTALL, "-n", "trainlab-grace")
+    elsewhere = helm(ada, "install", *INSTALL, "-f", str(site), "-n", "trainlab-grace")
     assert elsewhere.returncode != 0
     assert "forbidden" in elsewhere.stderr
     trainjob = ("--set", "site.trainingApi=trainjob", "--set", "phase.seed=7")
@@ -165,7 +181,7 @@ def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
     for volume in ("models", "runs"):  # as the chart's notes say
         client.send("DELETE", f"/api/v1/namespaces/trainlab-ada/persistentvolumeclaims/survival-{volume}")
     for claim in cluster.client.items("v1", "PersistentVolumeClaim", "trainlab-ada"):
-        # the controller that takes this finalizer away does not run here
+        # the controller that removes this finalizer does not run here
         cluster.client.merge(claim, {"metadata": {"finalizers": None}})
 
 
@@ -240,9 +256,13 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "neither": ({}, "set one of them"),
     "both": ({"attendees_count": 2, "attendees_names": ["ada"]}, "set only one of them"),
-    "case": ({"attendees_names": ["Ada"]}, "trainlab-Ada cannot be the name"),
+    "case": ({"attendees_names": ["Ada"]}, "trainlab-Ada is not a valid namespace name"),
     "length": ({"attendees_names": ["a" * 60]}, "up to 63"),
     "twice": ({"attendees_names": ["ada", "ada"]}, "a name twice"),
+    "image": (
+        {"attendees_count": 1, "trainlab_site": {}},
+        "site.images.trainer is empty in trainlab_site",
+    ),
     "cluster queue": (
         {"attendees_count": 1, "attendees_cluster_queue": "gpus"},
         "no such ClusterQueue (there: nvidia-pool)",
@@ -253,7 +273,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "prefix": (
         {"attendees_names": ["system"], "attendees_prefix": "kube-"},
-        "namespace kube-system exist without label",
+        "is missing: namespace kube-system; choose other names",
     ),
 }
 

@@ -1,7 +1,7 @@
-"""A phase is trained and removed over each way to a cluster that needs the real API server, Helm included.
+"""A phase is trained and removed over each kind of connection that needs the real API server, Helm included.
 
-The ways that a kubeconfig holds are in tests/plugins/test_connection.py, a client certificate is what each run on the embedded
-cluster uses.
+Those that a kubeconfig describes are in tests/plugins/test_connection.py; every run on the embedded cluster uses a
+client certificate.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from api_server import training_api
 from api_server.attendee import build, until
 from api_server.harness import REPO, Cluster, Run
 from api_server.server import Server
+from charts.rendering import IMAGE
 
 SPACE = "trainlab-demo"
 INVENTORY = REPO / "inventory" / "kubernetes"
@@ -40,7 +41,9 @@ def test_trained_by_a_credential_and_removed_from_a_pod(
     config: dict[str, Any] = yaml.safe_load(cluster.server.kubeconfig.read_text(encoding="utf-8"))
     entry, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
     bare = cluster.objects()
-    given = {"trainlab_helm": str(build.binary("helm")), "teardown_volumes": True}
+    site = tmp_path / "made" / "site.yaml"
+    given = {"trainlab_helm": str(build.binary("helm")), "teardown_volumes": True, "image_site_file": str(site)}
+    given["trainlab_site"] = {"images": {"trainer": IMAGE}}
 
     def play(name: str, *within: str, **environment: str) -> Run:
         return cluster.run(name, INVENTORY, "-e", json.dumps(given), within=within, environment=environment)
@@ -57,6 +60,7 @@ def test_trained_by_a_credential_and_removed_from_a_pod(
             assert done.code == 0, done.text
             assert token not in done.text
         assert len(cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)) == 1
+    assert yaml.safe_load(site.read_text(encoding="utf-8")) == {"site": given["trainlab_site"]}
 
     (tmp_path / "token").write_text(token, encoding="ascii")
     pod = (
@@ -75,7 +79,7 @@ def test_two_hosts_of_one_cluster_are_refused(cluster: Cluster) -> None:
     bare = cluster.objects()
     inventory = cluster.inventory(hosts={"one": {}, "two": {}}, trainlab_namespace=SPACE)
     refused = cluster.run("workspace", inventory)
-    assert "hosts one and two of the inventory stand for one cluster" in refused.error
+    assert "hosts one and two of the inventory are the same cluster" in refused.error
     assert "--limit one" in refused.error
     assert cluster.objects() == bare
     one = cluster.run("workspace", inventory, "--limit", "two", "--check")

@@ -1,4 +1,4 @@
-"""Server-side dry run, strict, of everything that the chart renders, by a real API server with the operators' true CRDs.
+"""Server-side dry run, strict, of everything that the chart renders, by a real API server with the operators' real CRDs.
 
 Twice: with the versions that cluster/*/go.mod pin (Trainer 2.1, training-operator 1.9, KServe 0.15, Kueue 0.15) and with the
 newest that a release of OpenShift AI may bring (Trainer 2.3, KServe 0.17, Kueue 0.19). The queue's objects are those of the
@@ -30,7 +30,7 @@ def server(training: Server) -> Server:
 
 @pytest.fixture(scope="module", params=[from_module, from_newer], ids=["pinned", "newest"])
 def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
-    """The API server with the CRDs of one set of versions; other tests find the pinned ones again."""
+    """The API server with the CRDs of one set of versions; the pinned ones are restored for other tests."""
     admin = Client(server.kubeconfig)
     space = {"name": SPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
     admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": space})
@@ -40,7 +40,7 @@ def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 
 def objection(client: Client, item: Document) -> str:
-    """Return what the API server has against an object, unknown fields included; empty when it would take it."""
+    """Return the API server's objections to an object, unknown fields included; empty when it would accept it."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "namespace"}
     path = client.path(item["apiVersion"], item["kind"], "", SPACE)
     try:
@@ -80,7 +80,7 @@ def test_queues_are_taken(client: Client) -> None:
 
 
 def test_an_unknown_field_is_refused(client: Client) -> None:
-    """Also the field by which Trainer 2.1 and 2.2 differ, which is why the chart brings a runtime of its own."""
+    """Including the field in which Trainer 2.1 and 2.2 differ, the reason why the chart brings its own runtime."""
     job: dict[str, Any] = one(rendered(case("survival-full-trainjob")), "TrainJob")
     for field in ("podTemplateOverride", "runtimePatch"):
         assert field in objection(client, job | {"spec": job["spec"] | {field: []}})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from api_server import builds
 from api_server.harness import Cluster
 from api_server.server import Server
@@ -69,7 +70,8 @@ def test_checkout_is_sent_built_and_its_digest_written(
     )
     assert not any("__pycache__" in each or each.startswith("training/tests") for each in builder.sent[0])
     text = site.read_text(encoding="utf-8")
-    assert re.search(rf'trainer: "{builds.REGISTRY}/demo/trainlab-trainer@sha256:[0-9a-f]{{64}}"', text), text
+    image = yaml.safe_load(text)["site"]["images"]["trainer"]
+    assert re.fullmatch(rf"{builds.REGISTRY}/demo/trainlab-trainer@sha256:[0-9a-f]{{64}}", image)
     config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
     assert config
     docker = config["spec"]["strategy"]["dockerStrategy"]
@@ -96,7 +98,7 @@ def test_checkout_is_sent_built_and_its_digest_written(
 
 
 def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Builder) -> None:
-    """A repeated run goes on with its build; git needs no upload; what cannot work is said before anything is made."""
+    """A repeated run continues its build; git needs no upload; what cannot work is reported before any change."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "base": ({"image_base": ""}, "image_base is empty and trainlab_platform_release"),
         "address": ({"trainlab_image_source": "git"}, "image_git_uri is empty"),
@@ -148,7 +150,7 @@ def test_inline_source_is_all_that_the_cluster_needs(cluster: Cluster, builder: 
 
 
 def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder) -> None:
-    """A registry that is Removed is found before a build is started."""
+    """A registry in state Removed is detected before a build is started."""
     builder.fault = "no-registry"
     error = cluster.playbook("image", **given(builder)).error
     assert "image registry is Removed or has no storage" in error
@@ -160,7 +162,7 @@ def test_no_registry_and_no_openshift(cluster: Cluster, builder: builds.Builder)
 
 
 def test_undo(cluster: Cluster, builder: builds.Builder) -> None:
-    """What was made for a build goes, what somebody else made stays; where nothing was built nothing is done."""
+    """What was created for a build goes, what others created stays; where nothing was built nothing is done."""
     built = cluster.playbook("image", **given(builder, trainlab_image_source="inline", image_pull_namespaces=["other"]))
     assert built.code == 0, built.text
     others = {

@@ -1,4 +1,4 @@
-"""The life of a release on a real API server, by Helm 3 and Helm 4: install, other site, other phase, uninstall, refusals."""
+"""The life of a release on a real API server, with Helm 3 and 4: install, other site, other phase, uninstall, refusals."""
 
 import pytest
 from api_server import printed
@@ -31,7 +31,7 @@ def test_life_of_a_release(helm: Releases) -> None:
     promote = helm.one("Job", "batch/v1")
     runtime = helm.one("ServingRuntime", "serving.kserve.io/v1alpha1")
 
-    # another site: the server changes, what runs already does not
+    # another site: the server changes, what is already running does not
     change = {"spec": {"runPolicy": {"suspend": True}}}  # as Kueue does it
     helm.client.merge(job | {"apiVersion": V1, "kind": "PyTorchJob"}, change)
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_life_of_a_release(helm: Releases) -> None:
         item["metadata"]["uid"] for item in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
     } == claims
 
-    # a run is repeated by the line that the notes have for it, with the site of now
+    # a run is repeated with the command in the notes, with the current site
     out = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7"))
     uids = {helm.one(*each)["metadata"]["uid"] for each in JOBS}
     line = out.split("To repeat a run")[1].splitlines()[1].strip()
@@ -62,7 +62,7 @@ def test_life_of_a_release(helm: Releases) -> None:
     pod = helm.one("PyTorchJob", V1)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "other/image:2"
 
-    # gone but for the volumes, which a later release takes up again
+    # gone except for the volumes, which a later release reuses
     done(helm.run("uninstall", "demo"))
     for kind, api in (("PyTorchJob", V1), ("Job", "batch/v1"), ("Role", "rbac.authorization.k8s.io/v1")):
         assert helm.names(kind, api) == []

@@ -1,4 +1,4 @@
-"""`molecule test`, as a user runs it: platform.yml with everything in its way that a cluster knows, and its undo."""
+"""`molecule test`, as a user runs it: platform.yml against every obstacle that a cluster has, and its undo."""
 
 from __future__ import annotations
 

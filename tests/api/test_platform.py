@@ -16,7 +16,7 @@ DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.
 
 
 def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
-    """Check mode touches nothing, converge is complete, teardown leaves nothing; molecule runs the same a second time."""
+    """Check mode touches nothing, converge is complete, teardown leaves nothing; molecule runs the same twice."""
     bare = cluster.objects()
     planned = cluster.playbook("platform", "--check", **ALL)
     assert planned.code == 0, planned.text
@@ -85,7 +85,7 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
 
 
 def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster) -> None:
-    """A GPU operator of an older channel in another namespace: drift is a sentence, nothing of it changes or goes."""
+    """A GPU operator of an older channel in another namespace: drift is reported, nothing is changed or removed."""
     olm, name = "operators.coreos.com", "graphics"
     bare = cluster.objects()
     spec = {"channel": "v25.10", "name": "gpu-operator-certified", "source": "certified-operators"}
@@ -156,7 +156,7 @@ MONITORING: dict[str, Any] = {
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -> None:
-    """Operator, its resource and the class, with the operators that were asked for or alone; again; and away."""
+    """Operator, its resource and the class, with the requested operators or alone; a second time; and removed."""
     kind, before = storage["kind"], cluster.objects()
     others = {
         "apiVersion": "operator.openshift.io/v1",
@@ -205,7 +205,7 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
 
 
 def test_monitoring_of_somebody_else_stays(cluster: Cluster) -> None:
-    """What is configured there already is left; it is drift only where people's own projects are not monitored."""
+    """What is already configured there is left; it is drift only where users' own projects are not monitored."""
     wanted = {"platform_operators": ["rhoai"], "trainlab_platform_release": "2.25"}
     for theirs, told in (
         ("enableUserWorkload: true\nprometheusK8s: {retention: 3d}\n", False),

@@ -52,7 +52,7 @@ def prepared(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[Clust
 
 
 def test_images_are_on_the_nodes_before_anything_else(prepared: Cluster) -> None:
-    """Waits for each node with a GPU, changes nothing again, follows a new image, and leaves nothing."""
+    """Waits for each node with a GPU, changes nothing on a second run, follows a new image, and leaves nothing."""
     before, daemons = prepared.objects(), Daemons(prepared.server.kubeconfig)
     gone = GONE | {"ocp4_workload_trainlab_kubeconfig": str(prepared.server.kubeconfig)}
     planned = prepared.playbook("image", "--check", **WANTED)

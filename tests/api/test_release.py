@@ -14,6 +14,7 @@ from api_server.attendee import build, until
 from api_server.client import Json
 from api_server.harness import REPO, Cluster
 from api_server.server import Server
+from charts.rendering import IMAGE, SITE
 
 ROLE = "ocp4_workload_trainlab_"
 SPACE = "trainlab-demo"
@@ -23,6 +24,7 @@ HERE: dict[str, Any] = {
     "trainlab_values": ["values/survival.yaml"],
     "trainlab_helm": str(build.binary("helm")),
 }
+WITH_IMAGE = {"images": {"trainer": IMAGE}}
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +34,15 @@ def server(training: Server) -> Server:
 
 
 def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -> None:
-    """The workload trains, a second run changes nothing, one that is asked to trains anew, teardown.yml leaves nothing but what was there before."""
+    """The workload trains, a second run changes nothing, one on request retrains, teardown.yml leaves only what was there."""
     bare = cluster.objects()
     wanted: dict[str, Any] = {
         f"{ROLE}kubeconfig": str(cluster.server.kubeconfig),
         f"{ROLE}steps": ["workspace", "train"],
         "output_dir": str(tmp_path),
         "trainlab_helm": str(build.binary("helm")),
-        f"{ROLE}site": {"storage": {"data": {"size": "1Gi"}}},
+        f"{ROLE}site": {"storage": {"data": {"size": "1Gi"}}} | WITH_IMAGE,
+        f"{ROLE}image_source": "none",
     }
     with training_api.trainer(cluster.server.kubeconfig):
         first = cluster.playbook("ocp4_workload", ACTION="create", **wanted)
@@ -48,7 +51,7 @@ def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -
         assert job["metadata"]["labels"]["app.kubernetes.io/instance"] == "survival"
         second = cluster.playbook("ocp4_workload", "-v", ACTION="create", **wanted)
         assert (second.code, second.changed) == (0, 0), second.text
-        # as the message of a failed run says it, on the command line, where every value is a string
+        # as a failed run's message says, on the command line, where every value is a string
         anew = cluster.playbook("ocp4_workload", "-e", "train_again=true", ACTION="create", **wanted)
         assert anew.code == 0 and anew.changed, anew.text
         (other,) = cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)
@@ -77,7 +80,7 @@ def test_what_began_badly_is_repaired_by_another_run(
 ) -> None:
     """A killed Helm, or a webhook of Trainer that lags behind; then a job that fails: no variable is needed, nothing is lost."""
     bare, kubeconfig = cluster.objects(), cluster.server.kubeconfig
-    here = HERE | {"trainlab_site": {"trainingApi": api}}
+    here = HERE | {"trainlab_site": {"trainingApi": api} | WITH_IMAGE}
     made = cluster.playbook("workspace", **here)
     assert made.code == 0, made.text
     if kind == "PyTorchJob":
@@ -108,12 +111,13 @@ def test_what_began_badly_is_repaired_by_another_run(
 def killed_helm(cluster: Cluster, tmp_path: Path) -> None:
     """kill -9 while Helm installs: the playbook names the unfinished revision; run what it says."""
     call = [HERE["trainlab_helm"], "--kubeconfig", str(cluster.server.kubeconfig), "-n", SPACE, "install", "survival"]
-    # waits for claims that nobody binds
+    call += ["-f", str(SITE)]
+    # waits for claims that nothing binds
     with subprocess.Popen([*call, "charts/trainjob", "-f", "values/survival.yaml", "--wait"], cwd=REPO) as waiting:
         until(lambda: claims(cluster))
         waiting.kill()
     error = cluster.playbook("train", **HERE).error
-    assert "release survival in namespace trainlab-demo is pending-install since" in error
+    assert "release survival in namespace trainlab-demo has been pending-install since" in error
     (remedy,) = re.findall(r"`(.+?)`", error)
     assert "sh.helm.release.v1.survival.v1" in printed.run(remedy, tmp_path, cluster.server.kubeconfig)
 
@@ -124,7 +128,7 @@ def claims(cluster: Cluster) -> list[Json]:
 
 
 def test_a_queue_without_a_name_applies_nothing(cluster: Cluster) -> None:
-    """A LocalQueue that is asked for but has no name is told, not left out."""
+    """A LocalQueue that is requested without a name is reported, not ignored."""
     bare = cluster.objects()
     error = cluster.playbook(
         "workspace",
@@ -140,7 +144,7 @@ def test_a_queue_without_a_name_applies_nothing(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("playbook", ["teardown", "platform_teardown", "attendees"])
 def test_another_cluster_than_the_one_that_is_meant_is_left_alone(cluster: Cluster, playbook: str) -> None:
-    """Playbooks without a phase's values look at the cluster's id, too, before they touch anything."""
+    """Playbooks without a phase's values check the cluster's id, too, before they touch anything."""
     bare = cluster.objects()
     wanted = {"trainlab_cluster_id": "elsewhere", "trainlab_namespace": SPACE, "trainlab_release": "survival"}
     refused = cluster.playbook(playbook, "-e", "attendees_count=1", **wanted)

@@ -1,4 +1,4 @@
-"""The check of rights against a real API server: what it says to run gives what it missed."""
+"""The check of rights against a real API server: the commands that it prints grant what was missing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_commands_that_it_prints_give_the_rights(cluster: Cluster, tmp_path:
     for command in commands:
         printed.run(command.replace("YOU", "nobody"), tmp_path, cluster.server.kubeconfig)
     left = rights()["what"]
-    # ClusterRole admin is empty here: the controller manager fills it, and none runs beside this API server
+    # ClusterRole admin is empty here: the controller manager fills it, and none runs with this API server
     assert not re.search("pytorchjobs|servingruntimes|inferenceservices", left), left
     for kind, name in (("RoleBinding", "trainlab-admin"), ("RoleBinding", "trainlab"), ("Role", "trainlab")):
         found = cluster.client.look("rbac.authorization.k8s.io/v1", kind, name, "rights")

@@ -22,7 +22,7 @@ time.sleep(600)
 
 
 def test_ends_with_its_worker(tmp_path: Path) -> None:
-    """pytest-xdist kills its workers at Ctrl-C; their servers would run on for ever."""
+    """pytest-xdist kills its workers at Ctrl-C; their servers would run on forever."""
     own = {**os.environ, "PYTHONPATH": os.pathsep.join(server.PATH)}
     with subprocess.Popen(
         [sys.executable, "-c", START, tmp_path], env=own, stdout=subprocess.PIPE, text=True

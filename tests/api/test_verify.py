@@ -32,7 +32,7 @@ NOT_READY = [
 
 @pytest.fixture
 def broken(cluster: Cluster) -> Iterator[Cluster]:
-    """OpenShift AI whose trainer lacks JobSet, and a GPU node that nothing tolerates; gone afterwards."""
+    """OpenShift AI whose trainer lacks JobSet, and a GPU node whose taint nothing tolerates; gone afterwards."""
     client = cluster.client
     definitions = catalog.owned("rhods-operator", "rhods-operator.3.4.3")
     for one in definitions:
@@ -59,7 +59,7 @@ def broken(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def test_findings_are_printed_and_written(broken: Cluster, tmp_path: Path) -> None:
-    """Table, JSON and JUnit say the same; nothing is changed; a user without rights is told so, finding by finding."""
+    """Table, JSON and JUnit say the same; nothing is changed; a user without rights gets that as each finding."""
     before = broken.objects()
     wanted: dict[str, Any] = {
         "trainlab_namespace": "demo",

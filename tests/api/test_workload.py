@@ -11,6 +11,7 @@ import yaml
 from api_server import catalog
 from api_server.attendee import may
 from api_server.harness import REPO, Cluster
+from charts.rendering import IMAGE
 
 AGNOSTICD = Path(__file__).resolve().parent / "agnosticd"
 ROLE = "ocp4_workload_trainlab_"
@@ -20,6 +21,8 @@ def given(cluster: Cluster, folder: Path, **more: Any) -> dict[str, Any]:
     """The variables that AgnosticD's catalog item would set."""
     return {
         f"{ROLE}kubeconfig": str(cluster.server.kubeconfig),
+        f"{ROLE}image_source": "none",
+        f"{ROLE}site": {"images": {"trainer": IMAGE}},
         "num_users": 2,
         "output_dir": str(folder),
         "attendees_timeout": 60,
@@ -56,7 +59,7 @@ def test_create_again_and_remove(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_agnosticd_is_told(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With AgnosticD's collection: its plugin gets text and data; address and token do instead of a kubeconfig."""
+    """With AgnosticD's collection: its plugin gets text and data; address and token replace a kubeconfig."""
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", f"{REPO / '.collections'}:{AGNOSTICD}")
     login = yaml.safe_load(cluster.server.kubeconfig.read_text(encoding="utf-8"))
     where = login["clusters"][0]["cluster"]

@@ -1,4 +1,4 @@
-"""playbooks/workspace.yml against a real API server: what is made, again, less of it, and its undo; as a user with few rights."""
+"""playbooks/workspace.yml against a real API server: create, repeat, shrink, undo; also as a user with few rights."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def user_may(cluster: Cluster, user: str, group: str, resource: str, namespace: 
 
 
 def test_from_nothing_to_nothing(cluster: Cluster) -> None:
-    """Check mode touches nothing, the second run changes nothing, what is no longer asked for goes, and so does the rest."""
+    """Check mode touches nothing, the second run changes nothing, what is no longer requested goes, then the rest."""
     bare = cluster.objects()
     planned = cluster.playbook("workspace", "--check", **FULL)
     assert planned.code == 0 and planned.changed > 0, planned.text
@@ -98,7 +98,7 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
 
 
 def admission(cluster: Cluster) -> None:
-    """Five GPUs are more than the quota, four are not; a container without words gets a request, and no limit."""
+    """Five GPUs are more than the quota, four are not; a container without resources gets a request, and no limit."""
     until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", SPACE) or {}).get("status", {}))
     path = f"/api/v1/namespaces/{SPACE}/pods"
 
@@ -146,7 +146,7 @@ def test_a_namespace_of_somebody_else(cluster: Cluster) -> None:
     before = cluster.objects()
     run = cluster.playbook("workspace", **FULL)
     assert run.code == 0, run.text
-    assert "was made by somebody else: its limits and network are left to them" in " ".join(run.text.split())
+    assert "is not managed by trainlab: its limits and network are left to its owner" in " ".join(run.text.split())
     assert names(cluster, NET, "NetworkPolicy") == names(cluster, "v1", "LimitRange") == set()
     assert names(cluster, KUEUE, "LocalQueue") == {"gpus"}
     undone = cluster.playbook("workspace", workspace_state="absent", **WANTED)
@@ -158,7 +158,7 @@ def test_a_namespace_of_somebody_else(cluster: Cluster) -> None:
 
 
 def test_a_user_who_may_not_create_namespaces(cluster: Cluster, tmp_path: Path) -> None:
-    """Gets a Project; what only an administrator may make is told; the undo deletes the Project. Else: who to ask."""
+    """Gets a Project; what needs an administrator is reported; the undo deletes the Project. Else: whom to ask."""
     bare = cluster.objects()
     error = cluster.playbook("workspace", kubeconfig=cluster.server.nobody, **WANTED).error
     assert f"trainlab_namespace is {SPACE}" in error
@@ -179,13 +179,13 @@ def test_a_user_who_may_not_create_namespaces(cluster: Cluster, tmp_path: Path) 
     said = " ".join(first.text.split())
     assert f"namespace {SPACE} is a Project of this user" in said
     assert (
-        "left to an administrator, as this user may not make them: roles.rbac.authorization.k8s.io, resourcequotas"
+        "left to an administrator, as this user may not create them: roles.rbac.authorization.k8s.io, resourcequotas"
         in said
     )
     assert names(cluster, NET, "NetworkPolicy") == POLICIES
     second = cluster.playbook("workspace", "-v", **given)
     assert (second.code, second.changed) == (0, 0), second.text
-    assert "this user may not label it; an administrator does: oc label namespace" in " ".join(second.text.split())
+    assert "may not label it; ask an administrator to run: oc label namespace" in " ".join(second.text.split())
 
     undone = cluster.playbook("workspace", workspace_state="absent", **given)
     assert undone.code == 0, undone.text

@@ -46,7 +46,7 @@ def helm(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def until(ready: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until this is so."""
+    """Wait until this is true."""
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end

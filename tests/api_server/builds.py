@@ -1,8 +1,8 @@
 """OpenShift's builds for the test API server: reduced CRDs, a build controller, and the subresources that no CRD can have.
 
-BuildConfig, Build and ImageStream are an aggregated API on OpenShift, so no CRD of them exists anywhere: these accept every
-field. `instantiate`, `instantiatebinary` and `log` are answered by a small proxy in front of the API server, which hands
-everything else on. Faults: `build-failed`, `no-registry`, `hang`.
+BuildConfig, Build and ImageStream are an aggregated API on OpenShift, so they have no CRDs anywhere: these accept every
+field. `instantiate`, `instantiatebinary` and `log` are answered by a small proxy in front of the API server, which
+forwards everything else. Faults: `build-failed`, `no-registry`, `hang`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def definitions() -> list[Json]:
 
 
 class Builder(Front):
-    """The proxy and the controller; `fault` may be changed at any time, `sent` holds the names in each upload."""
+    """The proxy and the controller; `fault` may be changed at any time, `sent` lists the file names of each upload."""
 
     def __init__(self, server: Server, folder: Path) -> None:
-        """Start both; `kubeconfig` leads through the proxy."""
+        """Start both; `kubeconfig` points to the proxy."""
         self.client, self.fault, self.started = Client(server.kubeconfig), "", 0
         self.sent: list[list[str]] = []
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Builder(Front):
         super().close()
 
     def _own(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
-        """Answer what a CRD cannot have; None for the rest."""
+        """Answer what no CRD can have; None for the rest."""
         parts = path.strip("/").split("/")
         if len(parts) != 8 or parts[1] != "build.openshift.io":
             return None

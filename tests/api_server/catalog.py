@@ -1,4 +1,4 @@
-"""What the catalogs of the test cluster offer: packages, channels, versions, and what each operator brings with it.
+"""What the test cluster's catalogs offer: packages, channels, versions, and what each operator installs.
 
 Channels and versions as in August 2026; the rest of each PackageManifest is reduced to what the playbooks read.
 """
@@ -22,7 +22,7 @@ RELEASES: dict[str, Json] = yaml.safe_load(
 
 @dataclass(frozen=True)
 class Package:
-    """One operator: `channels` name the newest version of each; `mode` is the install mode that it supports."""
+    """One operator: `channels` map to their newest version; `mode` is the install mode that it supports."""
 
     source: str
     default: str
@@ -103,7 +103,7 @@ def manifest(name: str) -> Json:
 
 
 def owned(package: str, csv: str) -> list[Json]:
-    """Return the CRDs that this version brings."""
+    """Return the CRDs that this version installs."""
     if package == "nfd":
         return crds.stored("openshift/nodefeaturediscoveries.yaml")
     if package == "gpu-operator-certified":
@@ -113,7 +113,7 @@ def owned(package: str, csv: str) -> list[Json]:
     if package == "job-set":
         return crds.stored("openshift/jobset-operator.yaml")
     if package == "kueue-operator":
-        # public is the early kueue.operator.openshift.io/v1alpha1 only, which no supported version serves
+        # only the early kueue.operator.openshift.io/v1alpha1 is public, which no supported version serves
         return [crds.reduced("kueue.openshift.io", "Kueue", ["v1"], False)]
     if package == "aws-efs-csi-driver-operator":
         return []  # ClusterCSIDriver is OpenShift's own
@@ -126,7 +126,7 @@ def owned(package: str, csv: str) -> list[Json]:
 
 
 def drivers() -> Json:
-    """Return the CRD by which OpenShift, with or without an operator of EFS, lists storage drivers."""
+    """Return the CRD with which OpenShift, with or without an EFS operator, lists storage drivers."""
     return crds.reduced("operator.openshift.io", "ClusterCSIDriver", ["v1"], False)
 
 

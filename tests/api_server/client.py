@@ -1,4 +1,4 @@
-"""A few requests to the test API server, independent of the collection's own client, which it helps to test."""
+"""A minimal client of the test API server, independent of the collection's own client, which it helps to test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Client:
     def send(
         self, method: str, path: str, body: Json | None = None, kind: str = "application/json", **query: Any
     ) -> Json:
-        """Send a request and return the answer's object; a server that asks to come again later (429) is asked again."""
+        """Send a request and return the response's object; retry when the server asks for that (429)."""
         for left in range(TRIES, 0, -1):
             answer = self._session.request(
                 method,
@@ -61,7 +61,7 @@ class Client:
             raise
 
     def ready(self) -> bool:
-        """Tell whether the server says that all of it has started."""
+        """Tell whether the server reports that all of it has started."""
         return self._session.get(f"{self.server}/readyz", timeout=SECONDS).status_code == 200
 
     def resources(self, api_version: str, fresh: bool = False) -> dict[str, Json]:
@@ -94,7 +94,7 @@ class Client:
         return [{"apiVersion": api_version, "kind": kind} | one for one in found.get("items", [])]
 
     def objects(self) -> set[str]:
-        """Name everything that the API server holds."""
+        """Name every object in the API server."""
         groups = (self.get("/apis") or {})["groups"]
         versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
         return {

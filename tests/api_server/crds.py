@@ -1,7 +1,7 @@
-"""Where the true CustomResourceDefinitions come from, and the reduced ones of APIs that have none.
+"""Where the real CustomResourceDefinitions come from, and the reduced ones of APIs that have none.
 
-OLM's and JobSet's come from their Go modules, those that no registry serves from tests/crds. PackageManifest is an aggregated
-API without any CRD, and of some operators nothing is public: the tests serve these as reduced CRDs, which take every field.
+OLM's and JobSet's come from their Go modules, those that no registry serves from tests/crds. PackageManifest is an
+aggregated API without a CRD, and some operators publish nothing: for these there are reduced CRDs that accept every field.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def jobset() -> list[Json]:
 
 
 def stored(*files: str) -> list[Json]:
-    """Return CRDs of tests/crds, without the conversion webhooks that nobody serves here."""
+    """Return CRDs of tests/crds, without the conversion webhooks that nothing serves here."""
     found = [one for file in files for one in read(STORED / file)]
     for one in found:
         one["spec"].pop("conversion", None)
@@ -99,5 +99,5 @@ def reduced(group: str, kind: str, versions: list[str], namespaced: bool, plural
 def package_manifests() -> Json:
     """Return the stand-in for the aggregated API packages.operators.coreos.com."""
     found = reduced("packages.operators.coreos.com", "PackageManifest", ["v1"], namespaced=True)
-    del found["spec"]["versions"][0]["subresources"]  # its status is what the catalogs say, written at once
+    del found["spec"]["versions"][0]["subresources"]  # its status is the catalogs' content, written at once
     return found

@@ -1,4 +1,4 @@
-"""A DaemonSet controller and a kubelet for tests: a pod on each node that the template chooses, which pulls late or fails."""
+"""A DaemonSet controller and a kubelet for tests: a pod per node that the template selects; pulls late or fails."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ BACK_OFF = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
 
 
 class Daemons:
-    """Acts in its own thread; `broken` images cannot be pulled, others are there after `rounds` rounds."""
+    """Acts in its own thread; `broken` images cannot be pulled, others are present after `rounds` rounds."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Nothing is done before `run`."""
+        """Do nothing before `run`."""
         self._client, self._seen, self.broken = Client(kubeconfig), {}, set()  # type: ignore[var-annotated]
         self.rounds = 3
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Act meanwhile."""
+        """Act in the meantime."""
         ended = threading.Event()
 
         def act() -> None:
             while not ended.wait(POLL_SECONDS):
-                with contextlib.suppress(requests.HTTPError):  # somebody else was faster; the next round sees it
+                with contextlib.suppress(requests.HTTPError):  # another writer was faster; the next round sees it
                     self._step()
 
         thread = threading.Thread(target=act, daemon=True)

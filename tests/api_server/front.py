@@ -12,10 +12,10 @@ import yaml
 
 
 class Front(ABC):
-    """Answers what `_own` knows and hands everything else on with the caller's own token."""
+    """Answers what `_own` knows and forwards everything else with the caller's own token."""
 
     def __init__(self, given: Path, written: Path) -> None:
-        """Start it; `given` is a kubeconfig of the API server, `written` gets the same user's way through this proxy."""
+        """Start it; `given` is a kubeconfig of the API server, `written` becomes the same user's for this proxy."""
         config = yaml.safe_load(given.read_text(encoding="utf-8"))
         cluster = config["clusters"][0]["cluster"]
         self._target = cluster["server"]
@@ -36,7 +36,7 @@ class Front(ABC):
 
     @abstractmethod
     def _own(self, method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
-        """Answer with status and content; None hands the request on."""
+        """Answer with status and content; None forwards the request."""
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         front = self

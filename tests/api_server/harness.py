@@ -1,4 +1,4 @@
-"""The API server as the tests use it: playbooks run against it, and all that it holds can be listed."""
+"""The API server as the tests use it: playbooks run against it, and all its objects can be listed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from charts.rendering import IMAGE
+
 from api_server.client import Client
 from api_server.server import Server
 
@@ -22,7 +24,7 @@ TIMEOUTS = dict.fromkeys(("operators", "resources", "rhoai", "removal"), 120)
 
 @dataclass(frozen=True)
 class Run:
-    """A finished ansible-playbook: `text` is all that it printed."""
+    """A finished ansible-playbook: `text` is all its output."""
 
     code: int
     text: str
@@ -46,7 +48,7 @@ class Cluster:
     """The API server and what the tests do with it."""
 
     def __init__(self, server: Server, folder: Path) -> None:
-        """`folder` takes the inventories."""
+        """Inventories go into `folder`."""
         self.server, self._folder = server, folder
         self.client = Client(server.kubeconfig)
 
@@ -57,6 +59,7 @@ class Cluster:
         own = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         given = {
             "trainlab_kubeconfig": str(kubeconfig or self.server.kubeconfig),
+            "trainlab_site": {"images": {"trainer": IMAGE}},
             "platform_poll": 0.5,
             "platform_timeouts": TIMEOUTS,
         } | variables
@@ -74,10 +77,10 @@ class Cluster:
     ) -> dict[str, str]:
         """Run a playbook once for many inventories that it must refuse, each a host; return the error of each.
 
-        The process that is ansible-playbook takes longer to start than a refusal. Text that is `hidden` must not be printed.
+        Starting ansible-playbook takes longer than a refusal. Text that is `hidden` must not be printed.
         """
         hosts = {}
-        for host, own in wrong.items():  # two hosts of one kubeconfig are refused for that
+        for host, own in wrong.items():  # two hosts with the same kubeconfig are refused for that
             link = self._folder / host
             link.unlink(missing_ok=True)
             link.symlink_to(variables.get("trainlab_kubeconfig") or self.server.kubeconfig)
@@ -114,5 +117,5 @@ class Cluster:
         return Run(done.returncode, done.stdout + done.stderr)
 
     def objects(self) -> set[str]:
-        """Name everything that the API server holds."""
+        """Name every object in the API server."""
         return self.client.objects()

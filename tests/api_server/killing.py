@@ -2,8 +2,8 @@
 
     python tests/api_server/killing.py platform -i INVENTORY [OPTIONS OF ansible-playbook]
 
-That run has to end well, and the one after it has to change nothing. A playbook of one long task is killed inside it, after so
-many of its requests to delete something have come through the proxy of the test API server:
+That run has to succeed, and the one after it has to change nothing. A playbook with one long task is killed inside it,
+after the given numbers of its deletions have passed through the proxy of the test API server:
 
     python tests/api_server/killing.py platform_teardown --deletions 1,4,9 --log FOLDER/proxy.log -i INVENTORY
 
@@ -26,7 +26,7 @@ REPO = Path(__file__).resolve().parents[2]
 MOST = 60
 POLL_SECONDS = 0.02
 DELAYS = (0.0, 0.4, 1.2)
-"""Seconds after the beginning of the task, in turn: before its first request, between two, or later."""
+"""Seconds after the task's start, in turn: before its first request, between two, or later."""
 
 
 def command(playbook: str, *options: str) -> list[str]:
@@ -35,7 +35,7 @@ def command(playbook: str, *options: str) -> list[str]:
 
 
 def environment(home: str) -> dict[str, str]:
-    """Return variables with which each task begins with a line `TASK [`, and what a killed run leaves lies in `home`."""
+    """Return variables with which each task starts with a line `TASK [`, and killed runs leave their files in `home`."""
     return os.environ | {
         "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
@@ -47,14 +47,14 @@ def family(pid: int) -> list[int]:
     """Return a process and all that it started; Ansible's workers have sessions of their own, and would go on alone."""
     stopped = [pid]
     for each in stopped:
-        os.kill(each, signal.SIGSTOP)  # or it might start another one meanwhile
+        os.kill(each, signal.SIGSTOP)  # or it might start another one in the meantime
         for task in Path(f"/proc/{each}/task").iterdir():
             stopped += map(int, (task / "children").read_text(encoding="ascii").split())
     return stopped
 
 
 def killed(call: list[str], task: int, delay: float) -> str | None:
-    """Kill a run `delay` seconds after its task number `task` has begun; return the output of one that ended before."""
+    """Kill a run `delay` seconds after its task number `task` started; return the output of one that ended before."""
     with (
         tempfile.TemporaryDirectory() as home,
         subprocess.Popen(
@@ -92,7 +92,7 @@ def at_every_task(call: list[str], step: int = 1) -> tuple[int, str]:
 
 
 def while_deleting(call: list[str], log: Path, deletions: int) -> None:
-    """Kill a run once the proxy has seen so many more deletions; RuntimeError for a run that ends before."""
+    """Kill a run once the proxy has seen that many more deletions; RuntimeError for a run that ends before."""
     enough = deleted(log) + deletions
     with (
         tempfile.TemporaryDirectory() as home,

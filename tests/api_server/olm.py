@@ -1,4 +1,4 @@
-"""A small Operator Lifecycle Manager for tests: it resolves, asks for approval, installs late and in steps, and fails when told.
+"""A small Operator Lifecycle Manager for tests: it resolves, asks for approval, installs late and in steps, and fails on demand.
 
 Faults by package, in the file faults.json of the server's folder: `csv-failed`, `plan-failed`, `resolution-failed`,
 `late` (starts 6 s later), `stuck`. They can be removed while it runs, as a repaired cluster would behave.
@@ -27,7 +27,7 @@ class Olm:
         self._since: dict[tuple[str, str], float] = {}
 
     def step(self) -> None:
-        """Move every Subscription one step on."""
+        """Advance every Subscription by one step."""
         for subscription in self._client.items(OLM, "Subscription"):
             self._subscription(subscription)
 
@@ -146,7 +146,7 @@ class Olm:
             self._client.status(csv, {"phase": phase, "reason": reason, "message": message})
 
     def _group(self, one: Json) -> tuple[str, str] | None:
-        """Return what OLM says when the namespace's OperatorGroup does not fit."""
+        """Return OLM's message when the namespace's OperatorGroup does not fit."""
         groups = self._client.items("operators.coreos.com/v1", "OperatorGroup", one["metadata"]["namespace"])
         if len(groups) != 1:
             many = "TooManyOperatorGroups" if groups else "NoOperatorGroup"

@@ -1,6 +1,6 @@
 """What the installed operators do with their resources, in tests: the status they report, late and in steps.
 
-Each acts only while its ClusterServiceVersion is Succeeded, so a resource whose operator is gone hangs as in real life.
+Each acts only while its ClusterServiceVersion is Succeeded, so a resource whose operator is gone hangs as in reality.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Operands:
             self._client.merge(csv, {"metadata": {"annotations": {"test/initialized": "true"}}})
         for one in initializations:
             if one["metadata"].get("deletionTimestamp"):
-                if not clusters:  # the real one's webhook refuses it while there is a DataScienceCluster
+                if not clusters:  # the real one's webhook denies it while there is a DataScienceCluster
                     self._client.merge(one, {"metadata": {"finalizers": []}})
             else:
                 self._say(one, {"phase": "Ready" if one.get("status") else "Progressing"})

@@ -25,7 +25,7 @@ STEP_SECONDS = 0.5
 
 
 def prepare(client: Client) -> None:
-    """Load what a bare OpenShift has: OLM's API, the catalogs with their packages, the list of storage drivers."""
+    """Load what a bare OpenShift has: OLM's API, the catalogs with their packages, the storage drivers."""
     for crd in [*crds.olm(), crds.package_manifests(), catalog.drivers()]:
         client.apply(crd)
     for name in NAMESPACES:

@@ -11,7 +11,7 @@ from embedded_cluster import build, paths
 
 
 def programs(folder: Path, helm: str = "helm") -> Path:
-    """Return `folder` with kubectl and a Helm in it, for the PATH; fails the test where one is not built."""
+    """Return `folder` with kubectl and a Helm in it, for the PATH; fails the test when one is not built."""
     folder.mkdir(exist_ok=True)
     for name, component in (("kubectl", "kubernetes"), ("helm", helm)):
         program = build.binary(component)
@@ -25,7 +25,7 @@ def programs(folder: Path, helm: str = "helm") -> Path:
 def run(line: str, folder: Path, kubeconfig: Path, helm: str = "helm") -> str:
     """Run a printed line in the root of the checkout; return its output, fail the test when it fails.
 
-    `folder` gets the programs and is the home; `kubeconfig` counts where the line names none.
+    `folder` gets the programs and is HOME; `kubeconfig` applies when the line names none.
     """
     path = f"{programs(folder / f'programs-{helm}', helm)}{os.pathsep}{os.environ['PATH']}"
     env = {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(kubeconfig)}

@@ -1,9 +1,9 @@
-"""Stands between the playbooks and the test API server and makes trouble when told; started by server.py.
+"""Stands between the playbooks and the test API server and injects faults on demand; started by server.py.
 
 Fault `api-server` in faults.json:
-    busy   for 1.5 s of each 5 s all requests are answered with 429, 500 or 503, as a server that is overrun or starts does
-    cut    each fourth connection ends early: before the request is passed on, after it, or in the middle of the answer
-Prints a line for each request; only plain requests are passed on, no watches.
+    busy   for 1.5 s of each 5 s all requests are answered with 429, 500 or 503, as by an overloaded or starting server
+    cut    every fourth connection ends early: before the request is forwarded, after it, or within the response
+Prints a line for each request; only plain requests are forwarded, no watches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATUSES = {429: "too many requests, please try again later", 500: "etcdserver: 
 
 
 class Trouble:
-    """Says what is to go wrong with the next request."""
+    """Decides what goes wrong with the next request."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` holds faults.json."""
@@ -38,7 +38,7 @@ class Trouble:
         self._statuses = itertools.cycle(STATUSES)
 
     def next(self) -> int | str:
-        """Return a status, one of ENDS, or an empty text where all goes well."""
+        """Return a status, one of ENDS, or an empty text when nothing goes wrong."""
         fault = json.loads(self._file.read_text(encoding="ascii")).get(FAULT, "")
         if fault == "busy" and time.monotonic() % PERIOD_SECONDS < BUSY_SECONDS:
             return next(self._statuses)
@@ -67,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def do_GET(self) -> None:
-        """Pass a request on, or not."""
+        """Forward a request, or not."""
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else None
         what = self.trouble.next()

@@ -4,7 +4,7 @@ import os
 import subprocess
 from typing import Any
 
-from charts.rendering import CHART, ROOT, binary
+from charts.rendering import CHART, ROOT, SITE, binary
 
 from api_server.client import Client
 from api_server.server import Server
@@ -31,9 +31,8 @@ class Releases:
     def upgrade(self, *arguments: str, release: str = "demo", nobody: bool = False) -> subprocess.CompletedProcess[str]:
         """Run `helm upgrade --install` with the survival phase at local scale."""
         files = [str(ROOT / "values" / "survival.yaml"), str(ROOT / "values" / "local" / "survival.yaml")]
-        return self.run(
-            "upgrade", "--install", release, str(CHART), "-f", files[0], "-f", files[1], *arguments, nobody=nobody
-        )
+        given = ["-f", str(SITE), "-f", files[0], "-f", files[1]]
+        return self.run("upgrade", "--install", release, str(CHART), *given, *arguments, nobody=nobody)
 
     def names(self, kind: str, api_version: str) -> list[str]:
         """Return the names of all objects of a kind in the namespace."""
@@ -46,13 +45,13 @@ class Releases:
 
 
 def done(process: subprocess.CompletedProcess[str]) -> str:
-    """Return the output of a Helm command that must have worked."""
+    """Return the output of a Helm command that must succeed."""
     assert process.returncode == 0, process.stderr
     return process.stdout
 
 
 def refused(process: subprocess.CompletedProcess[str]) -> str:
-    """Return the error of a Helm command that must have failed."""
+    """Return the error of a Helm command that must fail."""
     assert process.returncode != 0, process.stdout
     return process.stderr
 

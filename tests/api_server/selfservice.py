@@ -1,7 +1,7 @@
-"""OpenShift's Projects for the test API server: what a user without the right to create namespaces asks for.
+"""OpenShift's Projects for the test API server: what a user without the right to create namespaces requests.
 
-ProjectRequest and Project are an aggregated API, so no CRD of them exists anywhere: a small proxy in front of the API server
-answers them, with the rights of an administrator, as OpenShift does, and hands everything else on with the user's own token.
+ProjectRequest and Project are an aggregated API, so they have no CRDs anywhere: a small proxy before the API server
+answers them, with an administrator's rights, as OpenShift does, and forwards everything else with the user's own token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 API = "project.openshift.io/v1"
 RBAC = "rbac.authorization.k8s.io"
 ALL = ["get", "list", "watch", "create", "update", "patch", "delete"]
-# what OpenShift's ClusterRole admin gives of that which the playbooks ask for: limits and labels are not in it
+# what OpenShift's ClusterRole admin grants of what the playbooks need: limits and labels are not in it
 ADMIN = [
     {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["resourcequotas", "limitranges"], "verbs": ["get", "list", "watch"]},
@@ -30,10 +30,10 @@ ADMIN = [
 
 
 class Projects(Front):
-    """The proxy; `allowed` says whether users may ask for projects."""
+    """The proxy; `allowed` says whether users may request projects."""
 
     def __init__(self, server: Server, folder: Path) -> None:
-        """Start it; `kubeconfig` leads through it, as the user who may do nothing."""
+        """Start it; `kubeconfig` points to it, as the user who may do nothing."""
         self.client, self.allowed = Client(server.kubeconfig), True
         super().__init__(server.nobody, folder / "through-projects")
 

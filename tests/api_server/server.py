@@ -1,6 +1,6 @@
 """A real etcd, kube-apiserver and namespace controller on loopback, with test-only operators: a cluster without nodes.
 
-Used by tests/api/conftest.py and __main__.py. The programs are those that the embedded cluster's command `build` makes.
+Used by tests/api/conftest.py and __main__.py. The programs come from the embedded cluster's command `build`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from embedded_cluster import build, cluster, paths, programs
 from api_server.client import Client
 
 PATH = (str(Path(__file__).resolve().parents[1]), str(paths.PACKAGE.parent))
-"""Where the processes in Python find this package and that of the embedded cluster."""
+"""Where the Python processes find this package and that of the embedded cluster."""
 START_SECONDS = 180.0
 CONTROLLERS = "namespace-controller,garbage-collector-controller,resourcequota-controller"
 
@@ -32,20 +32,20 @@ CONTROLLERS = "namespace-controller,garbage-collector-controller,resourcequota-c
 class Server:
     """One such cluster in `folder`; may be started by one process and stopped by another.
 
-    `mortal` ends it with the thread that started it: pytest's workers are killed at Ctrl-C before they could stop it.
+    `mortal` ends it with the thread that started it: pytest's workers are killed on Ctrl-C before they could stop it.
     """
 
     def __init__(self, folder: Path, mortal: bool = False) -> None:
-        """Nothing is started before `start`."""
+        """Start nothing before `start`."""
         self.folder, self._before = folder, programs.WITH_US if mortal else ()
         self.kubeconfig = folder / "kubeconfig"
         self.nobody = folder / "kubeconfig-nobody"
         self.shaky = folder / "kubeconfig-shaky"
-        """The way to the same API server that has the faults of proxy.py."""
+        """The kubeconfig for the same API server with the faults of proxy.py."""
         self._pids, self._bare = folder / "pids.json", folder / "bare.json"
 
     def start(self) -> None:
-        """Start everything and return when the operators watch; RuntimeError with the log's end otherwise."""
+        """Start everything and return when the operators are watching; RuntimeError with the log's end otherwise."""
         cluster.make_programs(operators_wanted=[])
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True, mode=0o700)
@@ -108,11 +108,11 @@ class Server:
         self._bare.write_text(json.dumps(sorted(Client(self.kubeconfig).objects())), encoding="utf-8")
 
     def left(self) -> list[str]:
-        """Return what is there and was not at the start, or was and is not."""
+        """Return the differences from the start: objects added or removed."""
         return sorted(Client(self.kubeconfig).objects() ^ set(json.loads(self._bare.read_text(encoding="utf-8"))))
 
     def trouble(self) -> set[str]:
-        """Return what the proxy did to requests so far: statuses, and where it cut connections."""
+        """Return what the proxy has done to requests so far: statuses, and where it cut connections."""
         lines = (self.folder / "proxy.log").read_text(encoding="utf-8").splitlines()
         return {line.split()[0] for line in lines}
 
@@ -172,7 +172,7 @@ class Server:
         raise RuntimeError(f"{name} ended, or did not start in {seconds:.0f} s:\n{tail}")
 
     def fault(self, faults: dict[str, str]) -> None:
-        """Tell the operators what to do wrong from now on; {} repairs everything. Returns when they have acted on it."""
+        """Set the operators' faults from now on; {} repairs everything. Returns when they have acted on it."""
         part, done, told = self.folder / "faults.part", self.folder / "faults.done", json.dumps(faults)
         part.write_text(told, encoding="ascii")
         part.replace(self.folder / "faults.json")
@@ -208,7 +208,7 @@ def _alive(pid: int) -> bool:
 
 
 def _ports(count: int) -> list[int]:
-    """Return free ports; they are held open together, so that no two are equal."""
+    """Return free ports; all are held open at once, so that no two are equal."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:

@@ -27,15 +27,15 @@ JOBS: tuple[tuple[str, str, str, Json], ...] = (
     (KUBEFLOW, "PyTorchJob", "Succeeded", {"replicaStatuses": {}}),
     (TRAINER, "TrainJob", "Complete", {}),
 )
-"""API, kind, the condition of a good end, and what else its status must have."""
+"""API, kind, the condition of success, and what else its status must have."""
 POLL_SECONDS = 0.5
 
 
 class Training(Server):
-    """The true CRDs, a node that claims four GPUs, and a ClusterQueue."""
+    """The real CRDs, a node that claims four GPUs, and a ClusterQueue."""
 
     def start(self) -> None:
-        """Start, and return when all of it is there."""
+        """Start, and return when all of it is ready."""
         super().start()
         client = Client(self.kubeconfig)
         install(client, upstream.from_module)
@@ -60,13 +60,13 @@ def _served(client: Client, api: str, kind: str) -> bool:
 
 
 def node(gpus: int) -> Json:
-    """Return a Node that offers GPUs; no kubelet stands behind it."""
+    """Return a Node that offers GPUs; no kubelet backs it."""
     allocatable = {"cpu": "8", "memory": "64Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": allocatable}}
 
 
 def free_claims(client: Client) -> None:
-    """Take away the finalizers whose controller does not run here."""
+    """Remove the finalizers whose controller does not run here."""
     for kind in ("PersistentVolumeClaim", "PersistentVolume"):
         for one in client.items("v1", kind):
             client.merge(one, {"metadata": {"finalizers": None}})
@@ -74,12 +74,12 @@ def free_claims(client: Client) -> None:
 
 @contextlib.contextmanager
 def trainer(kubeconfig: Path, ends: bool = True) -> Iterator[None]:
-    """Act as the training operators meanwhile: each job succeeds at once, or fails unless it `ends` well; claims may go."""
+    """Act as the training operators: each job succeeds at once, or fails unless it `ends` well; claims may go."""
     client, ended = Client(kubeconfig), threading.Event()
 
     def act() -> None:
         while not ended.wait(POLL_SECONDS):
-            with contextlib.suppress(requests.HTTPError):  # somebody else was faster; the next round sees it
+            with contextlib.suppress(requests.HTTPError):  # another writer was faster; the next round sees it
                 for api, kind, good, more in JOBS:
                     for job in client.items(api, kind):
                         if not job.get("status"):

@@ -1,4 +1,4 @@
-"""A validating webhook behind which nobody answers, as an operator's whose pod has not started; used by operands.py."""
+"""A validating webhook that nothing answers, like an operator's whose pod has not started; used by operands.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SlowWebhook:
     """Lets the creation of a DataScienceCluster time out twice, then goes away."""
 
     def __init__(self, client: Client) -> None:
-        """Nothing is in the way before `step` is told so."""
+        """Block nothing before `step` is told to."""
         self._client = client
         self._called, self._there = 0, False
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -24,11 +24,11 @@ class SlowWebhook:
     def _accept(self) -> None:
         held = []
         while True:
-            held.append(self._listener.accept())  # held open, and nothing is ever said
+            held.append(self._listener.accept())  # held open, and never answered
             self._called += 1
 
     def step(self, wanted: bool) -> None:
-        """Be in the way while that is wanted and the API server has not waited twice."""
+        """Block while that is wanted and the API server has not waited twice."""
         if not wanted:
             self._called = 0
         wanted = wanted and self._called < TIMES

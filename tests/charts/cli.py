@@ -1,4 +1,4 @@
-"""The command line of the package, called in this process: a process for each of a hundred sentences takes a minute."""
+"""The package's command line, called in this process: one process for each of a hundred messages takes a minute."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from trainlab.cli import main
 
 
 def trainlab(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run `trainlab` with text on standard input; the answer is as of a process of its own."""
+    """Run `trainlab` with text on standard input; the result is as from a process of its own."""
     out, err, stdin, code = io.StringIO(), io.StringIO(), sys.stdin, 0
     sys.stdin = io.TextIOWrapper(io.BytesIO(given.encode()), encoding="utf-8")
     try:

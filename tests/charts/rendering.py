@@ -1,6 +1,6 @@
 """Renders the chart with the real Helm binaries; used by all tests of this folder.
 
-The binaries are those that `make binaries` builds from cluster/helm and cluster/helm4.
+The binaries come from `make binaries`, built from cluster/helm and cluster/helm4.
 """
 
 import functools
@@ -20,7 +20,10 @@ VALUES = ROOT / "values"
 HELMS = ("helm", "helm4")
 APIS = ("pytorchjob", "trainjob")
 REAL_CLUSTER = ("v1/Pod", "kubeflow.org/v1/PyTorchJob", "serving.kserve.io/v1beta1")
-"""What a cluster with the training operator and KServe says it serves; `v1/Pod` is how the chart knows a real one."""
+"""What a cluster with the training operator and KServe serves; `v1/Pod` is how the chart recognizes a real one."""
+
+SITE = Path(__file__).with_name("site.yaml")
+IMAGE = yaml.safe_load(SITE.read_text(encoding="utf-8"))["site"]["images"]["trainer"]
 
 Document = dict[str, Any]
 
@@ -87,8 +90,8 @@ def template(
     name: str = "helm",
     served: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run `helm template` in namespace `lab`; `served` are the APIs of a pretended cluster."""
-    arguments = ["template", release, str(CHART), "--namespace", "lab"]
+    """Run `helm template` in namespace `lab` with an image; `served` are the APIs of a simulated cluster."""
+    arguments = ["template", release, str(CHART), "--namespace", "lab", "-f", str(SITE)]
     for file in files:
         arguments += ["-f", file]
     for one in sets:
@@ -99,14 +102,14 @@ def template(
 
 
 def documents(done: subprocess.CompletedProcess[str]) -> list[Document]:
-    """Return the objects of a rendering that must have worked, sorted by kind and name; copy before changing one."""
+    """Return the objects of a rendering that must succeed, sorted by kind and name; copy before changing one."""
     assert done.returncode == 0, done.stderr
     return list(_parsed(done.stdout))
 
 
 @functools.cache
 def _parsed(text: str) -> list[Document]:
-    """Read a rendering; the same one is asked for by many tests, and reading takes as long as rendering."""
+    """Read a rendering; many tests need the same one, and reading takes as long as rendering."""
     loaded = [one for one in yaml.load_all(text, yaml.CSafeLoader) if one]
     found = [item for one in loaded for item in (one["items"] if one["kind"] == "List" else [one])]
     return sorted(found, key=lambda one: (one["kind"], one["metadata"]["name"]))
@@ -135,7 +138,7 @@ def one(objects: list[Document], kind: str) -> Document:
 
 
 def pods(objects: list[Document]) -> list[tuple[str, Document, Document]]:
-    """Return (where, labels, pod spec) of each pod that the objects lead to."""
+    """Return (where, labels, pod spec) of each pod that results from the objects."""
     found: list[tuple[str, Document, Document]] = []
     for item in objects:
         spec, kind = item.get("spec", {}), item["kind"]

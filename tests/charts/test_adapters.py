@@ -1,4 +1,4 @@
-"""A phase with adapters is served by one vLLM: base from the model volume, adapter from the run, names base and tuned."""
+"""A phase with adapters is served by one vLLM: base from the model volume, adapter from the run, named base and tuned."""
 
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,9 @@
-"""Some cases render to the kept golden files, and all cases alike with Helm 3 and Helm 4.
+"""Some cases render to the stored golden files, and all cases render alike with Helm 3 and Helm 4.
 
-The cases are those whose renderings together hold almost every line that any has: both training APIs, GPUs and none, vLLM
-and our server, adapters, images, a stage with a parent. So that a difference is readable, JSON and YAML inside a ConfigMap
-are shown as what they hold, and the hash in the run's name is left out. `make golden` writes the files anew; read the
-difference before committing it.
+The cases are those whose renderings together contain almost every line of any: both training APIs, GPUs and none, vLLM
+and our server, adapters, images, a stage with a parent. For readable diffs, JSON and YAML inside a ConfigMap are shown
+as their content, and the hash in the run's name is left out. `make golden` regenerates the files; read the diff before
+committing it.
 """
 
 import json
@@ -23,7 +23,7 @@ KEPT = (
     *("resnet-local-pytorchjob", "staged-dpo-local-trainjob"),
 )
 SCALES = [each for number, each in enumerate(cases()) if APIS.index(each.api) == number // len(APIS) % len(APIS)]
-"""Each phase at each scale once, the training APIs in turn: what the Helms write differently are numbers of the phase."""
+"""Each phase at each scale once, the training APIs in turn: the Helms differ only in how they write a phase's numbers."""
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -55,17 +55,17 @@ def dump(one: Case) -> str:
 
 
 def held(name: str, text: str) -> Any:
-    """Return what a file in a ConfigMap holds."""
+    """Return the content of a file in a ConfigMap."""
     if name.endswith(".json"):
         return json.loads(text)
     return yaml.load(text, yaml.CSafeLoader) if name.endswith(".yaml") else text
 
 
 class Plain(yaml.CSafeDumper):
-    """Writes no anchors: parts that are equal are read where they stand."""
+    """Writes no anchors: equal parts are written out in full."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Say so for all."""
+        """Ignore aliases everywhere."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""A run has one name: Helm in the cluster, and Python in `trainlab check`, the manifest and the report, find the same."""
+"""A run has one name: Helm in the cluster, and Python in `trainlab check`, manifest and report, compute the same."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from charts.cli import trainlab
-from charts.rendering import CHART, HELMS, Case, binary, cases
+from charts.rendering import CHART, HELMS, SITE, Case, binary, cases
 
 RELEASES = [case for case in cases() if case.api == "pytorchjob"]
 SCALES = pytest.mark.parametrize("case", RELEASES, ids=lambda case: f"{case.phase}-{case.scale}")
@@ -34,6 +34,7 @@ def helm(name: str, releases: Path | str, *arguments: str) -> str:
 def released(case: Case) -> dict[str, Any]:
     """Return the release that `helm install` of the values files makes."""
     files = [argument for file in case.files for argument in ("-f", file)]
+    files += ["-f", str(SITE)]
     out = helm("helm4", os.devnull, "install", case.phase, str(CHART), *files, "--dry-run=client", "-o", "json")
     release: dict[str, Any] = json.loads(out)
     return release
@@ -42,7 +43,7 @@ def released(case: Case) -> dict[str, Any]:
 @pytest.mark.parametrize("name", HELMS)
 @SCALES
 def test_the_plan_of_a_release_is_that_of_its_files(case: Case, name: str, tmp_path: Path) -> None:
-    """Helm adds all defaults of `site:` and writes 5e-05 for 0.00005: the same phase, the same numbers."""
+    """Helm adds all defaults of `site:` and writes 0.00005 as 5e-05: the same phase, the same numbers."""
     releases = tmp_path / "releases.json"
     releases.write_text(json.dumps([released(case)]), encoding="utf-8")
     values = helm(name, releases, "get", "values", case.phase, "-a", "-o", "yaml")

@@ -69,7 +69,7 @@ def test_every_pod_is_restricted(case: Case) -> None:
 
 @ALL
 def test_models_are_read_only_but_for_the_fetch(case: Case) -> None:
-    """Whatever the volume is called: it is the one of the claim of the models."""
+    """Whatever its name: the volume of the models' claim."""
     read = 0
     for where, _, spec in pods(rendered(case)):
         claims = {each["name"]: each.get("persistentVolumeClaim", {}).get("claimName") for each in spec["volumes"]}
@@ -94,9 +94,9 @@ def test_promotion_may_touch_only_its_own_service(case: Case) -> None:
 
 @ALL
 def test_operators_rules_that_no_schema_says(case: Case) -> None:
-    """Master is exactly one, Worker is left out instead of 0, names of containers, one number of processes.
+    """Exactly one Master, Worker omitted instead of 0, container names, one number of processes.
 
-    training-operator and JobSet make Services of a job's name: DNS-1035, shorter by what their pods append.
+    training-operator and JobSet derive Services from a job's name: DNS-1035, minus the length of their pods' suffixes.
     """
     objects = rendered(case)
     name = one(objects, "PyTorchJob" if case.api == "pytorchjob" else "TrainJob")["metadata"]["name"]

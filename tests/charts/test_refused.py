@@ -1,4 +1,4 @@
-"""Wrong values are refused before any object is made, in the sentences of the CLI."""
+"""Invalid values are refused before any object is created, with the CLI's messages."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from trainlab.config.rules import OWN_ENVIRONMENT
 from trainlab.config.schema import allowed_keys, json_schema, rules
 
 from charts.cli import check
-from charts.rendering import CHART, REAL_CLUSTER, VALUES, helm, template
+from charts.rendering import CHART, HELMS, REAL_CLUSTER, SITE, VALUES, helm, template
 
 FULL = str(VALUES / "survival.yaml")
 SCHEMA = json_schema()["definitions"]["phase"]
@@ -30,7 +30,7 @@ def _keys(block: object) -> list[str]:
 
 
 def _overlay(block: str, key: str) -> str:
-    """Return an overlay with a value that the schema takes."""
+    """Return an overlay with a value that the schema accepts."""
     node = SCHEMA["properties"][block]
     node = node["properties"][key] if key else node
     fits = next(
@@ -164,7 +164,7 @@ COMPUTED = [
         "phase: {stage: {curriculum: [{length: 1024, share: 0.5}, {length: 512, share: 0.5}]}}",
     ),
 ]
-"""The same for config/computed.py, but for regular expressions of Python's, which Helm cannot read."""
+"""The same for config/computed.py, except for Python's regular expressions, which Helm cannot read."""
 MISSING = [
     ("survival", "phase.stage.name", "phase: {stage: {fsdp: false}}"),
     ("staged-dpo", "phase.stage", "phase: {stage: null}"),
@@ -176,7 +176,7 @@ BY_RECIPE = [
     for key in FORMS[recipe]
     if not (phase == "survival" and ".stage." in key)
 ]
-"""What one recipe takes and another does not."""
+"""What one recipe accepts and another does not."""
 EVERY = sorted(
     {(block, key) for keys in allowed_keys()["phase"].values() for block in keys for key in _keys(keys[block])}
 )
@@ -202,7 +202,7 @@ def test_helm_says_the_sentence_of_the_check(phase: str, key: str, text: str, tm
 
 
 def test_every_rule_is_among_these(tmp_path: Path) -> None:
-    """One that is added is also asked of Helm."""
+    """A rule that is added is also tested with Helm."""
     said, file = [], tmp_path / "wrong.yaml"
     for phase, _, text in BROKEN:
         file.write_text(text, encoding="utf-8")
@@ -213,7 +213,7 @@ def test_every_rule_is_among_these(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_path: Path) -> None:
-    """Ansible hands on all keys, a values file few of them."""
+    """Ansible passes all keys, a values file few of them."""
     names, files = set(), (tmp_path / "short.yaml", tmp_path / "long.yaml")
     hub = "accept_license: true, columns: {verse: Label, instruction: Instruction}"
     files[0].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}}}}}}}", encoding="utf-8")
@@ -260,11 +260,11 @@ def test_paths_that_are_no_folder_inside_a_claim(path: str, tmp_path: Path) -> N
     file.write_text(yaml.safe_dump({"site": {"storage": {"runs": {"subPath": path}}}}), encoding="utf-8")
     for done in (template((FULL, str(file))), check(FULL, str(file))):
         assert done.returncode != 0 and "site.storage.runs.subPath: " in done.stderr
-        assert "is no folder inside a claim; write names of letters" in done.stderr
+        assert "is not a folder inside a claim; write names of letters" in done.stderr
 
 
 def test_one_claim_for_one_node_is_refused_for_several(tmp_path: Path) -> None:
-    """A shared claim that one node can mount: the rule speaks of it as of two."""
+    """A shared claim that one node can mount: the rule treats it as two."""
     volume = {"existing": "mine", "accessMode": "ReadWriteOnce"}
     storage = {"models": volume | {"subPath": "models"}, "runs": volume | {"subPath": "runs"}}
     file = tmp_path / "one.yaml"
@@ -327,15 +327,29 @@ def test_operators_that_the_cluster_lacks(api: str, missing: str, says: str) -> 
     assert says in done.stderr
 
 
+@pytest.mark.parametrize("name", HELMS)
+def test_an_image_has_to_be_named(name: str) -> None:
+    """No registry offers it; `helm lint` is content without."""
+    done = template((FULL,), "site.images.trainer=", name=name)
+    assert done.returncode != 0
+    for words in (
+        "site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml",
+        "`ansible-playbook playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes",
+        "--set site.images.trainer=REGISTRY/NAME@sha256:DIGEST",
+    ):
+        assert words in done.stderr
+    assert helm("lint", str(CHART), "-f", FULL, name=name).returncode == 0
+
+
 def test_global_values_of_helm_are_no_unknown_key() -> None:
     assert template((FULL,), "global.x=1").returncode == 0
 
 
 def test_a_number_with_a_point_is_given_as_json() -> None:
-    """Helm's --set makes a text of it; VALUES.md says what to take instead."""
+    """Helm's --set makes it a string; VALUES.md says what to use instead."""
     key = "phase.train.learning_rate=0.0003"
     assert f"--set-json {key}" in (CHART / "VALUES.md").read_text(encoding="utf-8")
-    command = ("template", "demo", str(CHART), "-f", FULL)
+    command = ("template", "demo", str(CHART), "-f", FULL, "-f", str(SITE))
     as_text = helm(*command, "--set", key)
     assert as_text.returncode and "got string, want null or number" in as_text.stderr
     assert helm(*command, "--set-json", key).returncode == 0

@@ -110,6 +110,14 @@ def test_classes_and_annotations_reach_the_pods(api: str) -> None:
     assert text.count('"a.b/c": "d"') == {"pytorchjob": 4, "trainjob": 3}[api]  # training, promotion, test
 
 
+def test_a_prepared_account_promotes_without_a_role_of_ours() -> None:
+    kinds = {"Role", "RoleBinding", "ServiceAccount"}
+    assert kinds <= {each["kind"] for each in objects()}
+    found = objects("site.serviceAccount=prepared")
+    assert not kinds & {each["kind"] for each in found}
+    assert one(found, "Job")["spec"]["template"]["spec"]["serviceAccountName"] == "prepared"
+
+
 def test_environment_and_certificates_reach_who_needs_them() -> None:
     sets = ("site.env.HTTPS_PROXY=http://p:3128", "site.caConfigMap=trusted")
     found = objects(*sets)

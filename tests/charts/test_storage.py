@@ -1,4 +1,4 @@
-"""Where models, data sets and runs lie: two claims, three claims, or one with sub-paths, for what mounts them differently."""
+"""Where models, data sets and runs are: two claims, three, or one with sub-paths, for all that mount them differently."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def laid_out(given: Case, layout: str, name: str = "helm") -> list[Document]:
 
 
 def specs(objects: list[Document]) -> Iterator[tuple[str, Document]]:
-    """Yield (where, pod spec) of all pods; the server's as KServe makes it, with the claim of storageUri."""
+    """Yield (where, pod spec) of all pods; the server's as KServe creates it, with the claim of storageUri."""
     for where, _, spec in pods(objects):
         yield where, spec
     runtime = one(objects, "ServingRuntime")["spec"]
@@ -61,7 +61,7 @@ def seen(spec: Document, container: Document) -> dict[str, tuple[str, str, bool]
 @EACH
 @LAYOUT
 def test_no_pod_names_a_claim_twice(given: Case, layout: str) -> None:
-    """kubelet would wait for the second one for ever; and each mount has its volume, each volume a mount."""
+    """The kubelet would wait for the second one forever; and each mount has its volume, each volume a mount."""
     for where, spec in specs(laid_out(given, layout)):
         claims = [each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
         names = [claim["claimName"] for claim in claims]
@@ -73,7 +73,7 @@ def test_no_pod_names_a_claim_twice(given: Case, layout: str) -> None:
 
 @EACH
 def test_one_claim_with_sub_paths(given: Case) -> None:
-    """Nothing is made; each path is the same folder in all pods, and only what writes may."""
+    """Nothing is created; each path is the same folder in all pods, and only writers may write."""
     objects = laid_out(given, "one")
     assert "PersistentVolumeClaim" not in {item["kind"] for item in objects}
     models, data, runs = ("team", "demo/models"), ("team", "demo/data"), ("team", "demo/runs")
@@ -130,7 +130,7 @@ def test_both_helms_lay_out_alike(layout: str) -> None:
 
 
 def test_the_run_below_a_sub_path_is_what_is_served() -> None:
-    """A claim of its own for the runs: KServe mounts the run alone, and the base models lie where they did."""
+    """A claim of its own for the runs: KServe mounts the run alone, and the base models stay where they were."""
     files = (str(VALUES / "lyrics.yaml"),)
     objects = with_service(
         documents(template(files, "site.storage.runs.subPath=team/a", "site.storage.models.subPath=m"))

@@ -15,7 +15,7 @@ CRDS = {
     "ServingRuntime": ("kserve", "config/crd/full/serving.kserve.io_servingruntimes.yaml"),
 }
 # The newest that a release of OpenShift AI, prepared ones included, may bring; checksums as in a go.sum. KServe v0.17.1, which
-# 3.4 carries, is not on the module proxy.
+# 3.4 contains, is not on the module proxy.
 NEWER = {
     "trainer": ("github.com/kubeflow/trainer/v2@v2.3.0", "h1:Je+e7zvTLzB4qW09J1fB7pZrqvPtWuGng2NqdN5p5QU="),
     "kserve": ("github.com/kserve/kserve@v0.17.0", "h1:IaynaBFzVQz1Xyrw5n3ncqzd5Y7L1RkO+YWvVwwtMQE="),
@@ -30,7 +30,7 @@ OPENAPI = ("kubernetes", "api/openapi-spec/swagger.json")
 
 @functools.cache
 def from_newer(component: str, path: str) -> str:
-    """Return a file of the newest version of a component (NEWER); of one without an entry there, of the pinned version."""
+    """Return a file of the newest version of a component (NEWER); without an entry there, of the pinned version."""
     if component not in NEWER:
         return from_module(component, path)
     name, checksum = NEWER[component]
@@ -41,7 +41,7 @@ def from_newer(component: str, path: str) -> str:
 
 @functools.cache
 def from_module(component: str, path: str) -> str:
-    """Return a file of the Go module that cluster/<component>/go.mod pins; the module is downloaded if it must be."""
+    """Return a file of the Go module that cluster/<component>/go.mod pins; the module is downloaded if necessary."""
     module, version = modules.module(component)
     found = _download(f"{module}@{version}", modules.folder(component))
     return (Path(found["Dir"]) / path).read_text(encoding="utf-8")

@@ -22,11 +22,11 @@ from e2e import machine, stopping
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
 HOME = machine.HOME
-KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also does not run the demo first
+KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also skips the demo at the start
 NAMESPACE = "trainlab-demo"
 CHEAP = {"resnet"}  # about a minute of training; `make test-all-phases` runs the others too
 LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
-STAGES = ("pretrain", "sft", "dpo", "lora")  # each goes on from the one before
+STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
 OTHERS = sorted(LOCAL - {"survival"} - {f"staged-{stage}" for stage in STAGES})
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
@@ -77,7 +77,7 @@ def helm(*argv: str, ok: bool | None = True) -> str:
 
 
 def install_trainjob(namespace: str, release: str, *argv: str) -> None:
-    """`helm install` of a release with a TrainJob; what docs/openshift.md says where Trainer's webhook lags behind."""
+    """`helm install` of a release with a TrainJob; what docs/openshift.md says for a lagging webhook of Trainer."""
     said = helm("-n", namespace, "install", release, "charts/trainjob", *argv, ok=None)
     if "specified trainingRuntime must be created before the TrainJob is created" in said:
         said = helm("-n", namespace, "upgrade", "--install", release, "charts/trainjob", *argv)
@@ -95,7 +95,7 @@ def changed(output: str) -> int:
 
 
 VOLUMES = ("models", "runs", "data")
-# Few rows and steps for what is about the way and not about the result: each phase by plain Helm.
+# Few rows and steps for tests of the mechanics, not of the result: each phase by plain Helm.
 SHORT = {
     "resnet": "phase.train.epochs=1",
     "lyrics": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
@@ -114,7 +114,7 @@ def trainer_image() -> str:
 
 
 def installed(namespace: str, phase: str, *more: str) -> None:
-    """Install `phase` shortened by plain Helm as release `plain`, and wait until it was trained and judged."""
+    """Install `phase` shortened by plain Helm as release `plain`, and wait until it is trained and gated."""
     files = ("-f", f"values/{phase}.yaml", "-f", f"values/local/{phase}.yaml")
     short = ("--set", SHORT[phase], "--set", "phase.train.checkpoints=1", "--set-json", "phase.questions=[]")
     image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=pytorchjob")
@@ -126,7 +126,7 @@ def installed(namespace: str, phase: str, *more: str) -> None:
 
 @pytest.fixture(scope="module")
 def host() -> dict[str, Any]:
-    """The host before anything of ours runs; E2E_KEEP=1 keeps a cluster that is there, to repeat single tests."""
+    """The host before anything of ours runs; E2E_KEEP=1 keeps an existing cluster, to repeat single tests."""
     if not KEEP:
         machine.cluster("down")
     return machine.snapshot()
@@ -174,7 +174,7 @@ def test_second_run_changes_nothing(demo: str) -> None:
     [("Embedded cluster of 2 nodes", signal.SIGTERM), ("Phase survival: playbooks/site.yml", signal.SIGINT)],
 )
 def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Signals) -> None:
-    """No further play runs, nothing of the playbook goes on, and the cluster, which is up, stays."""
+    """No further play runs, nothing of the playbook keeps running, and the cluster, which is up, stays."""
     ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster", "demo"], machine.ENVIRONMENT)
     assert ended.code == 128 + number, "".join(ended.lines)
     assert [text for text in ended.lines if text.startswith("==> ")][-1].startswith(f"==> {line}")
@@ -240,7 +240,7 @@ def first_pod(namespace: str) -> dict[str, Any]:
 
 
 def progress_page(namespace: str) -> dict[str, Any]:
-    """What port 28080 of the training pod says, asked through the API server as soon as it answers."""
+    """What port 28080 of the training pod returns, through the API server, as soon as it answers."""
     command = [str(HOME / "cache" / "bin" / "kubectl"), "get", "--raw"]
     for _ in range(120):
         time.sleep(1)
@@ -260,14 +260,14 @@ def progress_page(namespace: str) -> dict[str, Any]:
 
 
 def ended_with_all_steps(namespace: str) -> None:
-    """The first pod's last words are those that the dashboard reads."""
+    """The first pod's last output is what the dashboard reads."""
     ended = first_pod(namespace)["status"]["containerStatuses"][0]["state"]["terminated"]
     message = json.loads(ended["message"])
     assert message["progressPercentage"] == 100 and message["currentStep"] == message["totalSteps"] > 0
 
 
 def left_after_uninstall(namespace: str, release: str) -> list[str]:
-    """Names of what is there once a release is gone."""
+    """Names of what is left once a release is gone."""
     helm("-n", namespace, "uninstall", release, "--wait")
     kubectl("-n", namespace, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
     kinds = (
@@ -279,10 +279,10 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
 
 
 def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> None:
-    image = ("--set", f"site.images.trainer={trainer_image()},site.trainingApi=trainjob")
-    sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo makes none that it does not use
+    site = ("-f", str(machine.ARTIFACTS / "site.yaml"), "--set", "site.trainingApi=trainjob")  # site.yml wrote the file
+    sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo installs none that it does not use
     kubectl("create", "namespace", "trainjob")
-    install_trainjob("trainjob", "plain", *VALUES, *TINY, *SITE, *image)
+    install_trainjob("trainjob", "plain", *VALUES, *TINY, *site)
     page = progress_page("trainjob")
     assert page["progressPercentage"] < 100 and "activity" in page
     kubectl("-n", "trainjob", "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
@@ -294,7 +294,7 @@ def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> 
 
 
 def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
-    """Three folders of a claim that was there before: trained by a PyTorchJob, promoted, served; only the claim is left."""
+    """Three folders of an existing claim: trained by a PyTorchJob, promoted, served; only the claim is left."""
     kubectl("create", "namespace", "team")
     claim = {
         "apiVersion": "v1",
@@ -323,7 +323,7 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
 
 @pytest.mark.parametrize("phase", OTHERS)
 def test_phase_trains_by_plain_helm(demo: str, phase: str) -> None:
-    """The way of `helm install` for the phases that are not survival's, cut short."""
+    """`helm install` for the phases other than survival, shortened."""
     if os.environ.get("E2E_PHASES") != "all":
         pytest.skip("minutes of training: make test-all-phases runs it")
     kubectl("create", "namespace", f"plain-{phase}")
@@ -346,7 +346,7 @@ def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
 
 
 def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
-    """One model in four stages: one release, whose volumes hold the run that the next stage goes on from."""
+    """One model in four stages: one release, whose volumes hold the run from which the next stage continues."""
     if os.environ.get("E2E_PHASES") != "all":
         pytest.skip("minutes of training: make test-all-phases runs it")
     parent = None
@@ -411,7 +411,7 @@ def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
     with locks.waiting(machine.DEMO_LOCK, "this test", seconds=0):
         said = sh("make", "demo", ok=False)
-    assert "another make demo runs" in said
+    assert "another make demo is running" in said
 
 
 def test_teardown_removes_what_site_made(demo: str) -> None:

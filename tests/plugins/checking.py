@@ -1,4 +1,4 @@
-"""A cluster on which every check of the role verify is content, and the ways to break it; used by test_checks*.py."""
+"""A cluster on which every check of the role verify passes, and the ways to break it; used by test_checks*.py."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ SITE: dict[str, Any] = {
     "tolerations": [],
     "nodeSelector": {},
     "hfTokenSecret": "",
+    "serviceAccount": "",
     "env": {},
     "serving": True,
 }
@@ -70,7 +71,7 @@ def claim(mode: str = "ReadWriteMany", phase: str = "Bound") -> dict[str, Any]:
 
 
 def fill(objects: dict[str, Any]) -> None:
-    """A cluster on which the run has ended and is served."""
+    """A cluster on which the run has finished and is served."""
     objects["/apis/kubeflow.org/v1"] = {"resources": [{"name": "pytorchjobs"}]}
     objects["/apis/serving.kserve.io/v1beta1"] = {"resources": [{"name": "inferenceservices"}]}
     objects[STORAGE] = {"items": [{"metadata": {"name": "shared"}, "provisioner": "nfs.csi.k8s.io"}]}
@@ -95,7 +96,7 @@ def fill(objects: dict[str, Any]) -> None:
 
 
 def all_but(*refused: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Answer reviews of rights: everything but what touches these resources."""
+    """Answer access reviews: everything is allowed except for these resources."""
 
     def answer(review: dict[str, Any]) -> dict[str, Any]:
         asked = review["spec"]["resourceAttributes"]
@@ -105,7 +106,7 @@ def all_but(*refused: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 class Case:
-    """Cluster and wishes that a test may change before it looks."""
+    """Cluster and request that a test may change before it runs the checks."""
 
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.phase, self.site = cluster, copy.deepcopy(PHASE), copy.deepcopy(SITE)

@@ -24,18 +24,18 @@ Objects = dict[str, Any]
 class Cluster:
     """Objects by API path, served over HTTP; a number instead of an object is answered as that HTTP status.
 
-    A list is answered one after the other, its last entry for ever; a function gets what was sent. -1 ends the connection before the answer, -2 in
-    the middle of it.
+    A list is answered one entry after the other, its last one forever; a function gets what was sent. -1 ends the connection
+    before the answer, -2 in the middle of it.
     """
 
     def __init__(self, folder: Path, certificate: Path | None = None) -> None:
-        """`certificate` holds key and certificate of an https server."""
+        """`certificate` contains key and certificate of an https server."""
         self.objects: Objects = {"/version": {"gitVersion": "v1.34.4"}, "/api": {"versions": ["v1"]}}
         self.asked: list[tuple[str, str]] = []
         self.headers: dict[str, list[str]] = {}
         """Of the last request."""
         self.trust: dict[str, str] = {}
-        """What a kubeconfig says of an https server's certificate."""
+        """A kubeconfig's entry for an https server's certificate."""
         cluster = self
 
         class Handler(BaseHTTPRequestHandler):

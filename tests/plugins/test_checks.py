@@ -1,4 +1,4 @@
-"""Each check of the role verify: once fired, once not, on objects served over HTTP."""
+"""Each check of the role verify: once failing, once passing, on objects served over HTTP."""
 
 from __future__ import annotations
 
@@ -68,13 +68,18 @@ FAULTS = [
         "training webhook",
         break_(SLICES, {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}),
         "error",
-        "no pod",
+        "no ready pod",
     ),
-    ("serving webhook", break_(HOOKS, {"items": [{"webhooks": [SERVING_HOOK]}]}), "error", "kserve/webhook has no pod"),
+    (
+        "serving webhook",
+        break_(HOOKS, {"items": [{"webhooks": [SERVING_HOOK]}]}),
+        "error",
+        "webhook has no ready pod",
+    ),
     ("serving API", break_("/apis/serving.kserve.io/v1beta1", 404), "error", "site.serving to false"),
     ("queue", want(site__queue="team"), "error", "the cluster has no Kueue"),
     ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": []})), "error", "no StorageClass shared"),
-    ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": [EBS]})), "error", "offers no ReadWriteMany"),
+    ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": [EBS]})), "error", "does not offer ReadWriteMany"),
     ("storage", both(NO_CLAIMS, want(site__storage__runs__storageClass="")), "error", "no default StorageClass"),
     (
         "existing claims",
@@ -104,7 +109,7 @@ FAULTS = [
         "GPUs",
         both(GPU_PHASE, break_("/api/v1/nodes", {"items": [node("g", **{"nvidia.com/gpu": "2"})]})),
         "error",
-        "hold 2",
+        "have room for 2",
     ),
     ("room for training", want(phase__resources__memory="9Gi"), "error", "phase.resources.memory"),
     ("room for training", break_("/api/v1/pods", {"items": [BUSY, BUSY_TOO]}), "error", "there is room for 0"),
@@ -124,9 +129,11 @@ FAULTS = [
         "--resource=trainjobs.trainer.kubeflow.org`",
     ),
     ("rights", break_(REVIEW, all_but("roles")), "error", "workspace_users"),
+    ("rights", want(site__serviceAccount="prepared"), "error", "no such ServiceAccount"),
     ("secrets", want(site__hfTokenSecret="hub"), "error", "no such Secret"),
     ("model", want(phase__model__source="pypi:other==1.0"), "error", "images/trainer/models.in"),
     ("image reference", want(site__images__pullPolicy="IfNotPresent"), "error", "push the image"),
+    ("image reference", want(site__images__trainer=""), "error", "no registry offers the trainer image"),
     ("namespace", break_(NS, 404), "error", "does not exist"),
     ("namespace", break_(NS, {"metadata": {"labels": {}}}), "warning", "level none"),
     ("claims", break_(f"{NS}/persistentvolumeclaims/survival-runs", claim(phase="Pending")), "error", "is Pending"),
@@ -174,7 +181,7 @@ def test_who_gets_a_project_needs_no_right_yet(case: Case, status: int) -> None:
     assert case.states()["rights"].state == "error"
     PROJECTS(case)
     found = case.states()["rights"]
-    assert found.state == "skipped" and "asks for a Project" in found.what
+    assert found.state == "skipped" and "requests a Project" in found.what
 
 
 def test_own_pods_are_not_in_the_way(case: Case) -> None:
@@ -226,3 +233,11 @@ def test_what_the_hub_says(case: Case, monkeypatch: pytest.MonkeyPatch, answer: 
     case.cluster.objects[f"/api/models/a/b/revision/{revision}"] = answer
     case.phase["model"]["source"] = f"hf:a/b@{revision}"
     assert case.states()["model"].state == state
+
+
+def test_a_prepared_account_needs_no_right_to_make_roles(case: Case) -> None:
+    case.cluster.objects[f"{NS}/serviceaccounts/prepared"] = {"metadata": {"name": "prepared"}}
+    case.cluster.objects[REVIEW] = all_but("roles")
+    assert "or name one that may promote in site.serviceAccount" in case.states()["rights"].sentence
+    case.site["serviceAccount"] = "prepared"
+    assert case.states()["rights"].state == "ok"

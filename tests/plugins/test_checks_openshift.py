@@ -1,4 +1,4 @@
-"""Each check of OpenShift's operators, of queues, quotas and clocks: once content, and with each fault it knows."""
+"""Each check of OpenShift's operators, of queues, quotas and clocks: once passing, and with each fault it knows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def csv(name: str, phase: str = "Succeeded") -> dict[str, Any]:
 
 
 def leases(**seconds: float) -> dict[str, Any]:
-    """Leases of nodes that renewed so many seconds ago."""
+    """Leases of nodes, renewed the given number of seconds ago."""
     now = datetime.now(UTC)
     return {
         "items": [
@@ -96,6 +96,7 @@ def case(cluster: Any) -> Case:
     made.phase["resources"]["gpus_per_node"] = 1
     made.site["queue"] = "team"
     made.options.image_source = "checkout"
+    made.site["images"] = {"trainer": "", "pullSecret": "", "pullPolicy": "IfNotPresent"}
     objects[NODES] = {"items": FOUR}
     objects[VERSION] = {"status": {"desired": {"version": "4.20.3"}}}
     objects[CSVS.format("openshift-nfd")] = csv("nfd.4.20.0-202510211040")
@@ -164,7 +165,7 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "missing: cert_manager, kueue",
     ),
     ("versions", break_(VERSION, {"status": {"desired": {"version": "4.16.1"}}}), "warning", "4.19 to 4.22"),
-    ("versions", break_(CSVS.format("redhat-ods-operator"), csv("rhods-operator.3.0.0")), "warning", "is none of 2.25"),
+    ("versions", break_(CSVS.format("redhat-ods-operator"), csv("rhods-operator.3.0.0")), "warning", "not one of 2.25"),
     (
         "versions",
         both(
@@ -201,7 +202,7 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "error",
         "does not cover nvidia",
     ),
-    ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {GPU: "2"})), "error", "the job asks for 4"),
+    ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {GPU: "2"})), "error", "the job requests 4"),
     (
         "queue named default",
         break_(f"{KUEUE}/namespaces/demo/localqueues", {"items": [{"metadata": {"name": "default"}}]}),
@@ -217,7 +218,7 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "warning",
         "5 minutes",
     ),
-    ("namespace quota", break_(QUOTAS, quota({"requests.nvidia.com/gpu": "3"})), "error", "the job asks for 4"),
+    ("namespace quota", break_(QUOTAS, quota({"requests.nvidia.com/gpu": "3"})), "error", "the job requests 4"),
     (
         "namespace quota",
         break_(QUOTAS, quota({"limits.memory": "16Gi"}, **{"limits.memory": "8Gi"})),

@@ -43,7 +43,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def secure(tmp_path: Path, certificate: Path) -> Iterator[Any]:
-    """An https server: kubectl sends no token to another."""
+    """An https server: kubectl sends no token to any other."""
     made = Cluster(tmp_path, certificate)
     made.trust = {"certificate-authority": str(certificate)}
     yield made
@@ -72,7 +72,7 @@ def write(file: Path, *parts: dict[str, Any], current: str = "") -> Path:
 
 
 def reached(cluster: Any, kubeconfig: str = "", context: str = "") -> kube.Api:
-    """Connect; kubectl and Helm reach the same server with the commands that are printed, and send the same token."""
+    """Connect; kubectl and Helm reach the same server with the printed commands, and send the same token."""
     api, version = kube.connect(kubeconfig, context)
     assert version["gitVersion"] == "v1.34.4" and api.server == cluster.url
     token = cluster.headers["Authorization"]
@@ -125,7 +125,7 @@ def test_several_files_and_spaces_in_their_names(
         reached(secure, given)
     else:
         monkeypatch.setenv(of, given)
-        reached(secure, given if of == "KUBECONFIG" else "")  # as role phase hands it over
+        reached(secure, given if of == "KUBECONFIG" else "")  # as role phase passes it
     assert secure.headers["Authorization"] == ["Bearer token-of-b"]
 
 
@@ -143,7 +143,7 @@ def test_the_usual_file_needs_no_option(secure: Any, tmp_path: Path) -> None:
 
 
 def test_an_exec_plugin(secure: Any, tmp_path: Path) -> None:
-    """As aws, gcloud and oc's own logins give tokens."""
+    """As aws, gcloud and oc's own logins provide tokens."""
     said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "minted"}}
     script = tmp_path / "login"
     script.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(said)}\nEND\n", encoding="utf-8")
@@ -155,7 +155,7 @@ def test_an_exec_plugin(secure: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["HTTP_PROXY", "K8S_AUTH_PROXY", "proxy-url"])
 def test_a_proxy(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """The address is one that only the proxy knows; our server plays the proxy, which is asked for whole addresses."""
+    """The address is one that only the proxy knows; our server acts as the proxy, which gets absolute URLs."""
     there = "http://api.cluster.example:6443"
     part = entries(there)
     if way == "proxy-url":

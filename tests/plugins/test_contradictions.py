@@ -1,4 +1,4 @@
-"""What one inventory cannot ask for at the same time: each contradiction is told with variable and remedy."""
+"""What one inventory cannot request at the same time: each contradiction is reported with variable and remedy."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"training_api": "pytorchjob", "components": off("trainingoperator")}, ["to trainjob or auto"]),
     ({"storage": {"kind": "ceph"}}, ["platform_storage.kind is 'ceph'", "efs, odf, nfs"]),
     ({"storage": {"fileSystemId": "fs-1"}}, ["platform_storage.kind is None"]),
-    ({"storage": {"kind": "nfs", "server": "a"}}, ["platform_storage.share is empty, which nfs needs"]),
+    ({"storage": {"kind": "nfs", "server": "a"}}, ["platform_storage.share is empty, but nfs needs it"]),
     (
         {"storage": {"kind": "odf", "size": "1Ti"}},
         ["platform_storage.size: unknown for odf", "deviceClass, deviceSize"],

@@ -1,4 +1,4 @@
-"""What platform_apply says of an object that is somebody else's."""
+"""What platform_apply reports for an object that someone else owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each action plugin has a module file that documents it, and takes the very arguments that are documented there."""
+"""Each action plugin has a module file that documents it, and accepts exactly the arguments documented there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGE = "ansible_collections.trainlab.rhoai.plugins"
 
 
 class Taken(Exception):
-    """Raised in place of any work; its argument are the checked arguments."""
+    """Raised instead of doing any work; its argument is the checked arguments."""
 
 
 def run(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -29,11 +29,11 @@ CARRIED = (
     "roles",
     "values",
 )
-"""Folders that belong to the collection whole; of training/ it is src."""
+"""Folders that are in the collection as a whole; of training/ only src."""
 
 
 def tool(name: str, *arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of Ansible in `cwd`, without any variable of this shell that steers it."""
+    """Run a program of Ansible in `cwd`, without any variable of this shell that affects it."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHONPATH"))}
     command = [str(Path(sys.executable).with_name(name)), *arguments]
     home = {"ANSIBLE_HOME": str(cwd / ".ansible")}
@@ -62,12 +62,12 @@ def installed(folder: Path) -> Path:
 
 
 def play(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook as a user does who has only installed the collection."""
+    """Run ansible-playbook like a user who has only installed the collection."""
     return tool("ansible-playbook", *arguments, cwd=folder, ANSIBLE_COLLECTIONS_PATH=str(folder / "collections"))
 
 
 def test_nothing_is_left_out_and_nothing_is_too_much(installed: Path) -> None:
-    """Every file of the carried folders is there with its mode; tests and caches are not."""
+    """Every file of the included folders is there with its mode; tests and caches are not."""
     listed = subprocess.run(
         [
             "git",
@@ -97,7 +97,7 @@ def test_nothing_is_left_out_and_nothing_is_too_much(installed: Path) -> None:
 
 
 def test_roles_find_their_files(installed: Path) -> None:
-    """What a role names relative to itself lies there."""
+    """What a role references relative to itself exists there."""
     named = 0
     for file in sorted(installed.glob("roles/*/vars/main.yml")):
         for path in re.findall(r"role_path ~? ?[^/\n]*'?(/\.\./\.\.[\w/.]*)", file.read_text(encoding="utf-8")):
@@ -130,7 +130,7 @@ def test_plays_of_the_roles_readmes_are_right(folder: Path, installed: Path) -> 
 
 
 def test_roles_work_in_a_play_of_ones_own(cluster: Any, folder: Path, installed: Path) -> None:
-    """Without an inventory: what the role is not told has the shared defaults, the cluster of KUBECONFIG among them."""
+    """Without an inventory: what the role is not given has shared defaults, among them the cluster of KUBECONFIG."""
     env = {"ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"), "KUBECONFIG": str(cluster.kubeconfig)}
     done = tool("ansible-playbook", example(installed, folder, "phase"), cwd=folder, **env)
     assert done.returncode == 0 and '"msg": "fine: 0 refusals' in done.stdout, done.stdout + done.stderr
@@ -144,7 +144,7 @@ def test_roles_work_in_a_play_of_ones_own(cluster: Any, folder: Path, installed:
 
 
 def test_without_a_cluster(folder: Path, installed: Path) -> None:
-    """A playbook that needs none ends well; one that needs one says what is missing."""
+    """A playbook that needs none succeeds; one that needs one says what is missing."""
     inventory = ("-i", str(installed / "inventory" / "kubernetes"))
     done = play(folder, "trainlab.rhoai.platform", *inventory, "-e", json.dumps({"platform_operators": []}))
     assert done.returncode == 0, done.stdout + done.stderr

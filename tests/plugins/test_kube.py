@@ -71,7 +71,7 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, content: str | None) -> None:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were made; they take no time."""
+    """The recorded pauses; they take no time."""
     made: list[float] = []
     monkeypatch.setattr(kube.time, "sleep", made.append)
     return made
@@ -87,7 +87,7 @@ def test_an_overloaded_server_is_asked_again(cluster: Any, pauses: list[float], 
 
 def test_a_server_that_stays_overloaded_is_not_called_a_wrong_one(cluster: Any, pauses: list[float]) -> None:
     cluster.objects["/version"] = 429
-    with pytest.raises(AnsibleActionFail, match=r"is overloaded or restarts \(429: .*run the playbook again"):
+    with pytest.raises(AnsibleActionFail, match=r"is overloaded or restarting \(429: .*run the playbook again"):
         connect(str(cluster.kubeconfig))
     assert pauses == [1, 2, 4, 8]
 
@@ -102,7 +102,7 @@ def test_a_connection_that_is_cut_is_made_again(cluster: Any, pauses: list[float
 
 
 def test_what_an_operator_made_anew_meanwhile_is_not_deleted(cluster: Any, pauses: list[float]) -> None:
-    """The answer to the first request was lost, and the second one finds another object of that name."""
+    """The response to the first request was lost, and the second one finds another object of that name."""
     cluster.objects["/things/a"] = [CUT, 409]
     assert PlatformApi(str(cluster.kubeconfig)).delete("/things/a", "the-first")
     with pytest.raises(ApiError):
@@ -116,7 +116,7 @@ def test_what_an_operator_made_anew_meanwhile_is_not_deleted(cluster: Any, pause
         ({"metadata": {"uid": "here"}}, "", ""),
         ({"metadata": {"uid": "here"}}, "there", "is cluster here; set trainlab_kubeconfig"),
         (404, "there", "is cluster none"),
-        (403, "there", "does not tell its id"),
+        (403, "there", "id cannot be read"),
     ],
 )
 def test_another_cluster_is_named(cluster: Any, answer: Any, expected: str, words: str) -> None:

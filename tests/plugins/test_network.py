@@ -1,7 +1,7 @@
-"""What the NetworkPolicies of roles/workspace let through, worked out for pods with the labels that the chart gives them.
+"""What the NetworkPolicies of roles/workspace allow, evaluated for pods with the labels that the chart gives them.
 
 The rules are evaluated as Kubernetes defines them: a pod that a policy selects for a direction may only do what some policy
-allows in that direction; both ends have to agree. (networking.k8s.io/v1, NetworkPolicySpec.)
+allows in that direction; both ends have to allow it. (networking.k8s.io/v1, NetworkPolicySpec.)
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ PEERS: dict[str, Json | None] = {
 
 
 def selects(selector: Json, labels: Json) -> bool:
-    """Tell whether a label selector takes these labels."""
+    """Tell whether a label selector matches these labels."""
     if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
         return False
     for each in selector.get("matchExpressions", []):
@@ -85,7 +85,7 @@ def selects(selector: Json, labels: Json) -> bool:
 
 
 def passes(rule: Json, side: str, peer: tuple[Json, Json] | None, port: int) -> bool:
-    """Tell whether a rule lets a peer (labels of its namespace, of its pod; None outside) through to a TCP port."""
+    """Tell whether a rule allows a peer (labels of its namespace, of its pod; None outside) on a TCP port."""
     if "ports" in rule and port not in {each["port"] for each in rule["ports"] if each["protocol"] == "TCP"}:
         return False
     if side not in rule:
@@ -175,7 +175,7 @@ def test_attendees_have_no_builds() -> None:
 
 
 def test_ports_are_those_of_the_chart() -> None:
-    """Progress and server listen where the policies let through."""
+    """Progress and server listen on ports that the policies allow."""
     (container,) = MASTER["spec"]["containers"]
     assert [each["containerPort"] for each in container["ports"]] == [28080]
     (runtime,) = golden("local-pytorchjob", "ServingRuntime")

@@ -19,7 +19,7 @@ LOG = f"{PODS}/survival-1-worker-0/log"
 
 
 def ansible(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook in the root of the checkout, without any variable of this shell that steers it."""
+    """Run ansible-playbook in the root of the checkout, without any variable of this shell that affects it."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     program = str(Path(sys.executable).parent / "ansible-playbook")
     return subprocess.run(
@@ -85,7 +85,7 @@ def test_a_release_without_a_job_is_named(cluster: Any, tmp_path: Path) -> None:
 
 
 def test_an_overloaded_api_server_is_waited_for(cluster: Any, tmp_path: Path) -> None:
-    """No answer for longer than a job may take to appear says nothing about the job."""
+    """No answer for longer than a job may take to appear proves nothing about the job."""
     cluster.objects[JOBS] = [503, 503, 503, {"items": [job("Succeeded")]}]
     done = wait_for_training(cluster, tmp_path)
     assert done.returncode == 0, done.stdout
@@ -105,6 +105,7 @@ def test_site_stops_at_another_cluster(cluster: Any) -> None:
     said = " ".join(error_of(ansible("playbooks/site.yml", "-e", extra)).split())
     assert "nothing was applied: trainlab_cluster_id: elsewhere is expected but" in said
     assert "is cluster here; set trainlab_kubeconfig" in said
+    assert re.search(r"`kubectl .*get namespace kube-system -o jsonpath=\{\.metadata\.uid\}`", said), said
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
@@ -127,7 +128,7 @@ def test_a_wrong_value_is_the_clis_sentence(cluster: Any, tmp_path: Path) -> Non
 
 
 SMALL = {"phase": "staged-sft"}
-"""The default volumes are too small for 7.39 B parameters: the one refusal of a phase at full scale."""
+"""The default volumes are too small for 7.39 B parameters: the only full-scale phase that is refused."""
 
 
 def planned(cluster: Any, playbook: str, **variables: Any) -> subprocess.CompletedProcess[str]:
@@ -138,7 +139,7 @@ def planned(cluster: Any, playbook: str, **variables: Any) -> subprocess.Complet
 
 @pytest.mark.parametrize("playbook", ["site", "train"])
 def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster: Any, playbook: str) -> None:
-    """Reason, key, remedy and how to go on all the same."""
+    """Reason, key, remedy and how to continue anyway."""
     done = planned(cluster, playbook, **SMALL)
     said = error_of(done)
     assert "the plan refuses phase staged-sft; nothing was created\nREFUSED [storage] 103.48 GB to store" in said
@@ -161,7 +162,7 @@ def test_another_word_for_it_is_refused(cluster: Any) -> None:
 
 
 def test_warnings_are_lines_shown_once(cluster: Any) -> None:
-    """site.yml ends at a cluster without anything, after the plan, which train.yml would not show again."""
+    """site.yml fails on an empty cluster, after the plan, which train.yml would not show again."""
     done = planned(cluster, "site", phase="survival")
     assert "\nplan of phase survival for L40S (assumed; name it" in done.stdout
     assert done.stdout.count("\nwarning [network] each step computes") == 1, done.stdout
@@ -179,7 +180,7 @@ def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> No
 
 
 def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) -> None:
-    """Before anything is made: the training would refuse the same row, an hour later."""
+    """Before anything is created: the training would refuse the same row, an hour later."""
     data = tmp_path / "data" / "mine" / "train"
     data.mkdir(parents=True)
     (data / "rows.jsonl").write_text("{}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The plugins' small pure functions: quantities, the end of a command, the archive of a run, jobs' ends."""
+"""The plugins' small pure functions: quantities, the end of a command, the archive of a run, jobs' outcomes."""
 
 from __future__ import annotations
 

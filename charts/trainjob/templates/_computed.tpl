@@ -3,13 +3,13 @@
 {{- define "trainjob.computed" -}}
 {{- range $name, $_ := .site.env -}}
 {{- if not (regexMatch "^[A-Za-z_][A-Za-z0-9_]*$" $name) -}}
-{{- fail (printf "site.env: '%s' is no name of a variable; write letters, digits and _, no digit first" $name) -}}
+{{- fail (printf "site.env: '%s' is not a variable name; use letters, digits and _, no digit first" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- $tasks := .phase.evaluate.tasks | default list -}}
 {{- range $i, $task := $tasks -}}
 {{- if has $task (slice $tasks 0 $i) -}}
-{{- fail (printf "phase.evaluate.tasks: %s stands there twice; name it once" $task) -}}
+{{- fail (printf "phase.evaluate.tasks: %s is listed twice; name it once" $task) -}}
 {{- end -}}
 {{- end -}}
 {{- $asked := .phase.resources -}}
@@ -27,7 +27,7 @@
 {{- $total := 0.0 -}}
 {{- range $steps -}}
 {{- if lt (int .length) $last -}}
-{{- fail "phase.stage.curriculum: lengths fall; put the short ones first" -}}
+{{- fail "phase.stage.curriculum: lengths decrease; put the short ones first" -}}
 {{- end -}}
 {{- $last = int .length -}}
 {{- $total = addf $total (float64 .share) -}}

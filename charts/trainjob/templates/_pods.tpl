@@ -68,8 +68,14 @@ annotations: {{ toJson . }}
 {{- end }}
 {{- end -}}
 
+{{- define "trainjob.noImage" -}}
+site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml, which `ansible-playbook playbooks/image.yml -e
+{{- print " " -}} image_site_file=artifacts/site.yaml` writes, or push images/trainer to your registry and name it with --set
+{{- print " " -}} site.images.trainer=REGISTRY/NAME@sha256:DIGEST
+{{- end -}}
+
 {{- define "trainjob.image" -}}
-image: {{ .images.trainer | quote }}
+image: {{ required (include "trainjob.noImage" .) .images.trainer | quote }}
 imagePullPolicy: {{ .images.pullPolicy }}
 terminationMessagePolicy: FallbackToLogsOnError
 {{- end -}}

@@ -62,5 +62,5 @@ def run_all(cluster_state: ClusterState, stage: str) -> list[tuple[str, Finding]
         except ApiError as error:
             if error.status not in FORBIDDEN:
                 raise
-            found.append((title, Finding.skipped(f"not looked at, this user may not: {error}")))
+            found.append((title, Finding.skipped(f"not checked, this user may not: {error}")))
     return found

@@ -12,7 +12,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
 def training_api(cluster_state: ClusterState) -> Finding:
-    """The job kind that the chart will make is served."""
+    """The job kind that the chart will create is served."""
     asked = cluster_state.site["trainingApi"]
     kinds = list(KINDS.values()) if asked == "auto" else [KINDS[asked]]
     served = [kind.kind for kind in kinds if cluster_state.api.serves(kind.group_version, kind.plural)]
@@ -28,12 +28,12 @@ def training_api(cluster_state: ClusterState) -> Finding:
 
 
 def training_webhook(cluster_state: ClusterState) -> Finding:
-    """The operator answers: the API server refuses every job while its webhook is away."""
+    """The operator answers: the API server refuses every job while its webhook is down."""
     return _webhook(cluster_state, {kind.plural for kind in KINDS.values()}, "training jobs")
 
 
 def serving_api(cluster_state: ClusterState) -> Finding:
-    """KServe is there when the tuned model is to be served."""
+    """KServe is installed if the tuned model is to be served."""
     if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
     if cluster_state.api.serves(KSERVE, "inferenceservices"):
@@ -63,11 +63,11 @@ def queue(cluster_state: ClusterState) -> Finding:
     leads_to = cluster_state.options.cluster_queue
     if leads_to:
         if cluster_state.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
-            return Finding.ok(f"LocalQueue {name} leads, or will lead, to ClusterQueue {leads_to}")
+            return Finding.ok(f"LocalQueue {name} points, or will point, to ClusterQueue {leads_to}")
         return Finding(
             "error",
             f"trainlab_cluster_queue is {leads_to}, but there is no such ClusterQueue",
-            "the job would stay suspended for ever",
+            "the job would stay suspended forever",
             f"{cluster_state.api.kubectl} get clusterqueues; name one of them",
         )
     path = f"/apis/{KUEUE}/namespaces/{cluster_state.namespace}/localqueues"
@@ -77,13 +77,13 @@ def queue(cluster_state: ClusterState) -> Finding:
     return Finding(
         "error",
         f"site.queue is {name}, but namespace {cluster_state.namespace} has no such LocalQueue (there: {known})",
-        "the job would stay suspended for ever",
-        "name a queue that exists, or set trainlab_cluster_queue so that the role workspace makes this one",
+        "the job would stay suspended forever",
+        "name a queue that exists, or set trainlab_cluster_queue so that the role workspace creates this one",
     )
 
 
 def _webhook(cluster_state: ClusterState, resources: set[str], what: str) -> Finding:
-    """Each admission webhook for these resources has an endpoint that is ready."""
+    """Each admission webhook for these resources has a ready endpoint."""
     seen = []
     for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
         for configuration in cluster_state.api.items(f"{WEBHOOKS}/{kind}"):
@@ -98,9 +98,9 @@ def _webhook(cluster_state: ClusterState, resources: set[str], what: str) -> Fin
                 if not _has_endpoint(cluster_state, service):
                     return Finding(
                         "error",
-                        f"webhook {hook['name']}: its Service {place} has no pod that is ready",
-                        f"the API server refuses all {what} meanwhile",
-                        f"{cluster_state.api.kubectl} -n {service['namespace']} get pods; wait for the operator or mend it",
+                        f"webhook {hook['name']}: its Service {place} has no ready pod",
+                        f"until then the API server refuses all {what}",
+                        f"{cluster_state.api.kubectl} -n {service['namespace']} get pods; wait for the operator or fix it",
                     )
     return Finding.ok(f"ready: {', '.join(seen)}") if seen else Finding.skipped(f"no webhook for {what}")
 

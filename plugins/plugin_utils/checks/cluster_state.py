@@ -1,4 +1,4 @@
-"""What checks look at and what they return; every list is read once."""
+"""What checks read and what they return; every list is read once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quantity(text: Any) -> Decimal:
 
 @dataclass(frozen=True)
 class Finding:
-    """Outcome of a check: what is, why it matters, the command or value that mends it."""
+    """Outcome of a check: what was found, why it matters, the command or value that fixes it."""
 
     state: State
     what: str
@@ -39,7 +39,7 @@ class Finding:
 
     @classmethod
     def skipped(cls, what: str) -> Finding:
-        """Could not, or need not, be looked at."""
+        """Could not, or need not, be checked."""
         return cls("skipped", what)
 
     @property
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass
 class Options:
-    """What the inventory knows of the controller."""
+    """What the inventory says about the controller."""
 
     helm: str = "helm"
     pypi_models: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class ClusterState:
 
     @cached_property
     def pods(self) -> list[Json]:
-        """Pods of the cluster that still need their place, less those of this release."""
+        """Pods that still take up room in the cluster, except those of this release."""
         found = self.api.items("/api/v1/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")
         return [pod for pod in found if not self._own(pod)]
 

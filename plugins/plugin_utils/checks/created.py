@@ -1,4 +1,4 @@
-"""Checks of what site.yml has created: everything it promised is there and works."""
+"""Checks of what site.yml created: everything it promised exists and works."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def namespace(cluster_state: ClusterState) -> Finding:
         f"namespace {cluster_state.namespace} enforces Pod Security level {level}",
         "pods with more rights than training needs could start in it",
         f"{cluster_state.api.kubectl} label namespace {cluster_state.namespace} pod-security.kubernetes.io/enforce=restricted (playbooks/workspace.yml labels "
-        "only what it made)",
+        "only what it created)",
     )
 
 

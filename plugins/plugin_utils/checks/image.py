@@ -1,4 +1,4 @@
-"""Checks of the trainer image: can nodes pull it, have they got it."""
+"""Checks of the trainer image: can nodes pull it, do they have it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ from .cluster_state import ClusterState, Finding
 
 
 def reference(cluster_state: ClusterState) -> Finding:
-    """The image is one that nodes can pull, or that is brought to them."""
+    """The image is one that nodes can pull, or that is loaded onto them."""
     ref, policy = str(cluster_state.site["images"]["trainer"]), cluster_state.site["images"]["pullPolicy"]
-    if cluster_state.options.image_build or policy == "Never" or not ref.startswith("localhost/"):
-        return Finding.ok("built here" if cluster_state.options.image_build else ref)
+    options = cluster_state.options
+    if options.image_build or options.image_source != "none":
+        return Finding.ok("built here" if options.image_build else f"built on OpenShift from {options.image_source}")
+    if ref and (policy == "Never" or not ref.startswith("localhost/")):
+        return Finding.ok(ref)
     return Finding(
         "error",
-        f"site.images.trainer is {ref}, which no node can pull",
-        "it names an image on the machine that built it",
-        "push the image (images/trainer/Containerfile) to a registry and set site.images.trainer in trainlab_site, "
-        "best with its digest",
+        f"site.images.trainer is {ref or 'empty'}, which no node can pull",
+        "it names an image on the machine that built it" if ref else "no registry offers the trainer image",
+        "push the image (images/trainer/Containerfile) to a registry and set site.images.trainer in trainlab_site, best with "
+        "its digest; on OpenShift -e trainlab_image_source=checkout builds it",
     )
 
 
 def image_known(cluster_state: ClusterState) -> Finding:
     """Some node has the trainer image already."""
     ref = str(cluster_state.site["images"]["trainer"])
+    if not ref:
+        return Finding.skipped("site.images.trainer is empty")
     for node in cluster_state.nodes:
         if any(ref in (each.get("names") or []) for each in node["status"].get("images", [])):
             return Finding.ok(ref)
     return Finding(
         "warning",
         f"no node reports {ref}",
-        "the first pods wait for its pull (several GB); a node reports its 50 biggest images only",
+        "the first pods wait for its pull (several GB); a node reports only its 50 biggest images",
         "run playbooks/image.yml, or correct site.images.trainer",
     )

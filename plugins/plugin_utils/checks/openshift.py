@@ -1,4 +1,4 @@
-"""Checks of what OpenShift's operators have to say: NFD, GPU operator, OpenShift AI, registry, versions that fit together."""
+"""Checks of what OpenShift's operators report: NFD, GPU operator, OpenShift AI, registry, versions that fit together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REGISTRY = "image-registry.openshift-image-registry.svc"
 def nfd(cluster_state: ClusterState) -> Finding:
     """Node Feature Discovery has found the GPUs' nodes, and is as new as the cluster."""
     if not _wants_gpus(cluster_state):
-        return Finding.skipped("the phase asks for no GPU")
+        return Finding.skipped("the phase requests no GPU")
     seen = any(
         (node["metadata"].get("labels") or {}).get(key) == "true"
         for node in cluster_state.nodes
@@ -39,8 +39,8 @@ def nfd(cluster_state: ClusterState) -> Finding:
         return Finding(
             "warning",
             f"Node Feature Discovery {operator} is older than OpenShift {cluster[0]}.{cluster[1]}",
-            "its labels of kernel and system may be missing, which the GPU driver is chosen by",
-            f"{cluster_state.api.oc} -n openshift-nfd get installplans; approve the one that waits, or set its channel to stable",
+            "its labels of kernel and system, by which the GPU driver is chosen, may be missing",
+            f"{cluster_state.api.oc} -n openshift-nfd get installplans; approve the pending one, or set its channel to stable",
         )
     return Finding.ok("nodes with GPUs are labeled")
 
@@ -48,7 +48,7 @@ def nfd(cluster_state: ClusterState) -> Finding:
 def gpu_operator(cluster_state: ClusterState) -> Finding:
     """The ClusterPolicy is ready: driver, container toolkit and device plugin work."""
     if not _wants_gpus(cluster_state):
-        return Finding.skipped("the phase asks for no GPU")
+        return Finding.skipped("the phase requests no GPU")
     if not cluster_state.api.serves("nvidia.com/v1", "clusterpolicies"):
         return Finding.skipped("the cluster has no ClusterPolicy: GPUs are offered another way")
     found = cluster_state.api.items("/apis/nvidia.com/v1/clusterpolicies")
@@ -75,7 +75,7 @@ def gpu_taints(cluster_state: ClusterState) -> Finding:
     """The taints of GPU nodes are tolerated: by the chart, which tolerates the resource's own, or by the site."""
     nodes = [node for node in cluster_state.nodes if _gpus(cluster_state, node)]
     if not _wants_gpus(cluster_state) or not nodes:
-        return Finding.skipped("no GPU is asked for or offered")
+        return Finding.skipped("no GPU is requested or offered")
     own = {"key": cluster_state.site["gpuResource"], "operator": "Exists", "effect": "NoSchedule"}
     known = [*cluster_state.site["tolerations"], own]
     blocked = {}
@@ -130,7 +130,7 @@ def openshift_ai(cluster_state: ClusterState) -> Finding:
 
 
 def registry(cluster_state: ClusterState) -> Finding:
-    """The cluster's own registry takes and gives images, when the trainer image is to be in it."""
+    """The cluster's own registry accepts and serves images, if the trainer image is to be in it."""
     if cluster_state.options.image_source == "none" and REGISTRY not in str(cluster_state.site["images"]["trainer"]):
         return Finding.skipped("the trainer image is not in the cluster's registry")
     config = cluster_state.api.get("/apis/imageregistry.operator.openshift.io/v1/configs/cluster")
@@ -157,7 +157,7 @@ def versions(cluster_state: ClusterState) -> Finding:
     fix = "docs: supported configurations of OpenShift AI; set trainlab_platform_release to one that fits"
     if release not in releases():
         known = ", ".join(releases())
-        return Finding("warning", f"OpenShift AI {product} is none of {known}", "it was not tested with this", fix)
+        return Finding("warning", f"OpenShift AI {product} is not one of {known}", "it was not tested with this", fix)
     first, *last = (pair(each) for each in releases()[release]["openshift"])
     if cluster < first or (last and cluster > last[0]):
         text = f"OpenShift AI {product} on OpenShift {cluster[0]}.{cluster[1]}; supported: {span(release)}"

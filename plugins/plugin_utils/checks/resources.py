@@ -1,4 +1,4 @@
-"""Checks of nodes: are they well, and is there room for the pods of training and serving."""
+"""Checks of nodes: are they healthy, and is there room for the pods of training and serving."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nodes_ready(cluster_state: ClusterState) -> Finding:
                         "error",
                         f"node {node['metadata']['name']} has too little {what} left: {each.get('message', kind)}",
                         "it evicts pods",
-                        f"free {what} on it, or take it away: {cluster_state.api.kubectl} cordon {node['metadata']['name']}",
+                        f"free {what} on it, or take it out of service: {cluster_state.api.kubectl} cordon {node['metadata']['name']}",
                     )
     if cluster_state.usable_nodes:
         return Finding.ok(f"{len(cluster_state.usable_nodes)} of {len(cluster_state.nodes)} take pods of this site")
@@ -32,7 +32,7 @@ def nodes_ready(cluster_state: ClusterState) -> Finding:
 
 
 def gpus(cluster_state: ClusterState) -> Finding:
-    """As many GPUs as training and serving ask for can be allocated."""
+    """As many GPUs as training and serving request can be allocated."""
     resources, serve, name = (
         cluster_state.phase["resources"],
         cluster_state.phase["serve"],
@@ -41,7 +41,7 @@ def gpus(cluster_state: ClusterState) -> Finding:
     per_pod = resources["gpus_per_node"]
     serving = serve["gpus"] if cluster_state.site["serving"] else 0
     if not per_pod and not serving:
-        return Finding.skipped("the phase asks for none")
+        return Finding.skipped("the phase requests none")
     have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in cluster_state.usable_nodes]
     if not sum(have):
         return Finding(
@@ -56,8 +56,8 @@ def gpus(cluster_state: ClusterState) -> Finding:
     if per_pod and pods < resources["nodes"]:
         return Finding(
             "error",
-            f"phase.resources asks for {resources['nodes']} pods with {per_pod} {name} each, the nodes hold {pods}",
-            "the job would wait for ever",
+            f"phase.resources requests {resources['nodes']} pods with {per_pod} {name} each, the nodes have room for {pods}",
+            "the job would wait forever",
             "lower phase.resources.nodes or gpus_per_node, or add GPU nodes",
         )
     if serving and max(have) < serving:
@@ -80,7 +80,7 @@ def serving_fits(cluster_state: ClusterState) -> Finding:
 
 
 def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: str) -> Finding:
-    """Count how many such pods the free room of the nodes holds; pods of this release are not in the way."""
+    """Count how many such pods fit into the nodes' free room; pods of this release do not count."""
     places, rooms = 0, []
     for node in cluster_state.usable_nodes:
         cores, size = cluster_state.free(node, "cpu"), cluster_state.free(node, "memory")
@@ -93,5 +93,5 @@ def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: 
         f"{block}: {pods} pods of {cpu} cores and {memory} do not fit, there is room for {places} "
         f"(free: {', '.join(rooms) or 'no node'})",
         "pods would stay Pending",
-        f"lower {block}.cpu, {block}.memory{' or phase.resources.nodes' if pods > 1 else ''}, or free the cluster",
+        f"lower {block}.cpu, {block}.memory{' or phase.resources.nodes' if pods > 1 else ''}, or free resources in the cluster",
     )

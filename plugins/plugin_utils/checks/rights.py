@@ -10,15 +10,18 @@ from .cluster_state import ClusterState, Finding
 
 FORBIDDEN = 403
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# what an install of the chart and the waiting for it need: group, resource, verbs
+# what installing the chart and waiting for it need: group, resource, verbs
 NEEDED = (
     ("", "configmaps", ("create", "patch", "delete")),
     ("", "persistentvolumeclaims", ("create", "get")),
     ("", "pods", ("create", "list", "delete")),
     ("", "pods/log", ("get",)),
     ("", "secrets", ("create", "list")),
-    ("", "serviceaccounts", ("create",)),
     ("batch", "jobs", ("create", "get")),
+)
+# the ServiceAccount that promotes, where the site names none
+PROMOTER = (
+    ("", "serviceaccounts", ("create",)),
     ("rbac.authorization.k8s.io", "roles", ("create",)),
     ("rbac.authorization.k8s.io", "rolebindings", ("create",)),
 )
@@ -30,14 +33,14 @@ TRAINING = {
 
 
 def namespace_rights(cluster_state: ClusterState) -> Finding:
-    """The user may make, in the namespace, all that a release consists of."""
+    """The user may create, in the namespace, all that a release consists of."""
     there = _there(cluster_state)
     if there is not True and cluster_state.api.serves(projects.API, "projectrequests"):
         if not _may(cluster_state, "", "namespaces", "create", "") and not _may(
             cluster_state, "", "configmaps", "create", cluster_state.namespace
         ):
             return Finding.skipped(
-                f"there is no namespace {cluster_state.namespace}: playbooks/workspace.yml asks for a Project"
+                f"there is no namespace {cluster_state.namespace}: playbooks/workspace.yml requests a Project"
             )
     if there is False and not _may(cluster_state, "", "namespaces", "create", ""):
         return Finding(
@@ -47,27 +50,43 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
             f"ask an administrator for it (`kubectl create namespace {cluster_state.namespace}`) or set trainlab_namespace",
         )
     training = [TRAINING[api]] if (api := _training_api(cluster_state)) else []
+    account = cluster_state.site["serviceAccount"]
     serving = SERVING if cluster_state.site["serving"] else ()
+    promoter = PROMOTER if serving and not account else ()
     missing, custom = [], []
-    for group, resource, verbs in (*NEEDED, *training, *serving):
+    for group, resource, verbs in (*NEEDED, *promoter, *training, *serving):
         named = f"{resource}.{group}" if group else resource
         lacking = [verb for verb in verbs if not _may(cluster_state, group, resource, verb, cluster_state.namespace)]
         missing += [f"{verb} {named}" for verb in lacking]
-        if lacking and (group, resource, verbs) not in NEEDED:
+        if lacking and (group, resource, verbs) not in NEEDED + PROMOTER:
             custom.append(named)
+    path = f"/api/v1/namespaces/{cluster_state.namespace}/serviceaccounts/{account}"
+    if serving and account and there and cluster_state.api.get(path) is None:
+        return Finding(
+            "error",
+            f"site.serviceAccount is {account}, but namespace {cluster_state.namespace} has no such ServiceAccount",
+            "no model could be promoted",
+            f"`{cluster_state.api.kubectl} -n {cluster_state.namespace} create serviceaccount {account}`, with a Role that may get "
+            "servingruntimes and get, create and patch inferenceservices of serving.kserve.io",
+        )
     if not missing:
         return Finding.ok(f"may install into {cluster_state.namespace}")
     return Finding(
         "error",
         f"in namespace {cluster_state.namespace} this user may not: {', '.join(missing)}",
-        "the release would stop half way",
-        "an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which gives them, or "
-        + " and ".join(f"`{command}`" for command in _grants(cluster_state.namespace, custom)),
+        "the install would fail halfway",
+        "an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which grants them, or "
+        + " and ".join(f"`{command}`" for command in _grants(cluster_state.namespace, custom))
+        + (
+            "; or name one that may promote in site.serviceAccount"
+            if "create roles.rbac.authorization.k8s.io" in missing
+            else ""
+        ),
     )
 
 
 def _grants(namespace: str, custom: list[str]) -> list[str]:
-    """Return the commands that give the user YOU what is missing.
+    """Return the commands that grant the user YOU what is missing.
 
     ClusterRole admin is Kubernetes' own. Those that operators of OpenShift AI aggregate to it differ by release, and since
     August 2026 some are not; so `custom` resources get a Role.
@@ -91,7 +110,7 @@ def _training_api(cluster_state: ClusterState) -> str:
 
 
 def secrets(cluster_state: ClusterState) -> Finding:
-    """Secrets that the site names exist; their values are not looked at."""
+    """Secrets that the site names exist; their values are neither kept nor printed."""
     wanted = (
         ("site.hfTokenSecret", cluster_state.site["hfTokenSecret"], "token"),
         ("site.images.pullSecret", cluster_state.site["images"]["pullSecret"], ".dockerconfigjson"),
@@ -122,7 +141,7 @@ def _create(kubectl: str, namespace: str, name: str, entry: str) -> str:
 
 
 def _there(cluster_state: ClusterState) -> bool | None:
-    """Tell whether the namespace exists; None when that may not be asked: OpenShift says so also of one that does not exist."""
+    """Tell whether the namespace exists; None on Forbidden, which is OpenShift's answer also for one that does not exist."""
     try:
         return cluster_state.there is not None
     except ApiError as error:

@@ -44,7 +44,7 @@ def classes(cluster_state: ClusterState) -> Finding:
             nodes = cluster_state.phase["resources"]["nodes"]
             return Finding(
                 "error",
-                f"{key}: StorageClass {name} ({known[name]['provisioner']}) offers no ReadWriteMany",
+                f"{key}: StorageClass {name} ({known[name]['provisioner']}) does not offer ReadWriteMany",
                 f"the {nodes} pods of the job run on several nodes and share the volume",
                 f"set {key}.storageClass to a class of shared storage, or phase.resources.nodes to 1 and "
                 f"{key}.accessMode to ReadWriteOnce",
@@ -54,7 +54,7 @@ def classes(cluster_state: ClusterState) -> Finding:
 
 
 def existing_claims(cluster_state: ClusterState) -> Finding:
-    """Claims made beforehand are there and have the access mode that the site asks for."""
+    """Claims created beforehand exist and have the access mode that the site requests."""
     found = []
     for volume in cluster_state.claims:
         wanted, claim = cluster_state.site["storage"][volume], cluster_state.claim(volume)
@@ -65,7 +65,7 @@ def existing_claims(cluster_state: ClusterState) -> Finding:
                     "error",
                     f"site.storage.{volume}.existing: namespace {cluster_state.namespace} has no claim {name}",
                     "the pods would wait for it",
-                    "create it, or set existing to '' so that the release makes one",
+                    "create it, or set existing to '' so that the release creates one",
                 )
             continue
         modes = claim["spec"].get("accessModes", [])
@@ -90,6 +90,6 @@ def _default(known: dict[str, Json]) -> str:
 
 def _block_only(storage_class: Json) -> bool:
     if storage_class["provisioner"] == "rancher.io/local-path":
-        # its class offers ReadWriteMany only with a shared folder, which it configures elsewhere by the class's name
+        # its class offers ReadWriteMany only with a shared folder, which is configured elsewhere by the class's name
         return "rwx" not in storage_class["metadata"]["name"]
     return storage_class["provisioner"] in BLOCK_ONLY

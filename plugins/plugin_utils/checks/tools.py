@@ -11,7 +11,7 @@ HELM_SECONDS = 30
 
 
 def helm(cluster_state: ClusterState) -> Finding:
-    """Helm 3 is there: kubernetes.core 6.2 calls `helm list --all`, which Helm 4 does not know."""
+    """Helm 3 is installed: kubernetes.core 6.2 calls `helm list --all`, which Helm 4 does not know."""
     found = shutil.which(cluster_state.options.helm)
     if not found:
         return Finding(

@@ -1,8 +1,9 @@
-"""What a values file may say: names, types, bounds and help of every key, and what may not go together.
+"""What a values file may contain: name, type, bounds and help of every key, and what may not be combined.
 
-This is the one truth: `make gen` derives the chart's values.schema.json, its tables and its README from it, the pod reads its
-phase.json through it, Ansible checks a phase with it. It must not import torch (`trainlab check` runs in 0.5 s).
-Field names under `phase:` are snake_case (three languages read them), under `site:` camelCase as Helm users expect.
+This is the single source of truth: `make gen` derives the chart's values.schema.json, its tables and its README from
+it, the pod reads its phase.json through it, Ansible checks a phase with it. It must not import torch (`trainlab check`
+runs in 0.5 s). Field names under `phase:` are snake_case (three languages read them), under `site:` camelCase as Helm
+users expect.
 """
 
 from typing import Self

@@ -1,4 +1,4 @@
-"""Rules that a table cannot say; charts/trainjob/templates/_computed.tpl says the same, but for regular expressions of Python's."""
+"""Rules that a table cannot express; the chart's _computed.tpl has the same, except for Python regular expressions."""
 
 import re
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from trainlab.config.rule import value
 
 
 def broken(values: Mapping[str, Any]) -> str | None:
-    """Return the sentence `key: reason; remedy` of the first rule that these values break, None when all is well."""
+    """Return the sentence `key: reason; remedy` of the first rule that these values break, else None."""
     return _tasks(values) or _shared_memory(values) or _curriculum(values) or _document_start(values) or _env(values)
 
 
 def _tasks(values: Mapping[str, Any]) -> str | None:
     tasks = value(values, "phase.evaluate.tasks") or ()
     double = next((name for name in tasks if list(tasks).count(name) > 1), None)
-    return f"phase.evaluate.tasks: {double} stands there twice; name it once" if double else None
+    return f"phase.evaluate.tasks: {double} is listed twice; name it once" if double else None
 
 
 def _shared_memory(values: Mapping[str, Any]) -> str | None:
@@ -32,7 +32,7 @@ def _env(values: Mapping[str, Any]) -> str | None:
     odd = next((name for name in names if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)), None)
     if odd is None:
         return None
-    return f"site.env: '{odd}' is no name of a variable; write letters, digits and _, no digit first"
+    return f"site.env: '{odd}' is not a variable name; use letters, digits and _, no digit first"
 
 
 def _curriculum(values: Mapping[str, Any]) -> str | None:
@@ -44,7 +44,7 @@ def _curriculum(values: Mapping[str, Any]) -> str | None:
         if longest % step["length"]:
             return f"{key}: length {step['length']} does not divide model.max_length {longest}; take one that does"
     if any(one["length"] > other["length"] for one, other in pairwise(steps)):
-        return f"{key}: lengths fall; put the short ones first"
+        return f"{key}: lengths decrease; put the short ones first"
     total = sum(step["share"] for step in steps)
     return None if abs(total - 1) < 1e-6 else f"{key}: shares add up to {total:g}; make it 1"
 
@@ -54,5 +54,5 @@ def _document_start(values: Mapping[str, Any]) -> str | None:
     try:
         re.compile(text or "")
     except re.error as error:
-        return f"phase.text.document_start: {text!r} is no regular expression ({error}); correct it"
+        return f"phase.text.document_start: {text!r} is not a regular expression ({error}); correct it"
     return None

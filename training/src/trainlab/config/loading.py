@@ -18,7 +18,7 @@ from trainlab.config.schema import allowed_keys
 from trainlab.config.yamlfile import named, read_mapping
 from trainlab.errors import UserError
 
-# Training scripts are often steered by these variables; DATA_DIR and OUTPUT_DIR are folders (see run/launch.py).
+# Variables that often configure training scripts; DATA_DIR and OUTPUT_DIR are folders (see run/launch.py).
 OVERRIDES = {
     "EPOCHS": ("phase", "train", "epochs"),
     "BATCH_SIZE": ("phase", "train", "batch_size"),
@@ -37,7 +37,7 @@ class ConfigErrors(UserError):
 
 
 def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> Values:
-    """Merge `paths` (later wins, lists are replaced, null takes the default), apply `env`, check everything.
+    """Merge `paths` (later wins, lists are replaced, null means the default), apply `env`, check everything.
 
     Raises ConfigErrors with all mistakes at once; each names the file (or variable) that set the key.
     """
@@ -48,7 +48,7 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
     for name, key, value in _overrides(env or {}):
         _merge(merged, _nested(key, value), f"environment variable {name}", (), origin)
 
-    merged.pop("global", None)  # Helm's own, which it adds to every chart's values
+    merged.pop("global", None)  # Helm adds it to every chart's values
     default = named(paths[0])
     problems = _unknown(merged, origin, default)
     if problems:
@@ -60,7 +60,7 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
 
 
 def phase_hash(phase: Phase) -> str:
-    """Return 8 hex digits that change with anything in the resolved phase that is training.
+    """Return 8 hex digits that change with anything in the resolved phase that affects training.
 
     The digest of RFC 8785's canonical JSON without nulls, as Go's encoding/json (`toRawJson` in charts/trainjob) writes it.
     """
@@ -83,7 +83,7 @@ def used_overrides(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _overrides(env: Mapping[str, str]) -> list[tuple[str, Path_, Any]]:
-    """Return (variable, key, value) of each override; text that is no number stays text, and is then refused."""
+    """Return (variable, key, value) of each override; text that is not a number stays text, and is then refused."""
     found: list[tuple[str, Path_, Any]] = []
     for name, key in OVERRIDES.items():
         text = env.get(name, "")
@@ -117,10 +117,10 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any], name: str, at: Path_, 
 
 
 def _unknown(given: Mapping[str, Any], origin: Mapping[Path_, str], default: str) -> list[str]:
-    """Return the sentence for each key that the phase's recipe does not read, or nobody; the chart says the same."""
+    """Return a sentence for each key that the phase's recipe, or any, does not read; the chart prints the same."""
     keys, phase = allowed_keys(), given.get("phase")
     recipe = phase.get("recipe") if isinstance(phase, Mapping) else None
-    if not isinstance(recipe, str) or recipe not in keys["phase"]:  # which pydantic says
+    if not isinstance(recipe, str) or recipe not in keys["phase"]:  # pydantic reports it
         return _strange(given, keys | {"phase": _of_all(keys["phase"].values())}, (), origin, default)
     return _strange(given, keys | {"phase": keys["phase"][recipe]}, (), origin, default, recipe)
 

@@ -1,4 +1,4 @@
-"""One sentence for one validation error of pydantic: key, value, what it must be, what to do; used by loading and schema."""
+"""One sentence per pydantic validation error: key, value, what it must be, what to do; used by loading and schema."""
 
 import types
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 
 def _remedy(field: FieldInfo | None) -> str:
-    """Return what to do: the default if there is one, and what the key means."""
+    """Return the remedy: the default if there is one, and what the key means."""
     if field is None:
         return "correct it"
     default = field.default
@@ -67,13 +67,15 @@ def _remedy(field: FieldInfo | None) -> str:
 
 
 def choice(options: Sequence[str]) -> str:
-    """Return what to set where only these values are taken."""
+    """Return what to set where only these values are allowed."""
     *most, last = options
-    return f"must be one of {', '.join(most)} or {last}; set one of these" if most else f"must be {last}; set it so"
+    return (
+        f"must be one of {', '.join(most)} or {last}; set one of these" if most else f"must be {last}; set it to that"
+    )
 
 
 def options(field: FieldInfo | None) -> tuple[str, ...]:
-    """Return the values that a field with a list of them takes; empty for any other field."""
+    """Return the values that a Literal field allows; empty for any other field."""
     if field is None:
         return ()
     parts = (field.annotation, *get_args(field.annotation))
@@ -81,9 +83,9 @@ def options(field: FieldInfo | None) -> tuple[str, ...]:
 
 
 def wrong_form(field: FieldInfo | None, pattern: str) -> str:
-    """Return which text is right: in words if they name the forms, else as the pattern."""
+    """Return which text is valid: in words if the description names the formats, else as the pattern."""
     words = field.description if field and field.description else ""
-    return f"has the wrong form; {f'write it as {words}' if ':' in words else f'it must match {pattern} ({words})'}"
+    return f"has the wrong format; {f'write it as {words}' if ':' in words else f'it must match {pattern} ({words})'}"
 
 
 def _shown(value: Any) -> str:
@@ -92,7 +94,7 @@ def _shown(value: Any) -> str:
 
 
 def _without_recipe(at: Sequence[Any]) -> tuple[tuple[Any, ...], str | None]:
-    """Return pydantic's path without the recipe that it names below `phase`, and that recipe."""
+    """Return pydantic's path without the recipe that it inserts below `phase`, and that recipe."""
     if len(at) > 1 and at[0] == "phase" and at[1] in PHASES:
         return (at[0], *at[2:]), at[1]
     return tuple(at), None

@@ -25,14 +25,14 @@ from trainlab.config.section_vision import Vision
 from trainlab.config.strict import MOST_EXACT, Name, Strict
 
 NOT_TRAINING = ("title", "questions")
-"""Blocks of a phase that change nothing of what is trained, and so not the name of its run either.
+"""Blocks of a phase that do not change what is trained, and so do not change the name of its run either.
 
-`serve` trains nothing, but KServe 0.15 takes a changed ServingRuntime only when its InferenceService is made anew.
+`serve` does not either, but KServe 0.15 picks up a changed ServingRuntime only when its InferenceService is recreated.
 """
 
 
 Protocol = Literal["openai", "v2"]
-"""What a model is served by: OpenAI's API, or the Open Inference Protocol V2."""
+"""The API that serves a model: OpenAI's, or the Open Inference Protocol V2."""
 
 
 class Phase(Strict):
@@ -45,8 +45,8 @@ class Phase(Strict):
 
     name: Name = Field(description="Short name of the phase.")
     recipe: str
-    title: str = Field(max_length=200, description="One line for people.")
-    seed: int = Field(42, ge=0, le=MOST_EXACT, description="Seed of everything random.")
+    title: str = Field(max_length=200, description="One-line title for display.")
+    seed: int = Field(42, ge=0, le=MOST_EXACT, description="Seed for everything random.")
     model: Model
     data: Data
     train: Train = Train()
@@ -57,32 +57,32 @@ class Phase(Strict):
 
     @property
     def world_size(self) -> int:
-        """Ranks of the whole job."""
+        """Ranks in the whole job."""
         return self.resources.nodes * self.resources.processes_per_node
 
     @property
     def effective_batch(self) -> int:
-        """Rows per optimizer step over all ranks."""
+        """Rows per optimizer step across all ranks."""
         return self.train.batch_size * self.train.gradient_accumulation * self.world_size
 
     @property
     def stage_block(self) -> Stage | None:
-        """The section `stage:`; None for a phase that stands alone."""
+        """The section `stage:`; None for a standalone phase."""
         return None
 
     @property
     def parent(self) -> str:
-        """The stage whose model this one goes on with; empty where there is none."""
+        """The stage whose model this one continues from; empty if there is none."""
         return ""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks of `evaluate.tasks`; none where the model is no language model."""
+        """Names of the tasks of `evaluate.tasks`; none if the model is not a language model."""
         return ()
 
     @property
     def adapter_rank(self) -> int:
-        """Rank of the adapters; 0 where the model's own weights are trained."""
+        """Rank of the adapters; 0 if the model's own weights are trained."""
         return 0
 
 
@@ -106,8 +106,8 @@ class LanguagePhase(Phase):
     evaluate: LanguageEvaluate = LanguageEvaluate()
     questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
         (),
-        description="Questions asked (recipes cpt, pretrain: texts continued) before and after training for demo_outputs/ and "
-        "the report.",
+        description="Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for "
+        "demo_outputs/ and the report.",
     )
 
     @property
@@ -136,7 +136,9 @@ class CptPhase(TextPhase):
 class PretrainPhase(TextPhase):
     """Pre-training, the first stage."""
 
-    recipe: Literal["pretrain"] = Field(description="pretrain: running text from random weights, a stage.")
+    recipe: Literal["pretrain"] = Field(
+        description="pretrain: a stage, pre-training on running text from random weights."
+    )
     model: RandomModel
     stage: PretrainStage = PretrainStage()
 
@@ -163,7 +165,7 @@ class SftPhase(ChatPhase):
     data: AnswerData
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
-    stage: AnswerStage | None = Field(None, description="Left out for a phase that stands alone.")
+    stage: AnswerStage | None = Field(None, description="Omitted for a standalone phase.")
     train: AnswerTrain = AnswerTrain()
     gate: AnswerGate = AnswerGate()
     serve: AnswerServe = AnswerServe()
@@ -185,9 +187,9 @@ class SftPhase(ChatPhase):
 
 
 class DpoPhase(ChatPhase):
-    """Preferences (Rafailov et al., arXiv 2305.18290), a stage."""
+    """Preference tuning (Rafailov et al., arXiv 2305.18290), a stage."""
 
-    recipe: Literal["dpo"] = Field(description="dpo: preferences, a stage.")
+    recipe: Literal["dpo"] = Field(description="dpo: a stage, preference tuning.")
     model: ParentModel
     data: PairData
     stage: PairStage

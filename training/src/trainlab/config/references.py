@@ -17,7 +17,7 @@ KINDS = {
     TOPICS: TOPICS,
     "trained": "trained",
 }
-"""Kind of a reference -> its form."""
+"""Kind of a reference -> its pattern."""
 
 
 def form(*kinds: str) -> str:

@@ -1,6 +1,6 @@
 """A rule over several keys of a values file, and whether it is broken.
 
-charts/trainjob/templates/_rules.tpl evaluates the same rules (rules.json) in Helm; tests compare what both say.
+charts/trainjob/templates/_rules.tpl evaluates the same rules (rules.json) in Helm; tests compare the two.
 """
 
 import json
@@ -12,29 +12,29 @@ from typing import Any
 Condition = tuple[str, str, Any]
 """(key, test, operand). A key that is absent or null passes no test but `unset`. Tests:
 
-`is`, `is not` a value; `in` a list of values; `starts`, `starts not` with a text; `set`, `unset`: true, more than 0, not
-empty, or else (operand True); `holds` one of a list; `has not form` of a pattern; `differs`, `exceeds` the number of the key
-that the operand names.
+`is`, `is not` a value; `in` a list of values; `starts`, `starts not` with a text; `set`: true, above 0 or not empty,
+`unset`: the opposite (operand True); `holds` one of a list; `has not form`: does not match a pattern; `differs` from,
+`exceeds` the number of the key that the operand names.
 """
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`key: says`, where all conditions hold; `{other.key}` in the sentence stands for that key's value."""
+    """`key: says`, if all conditions hold; `{other.key}` in the sentence stands for that key's value."""
 
     key: str
     says: str
     when: tuple[Condition, ...]
 
     def broken(self, values: Mapping[str, Any]) -> str | None:
-        """Return the sentence where these values (nested, all defaults in place) break the rule, else None."""
+        """Return the sentence if these values (nested, with all defaults) break the rule, else None."""
         if not all(_holds(values, *condition) for condition in self.when):
             return None
         return f"{self.key}: {re.sub('{([a-zA-Z_.]+)}', lambda found: _shown(value(values, found[1])), self.says)}"
 
 
 def value(values: Mapping[str, Any], key: str) -> Any:
-    """Return what a dotted key holds, None where it or a section above it is absent."""
+    """Return the value of a dotted key, None if it or a section above it is absent."""
     found: Any = values
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

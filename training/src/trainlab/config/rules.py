@@ -1,7 +1,7 @@
-"""What may not go together in a values file: one row a rule, read by Python here and by Helm as rules.json.
+"""What may not be combined in a values file: one rule per row, read by Python here and by Helm as rules.json.
 
-A sentence is `key: reason; remedy`. What a table cannot say is in computed.py. A rule for one recipe needs no condition on
-it where a key of its conditions belongs to that recipe alone.
+A sentence is `key: reason; remedy`. What a table cannot express is in computed.py. A rule for one recipe needs no
+condition on it if a key of its conditions belongs to that recipe alone.
 """
 
 from trainlab.config.references import DIGITS
@@ -16,7 +16,7 @@ VOLUMES: dict[str, tuple[tuple[Condition, ...], ...]] = {
     "runs": ((),),
     "data": ((("site.storage.data.size", "set", True),), (("site.storage.data.existing", "set", True),)),
 }
-"""Volume -> when a release has it: any of these."""
+"""Volume -> when a release has it: if any of these holds."""
 
 OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
     "HOME": (),
@@ -31,7 +31,7 @@ OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
     "TRAINLAB_PROGRESS_PORT": (),
     "TRAINLAB_TERMINATION_MESSAGE": (),
 }
-"""Variables that the chart's templates set, and when; of two with one name the API server keeps one."""
+"""Variables that the chart's templates set, and when; of two with the same name the API server keeps one."""
 
 
 def _set(key: str) -> Condition:
@@ -47,7 +47,7 @@ def _several_nodes(volume: str, there: tuple[Condition, ...]) -> Rule:
     return Rule(
         key,
         "ReadWriteOnce with phase.resources.nodes {phase.resources.nodes}: pods on several nodes cannot mount it; set "
-        "ReadWriteMany (and a storageClass that offers it) or nodes 1",
+        "ReadWriteMany (and a storageClass that supports it) or nodes 1",
         (*there, (key, "is", "ReadWriteOnce"), ("phase.resources.nodes", "is not", 1)),
     )
 
@@ -56,8 +56,8 @@ def _inside(volume: str) -> Rule:
     key = f"site.storage.{volume}.subPath"
     return Rule(
         key,
-        f"'{{{key}}}' is no folder inside a claim; write names of letters, digits, ., _ and - with / between them, none of "
-        "them . or .., e.g. team/models",
+        f"'{{{key}}}' is not a folder inside a claim; write names of letters, digits, ., _ and - separated by /, none "
+        "of them . or .., e.g. team/models",
         (_set(key), (key, "has not form", f"^{PATH}$")),
     )
 
@@ -73,7 +73,7 @@ def _image(name: str) -> Rule:
 
 def _enough(key: str, gpus: int, when: tuple[Condition, ...]) -> Rule:
     needed = {"fsdp": 2, "compile": 1}[key]
-    says = f"true with {gpus} GPUs, needs {needed} at least; set false"
+    says = f"true with {gpus} GPUs, needs at least {needed}; set false"
     return Rule(f"phase.stage.{key}", says, (_set(f"phase.stage.{key}"), *when))
 
 
@@ -84,24 +84,24 @@ RULES: tuple[Rule, ...] = (
     # Sources
     Rule(
         "phase.data.source",
-        f"{DIGITS} holds images, recipe {{phase.recipe}} reads text; name a data set of questions",
+        f"{DIGITS} holds images, but recipe {{phase.recipe}} reads text; name a data set of questions",
         (("phase.data.source", "is", DIGITS), ("phase.recipe", "in", ["sft", "dpo"])),
     ),
     Rule(
         HUB,
-        "data.source {phase.data.source} does not read this block; remove it",
+        "data.source {phase.data.source} does not use this block; remove it",
         (_set(HUB), ("phase.data.source", "starts not", "hf:")),
     ),
     Rule(
         "phase.data.source",
-        "{phase.data.source} in stage {phase.stage.name}; rows of a hub are measured with the model's tokenizer, which a "
+        "{phase.data.source} in stage {phase.stage.name}; hub rows are measured with the model's tokenizer, which a "
         "stage gets from its parent: set a pvc: folder",
         (("phase.recipe", "is", "sft"), ("phase.data.source", "starts", "hf:"), _set("phase.stage.name")),
     ),
     Rule(
         f"{HUB}.accept_license",
-        "false with data.source {phase.data.source}; song lyrics are under copyright whatever a set's card says, and other "
-        "texts may be; whether you may train on them is for you to clear: set it true when you have",
+        "false with data.source {phase.data.source}; song lyrics are under copyright whatever the data set card says, "
+        "and other texts may be; clear the rights to train on them, then set it to true",
         (
             ("phase.recipe", "is", "sft"),
             ("phase.data.source", "starts", "hf:"),
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             COLUMNS,
-            f"{question} and {verse} do not go together; name instruction, verse and form, or question and answer",
+            f"{question} and {verse} cannot be combined; name instruction, verse and form, or question and answer",
             (_set(f"{COLUMNS}.{question}"), _set(f"{COLUMNS}.{verse}")),
         )
         for question in QUESTIONS
@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             COLUMNS,
-            f"{one} alone; name {' and '.join(pair)}, or neither for columns of these names",
+            f"{one} alone; name {' and '.join(pair)}, or neither if the columns have these names",
             (_set(f"{COLUMNS}.{one}"), _unset(f"{COLUMNS}.{other}")),
         )
         for pair in (VERSES, QUESTIONS)
@@ -128,13 +128,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "phase.vision.flip",
-        f"true with data.source {DIGITS}; a mirrored digit is another sign: set false",
+        f"true with data.source {DIGITS}; a mirrored digit is a different symbol: set false",
         (_set("phase.vision.flip"), ("phase.data.source", "is", DIGITS)),
     ),
     # Stages
     Rule(
         "phase.model.source",
-        "{phase.model.source} in a phase that is no stage; set stage.name, or name a model",
+        "{phase.model.source} in a phase that is not a stage; set stage.name, or name a model",
         (("phase.recipe", "is", "sft"), ("phase.model.source", "starts", "parent:"), _unset("phase.stage.name")),
     ),
     Rule(
@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             "phase.lora.rank",
-            f"{{phase.lora.rank}} in stage {stage}; stage lora needs one, the others train the model itself",
+            f"{{phase.lora.rank}} in stage {stage}; stage lora needs a rank, the others train the model itself",
             (("phase.stage.name", "is", stage), ("phase.lora.rank", test, 0)),
         )
         for stage, test in (("sft", "is not"), ("lora", "is"))
@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
     # What is trained
     Rule(
         "phase.unfreeze.tie_word_embeddings",
-        "true needs unfreeze.lm_head: true; set one of the two differently",
+        "true needs unfreeze.lm_head: true; change one of the two",
         (_set("phase.unfreeze.tie_word_embeddings"), _unset("phase.unfreeze.lm_head")),
     ),
     Rule(
@@ -181,35 +181,35 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "phase.lora.rank",
-        "{phase.lora.rank} with train.cache_frozen_activations true; adapters lie in every layer, so no layer is "
-        "frozen as a whole: set lora.layers, or cache_frozen_activations to false",
+        "{phase.lora.rank} with train.cache_frozen_activations true; adapters are in every layer, so no layer is "
+        "entirely frozen: set lora.layers, or cache_frozen_activations to false",
         (_set(CACHE), _set("phase.lora.rank"), _unset("phase.lora.layers")),
     ),
     Rule(
         "phase.train.packing",
-        "true with train.cache_frozen_activations true; the cache knows single rows: set one false",
+        "true with train.cache_frozen_activations true; the cache holds single rows: set one to false",
         (_set(CACHE), _set("phase.train.packing")),
     ),
     Rule(
         "phase.gate.metric",
-        "taught_recall without data.taught; name the wordings that are asked, test or dev, or take another metric",
+        "taught_recall without data.taught; name the wordings to ask, test or dev, or choose another metric",
         (("phase.gate.metric", "is", "taught_recall"), _unset("phase.data.taught")),
     ),
     Rule(
         "phase.data.taught",
-        "{phase.data.taught} with data.hub; rows of a hub have no folder taught: take one of the two out",
+        "{phase.data.taught} with data.hub; hub rows have no folder taught: remove one of the two",
         (_set("phase.data.taught"), _set(HUB)),
     ),
     Rule(
         "phase.lora.target_modules",
-        "names lm_head or embed_tokens; vLLM serves no such adapter: take them out",
+        "names lm_head or embed_tokens; vLLM cannot serve such an adapter: remove them",
         (("phase.lora.target_modules", "holds", ["lm_head", "embed_tokens"]),),
     ),
     # Pods
     Rule(
         "phase.resources.processes_per_node",
-        "{phase.resources.processes_per_node} processes for {phase.resources.gpus_per_node} GPUs per pod; set it to the same "
-        "number as resources.gpus_per_node",
+        "{phase.resources.processes_per_node} processes for {phase.resources.gpus_per_node} GPUs per pod; set it to "
+        "resources.gpus_per_node",
         (
             _set("phase.resources.gpus_per_node"),
             ("phase.resources.processes_per_node", "differs", "phase.resources.gpus_per_node"),
@@ -222,7 +222,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "phase.serve.gpus",
-        "0 with serve.runtime vllm; give it at least 1 or set runtime to trainlab",
+        "0 with serve.runtime vllm; set at least 1, or runtime to trainlab",
         (("phase.serve.runtime", "is", "vllm"), ("phase.serve.gpus", "is", 0)),
     ),
     Rule(
@@ -234,7 +234,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             "site.env",
-            f"{name} is set by the chart; take it out"
+            f"{name} is set by the chart; remove it"
             + (" and name a Secret in site.hfTokenSecret" if name == "HF_TOKEN" else ""),
             (*when, (f"site.env.{name}", "is not", None)),
         )
@@ -242,7 +242,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "site.gpuResource",
-        "'{site.gpuResource}' is no extended resource name; use vendor/resource, e.g. nvidia.com/gpu",
+        "'{site.gpuResource}' is not an extended resource name; use vendor/resource, e.g. nvidia.com/gpu",
         (("site.gpuResource", "has not form", "^[a-z0-9.-]+/[A-Za-z0-9._-]+$"),),
     ),
     *(_image(name) for name in ("trainer", "vllm")),

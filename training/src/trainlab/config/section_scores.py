@@ -18,71 +18,75 @@ class Evaluate(Strict):
 
 
 class LanguageEvaluate(Evaluate):
-    """The same of language models, which also answer questions and may be given tasks."""
+    """The same for language models, which also answer questions and can run benchmark tasks."""
 
     max_new_tokens: int = Field(128, ge=1, le=8192, description="Longest generated answer.")
     tasks: tuple[Annotated[str, StringConstraints(pattern=TASK)], ...] = Field(
         (),
-        description="Tasks of lm-evaluation-harness, reported, without effect on promotion: names that it knows, e.g. arc_easy (`trainlab "
-        "fetch` asks the hub for their data), or pvc:PATH.yaml, a task of your own in the model volume whose data files lie "
-        "beside it.",
+        description="lm-evaluation-harness tasks, reported but without effect on promotion: names that it knows, e.g. "
+        "arc_easy (`trainlab fetch` gets their data from the hub), or pvc:PATH.yaml, a task of your own in the model "
+        "volume with its data files next to it.",
     )
-    task_limit: int | None = Field(None, ge=1, description="The first so many items of each task; null takes all.")
+    task_limit: int | None = Field(
+        None, ge=1, description="Use only this many items of each task, the first ones; null uses all."
+    )
     few_shot: int | None = Field(
-        None, ge=0, le=100, description="Solved examples in each prompt of a task; null takes the task's own number."
+        None, ge=0, le=100, description="Solved examples in each prompt of a task; null uses the task's default."
     )
 
 
 class AnswerEvaluate(LanguageEvaluate):
-    """The same of models that answer the held-out questions."""
+    """The same for models that answer the held-out questions."""
 
     generate_rows: int | None = Field(
         None,
         ge=1,
-        description="Answers are generated for this many held-out rows (fact recall), and for all that ask taught facts; null takes all.",
+        description="Generate answers for this many held-out rows (fact recall), and for all that ask taught facts; "
+        "null uses all.",
     )
 
 
 class Gate(Strict):
     """When a tuned model may be served."""
 
-    metric: str  # which ones there are, each kind below says
+    metric: str  # each kind below lists its metrics
     min_gain: float = Field(
-        0.0, ge=0, description="The lower end of the interval of the gain must exceed this (nats, or a share)."
+        0.0, ge=0, description="The lower bound of the gain's interval must exceed this (nats, or a share)."
     )
 
 
 class ImageGate(Gate):
-    """The gate of image classifiers."""
+    """The gate for image classifiers."""
 
     metric: Literal["accuracy"] = Field("accuracy", description="The score that decides.")
 
 
 class TextGate(Gate):
-    """The gate of models of running text."""
+    """The gate for models of running text."""
 
     metric: Literal["perplexity"] = Field("perplexity", description="The score that decides.")
 
 
 class PairGate(Gate):
-    """The gate of preferences."""
+    """The gate for preference tuning."""
 
     metric: Literal["preference_margin"] = Field("preference_margin", description="The score that decides.")
 
 
 class AnswerGate(Gate):
-    """The gate of models that answer questions."""
+    """The gate for models that answer questions."""
 
     metric: Literal["answer_loss", "taught_recall", "fact_recall", "form_adherence"] = Field(
         "answer_loss",
-        description="The score that decides; with taught_recall (see data.taught) the answer loss must not have got worse either.",
+        description="The score that decides; with taught_recall (see data.taught) the answer loss must not get worse "
+        "either.",
     )
     max_fact_recall_drop: float = Field(
-        0.05, ge=0, le=1, description="Fact recall must not be worse than the base by more than this share."
+        0.05, ge=0, le=1, description="Fact recall may be below the base's by at most this share."
     )
     max_form_adherence_drop: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="Verses must not keep worse to their form than the base's by more than this share.",
+        description="Form adherence of verses may be below the base's by at most this share.",
     )

@@ -6,16 +6,16 @@ from trainlab.config.strict import Strict
 
 
 class Text(Strict):
-    """How running text is read and divided."""
+    """How running text is read and split."""
 
     column: str | None = Field(
-        None, description="Column that holds the text; null takes the one called text, else the only one with texts."
+        None, description="Column with the text; null uses the one named text, else the only one that holds text."
     )
     hub_config: str | None = Field(None, description="Configuration of a hub data set, e.g. wikitext-2-raw-v1.")
     document_start: str | None = Field(
         None,
-        description="Regular expression: a row (or a line of a TXT file) that it finds begins a new document; null "
-        "makes each row (and each TXT file) one document. ^$ cuts a TXT file at its empty lines.",
+        description="Regular expression: a row (or a line of a TXT file) that it matches starts a new document; null "
+        "makes each row (and each TXT file) one document. ^$ splits a TXT file at its empty lines.",
     )
     heldout_fraction: float = Field(
         0.1, gt=0, lt=0.5, description="Share of the text (whole documents) that is scored and never trained on."
@@ -23,6 +23,6 @@ class Text(Strict):
 
 
 class TunedText(Text):
-    """The same for a model that exists, of which a part may stay as it is."""
+    """The same for an existing model, part of which may stay frozen."""
 
     train_all: bool = Field(True, description="Train all weights; false trains what `unfreeze` names.")

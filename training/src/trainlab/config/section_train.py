@@ -8,32 +8,32 @@ from trainlab.config.strict import Strict
 class Unfreeze(Strict):
     """Which weights are trained."""
 
-    layers: int = Field(2, ge=1, description="The last so many decoder layers.")
+    layers: int = Field(2, ge=1, description="Number of decoder layers to train, counted from the last.")
     lm_head: bool = Field(True, description="Also train the language-model head.")
     tie_word_embeddings: bool = Field(
         False,
-        description="Keep head and input embedding one tensor while the head is trained, as usual: "
-        "the gradient then flows through every layer. false gives the head weights of its own.",
+        description="Keep head and input embedding tied (one tensor) while the head is trained, as usual: the gradient "
+        "then flows through every layer. false gives the head its own weights.",
     )
 
 
 class Lora(Strict):
-    """Low-rank adapters beside frozen weights (Hu et al., arXiv 2106.09685); with a rank they replace `unfreeze`."""
+    """Low-rank adapters on frozen weights (Hu et al., arXiv 2106.09685); with a rank they replace `unfreeze`."""
 
     rank: int = Field(
         0,
         ge=0,
         le=512,
-        description="Rank of the adapters; 0 trains what `unfreeze` names, more trains adapters only and leaves them as "
-        "lora_adapter/ (512 is the most that vLLM serves).",
+        description="Rank of the adapters; 0 trains what `unfreeze` names, more trains only adapters and saves them as "
+        "lora_adapter/ (512 is the maximum that vLLM serves).",
     )
     alpha: int = Field(16, ge=1, le=4096, description="The adapters' output is scaled by alpha / rank.")
     layers: int | None = Field(
-        None, ge=1, description="Adapters in the last so many decoder layers only; null puts them in every layer."
+        None, ge=1, description="Put adapters only in this many last decoder layers; null puts them in every layer."
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs dropped while training.")
     target_modules: tuple[str, ...] = Field(
-        (), description="Names of the linear layers with an adapter, e.g. q_proj; empty takes all but the head."
+        (), description="Names of the linear layers that get an adapter, e.g. q_proj; empty means all but the head."
     )
 
 
@@ -44,17 +44,23 @@ class Train(Strict):
     batch_size: int = Field(8, ge=1, le=4096, description="Rows per process and forward pass.")
     gradient_accumulation: int = Field(1, ge=1, le=1024, description="Forward passes per optimizer step.")
     learning_rate: float = Field(5e-5, gt=0, le=1, description="Peak learning rate.")
-    warmup_fraction: float = Field(0.05, ge=0, lt=1, description="Share of the optimizer steps with rising rate.")
+    warmup_fraction: float = Field(
+        0.05, ge=0, lt=1, description="Share of the optimizer steps in which the rate rises."
+    )
     weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of the optimizer.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
     validation_fraction: float = Field(
-        0.05, ge=0, lt=0.5, description="Share of the training questions (whole questions) kept for choosing the best."
+        0.05,
+        ge=0,
+        lt=0.5,
+        description="Share of the training questions (whole questions) set aside to choose the best checkpoint.",
     )
     checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
     keep_checkpoints: int = Field(2, ge=1, le=10, description="Newest checkpoints kept on the volume.")
     memory_snapshot: bool = Field(
         False,
-        description="Leave PyTorch's record of GPU allocations of rank 0 while it trains as memory_snapshot.pickle (GPUs only).",
+        description="Save PyTorch's record of rank 0's GPU allocations during training as memory_snapshot.pickle (GPUs "
+        "only).",
     )
 
 
@@ -63,8 +69,8 @@ class AnswerTrain(Train):
 
     packing: bool = Field(
         False,
-        description="Fill each training sequence up to model.max_length with whole rows that do not see each other, so "
-        "that nothing is padding; batch_size then counts such sequences.",
+        description="Pack each training sequence up to model.max_length with whole rows that do not attend to each "
+        "other, so that nothing is padding; batch_size then counts packed sequences.",
     )
     cache_frozen_activations: bool = Field(
         False,

@@ -17,7 +17,10 @@ class SiteBlock(Strict):
 class Images(SiteBlock):
     """Images by full reference, best with a digest."""
 
-    trainer: str = Field("localhost/trainlab-trainer:0.1.0", min_length=1, description="Trains, scores, serves on CPU.")
+    trainer: str = Field(
+        "",
+        description="Trains, scores, serves on CPU. No registry offers it: playbooks/image.yml builds it and writes its name.",
+    )
     vllm: str = Field(
         "docker.io/vllm/vllm-openai:v0.11.0", description="vLLM's own image, used with serve.runtime vllm."
     )
@@ -29,23 +32,23 @@ class Volume(SiteBlock):
     """One PersistentVolumeClaim."""
 
     size: Bytes = Field("20Gi", description="Requested size, such as 20Gi.")
-    storage_class: ObjectName = Field("", description="StorageClass; empty takes the cluster's default.")
+    storage_class: ObjectName = Field("", description="StorageClass; empty uses the cluster's default.")
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = Field(
-        "ReadWriteMany", description="ReadWriteMany as soon as a job has more than one pod."
+        "ReadWriteMany", description="Must be ReadWriteMany if the job has more than one pod."
     )
-    existing: ObjectName = Field("", description="Name of a claim made beforehand; empty makes one with the release.")
+    existing: ObjectName = Field("", description="Name of an existing claim; empty creates one with the release.")
     sub_path: str = Field(
         "",
-        description="Folder inside the claim that is the volume, e.g. team/models, so that several volumes share one claim; "
-        "empty takes the whole claim.",
+        description="Folder inside the claim to use as the volume, e.g. team/models, so that several volumes can share "
+        "a claim; empty uses the whole claim.",
     )
 
 
 class DataVolume(Volume):
-    """The claim of the data sets, which is off by default."""
+    """The claim for data sets, off by default."""
 
     size: OptionalBytes = Field(
-        "", description="Requested size; empty, without `existing`, leaves the data sets in the model volume."
+        "", description="Requested size; empty, without `existing`, keeps the data sets in the model volume."
     )
 
     @property
@@ -55,7 +58,7 @@ class DataVolume(Volume):
 
 
 class Storage(SiteBlock):
-    """The volumes; they outlive the release. Those with the same claim are mounted from it once (_storage.tpl)."""
+    """The volumes; they outlive the release. A claim that several of them share is mounted once (_storage.tpl)."""
 
     models: Volume = Field(Volume(), description="Base models, filled once by `trainlab fetch`.")
     runs: Volume = Field(Volume(), description="Run directories: checkpoints, tuned model, scores, report.")
@@ -63,7 +66,7 @@ class Storage(SiteBlock):
 
     @property
     def volumes(self) -> dict[str, Volume]:
-        """Name and volume of those that a release has."""
+        """The volumes that a release has, by name."""
         return {"models": self.models, "runs": self.runs} | ({"data": self.data} if self.data.on else {})
 
 
@@ -71,26 +74,27 @@ class Site(SiteBlock):
     """Where a phase runs; none of it changes what is trained."""
 
     training_api: Literal["auto", "pytorchjob", "trainjob"] = Field(
-        "auto", description="auto takes TrainJob where the cluster serves it and no PyTorchJob, else PyTorchJob."
+        "auto", description="auto uses TrainJob if the cluster serves it but no PyTorchJob, else PyTorchJob."
     )
     images: Images = Images()
     storage: Storage = Storage()
-    queue: ObjectName = Field("", description="Kueue LocalQueue of the namespace; empty for none.")
-    gpu_resource: str = Field("nvidia.com/gpu", description="Resource name that the device plug-in offers.")
+    queue: ObjectName = Field("", description="Kueue LocalQueue in the namespace; empty for none.")
+    gpu_resource: str = Field("nvidia.com/gpu", description="Resource name that the device plugin advertises.")
     tolerations: tuple[dict[str, Any], ...] = Field((), description="Tolerations of training and serving pods.")
     node_selector: dict[str, str] = Field({}, description="Node selector of training and serving pods.")
     spread: Literal["required", "preferred", "none"] = Field(
-        "preferred", description="Spread the pods of a job over nodes."
+        "preferred", description="Spread the pods of a job across nodes."
     )
     env: dict[str, str] = Field(
         {},
-        description="Environment variables of the containers that fetch, train and serve, such as HTTPS_PROXY, HF_ENDPOINT or "
-        "NCCL_DEBUG. Nothing secret: see hfTokenSecret.",
+        description="Environment variables of the containers that fetch, train and serve, such as HTTPS_PROXY, "
+        "HF_ENDPOINT or NCCL_DEBUG. No secrets: see hfTokenSecret.",
     )
     ca_config_map: ObjectName = Field(
         "",
-        description="ConfigMap with key ca-bundle.crt: the certificates that downloads trust instead of the image's, as of a "
-        "proxy or a mirror. OpenShift fills one that is labelled config.openshift.io/inject-trusted-cabundle.",
+        description="ConfigMap with key ca-bundle.crt: the CA certificates that downloads trust instead of the "
+        "image's, e.g. for a proxy or mirror. OpenShift fills one that is labeled "
+        "config.openshift.io/inject-trusted-cabundle.",
     )
     priority_class: ObjectName = Field("", description="PriorityClass of training and serving pods; empty for none.")
     runtime_class: ObjectName = Field(
@@ -98,8 +102,13 @@ class Site(SiteBlock):
     )
     pod_annotations: dict[str, str] = Field({}, description="Annotations of all pods.")
     hf_token_secret: ObjectName = Field("", description="Secret with key `token` for gated models; empty for none.")
-    serving: bool = Field(True, description="Make the InferenceService when the gate promotes.")
-    keep_volumes: bool = Field(True, description="helm uninstall leaves the volumes.")
+    service_account: ObjectName = Field(
+        "",
+        description="ServiceAccount that promotes; it may get ServingRuntimes, and get, create and patch InferenceServices. Empty "
+        "creates one for each run with a Role, which only those may do who may create Roles.",
+    )
+    serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
+    keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
     preflight: bool = Field(
-        True, description="Helm first looks at nodes (GPUs) and StorageClasses; false where you may not list these."
+        True, description="Helm first checks nodes (GPUs) and StorageClasses; set false if you may not list them."
     )

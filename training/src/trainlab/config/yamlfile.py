@@ -11,22 +11,22 @@ import yaml
 from trainlab.errors import UserError
 
 STDIN = Path("-")
-"""As a file: standard input, so that `helm get values ... -o yaml | trainlab plan -` needs no file."""
+"""Standard input, so that `helm get values ... -o yaml | trainlab plan -` needs no file."""
 
 
 MOST_VALUES = 100_000
-"""Values of one file, aliases counted wherever they stand."""
+"""Values of one file, counting an alias each time it is used."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Helm reads it (sigs.k8s.io/yaml): 3e-4 is a number, 1:30 and a date stay text. A key given twice is a mistake."""
+    """YAML as Helm reads it (sigs.k8s.io/yaml): 3e-4 is a number, 1:30 and a date stay text. A duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse duplicate keys, which PyYAML would let win silently."""
+        """Refuse duplicate keys, where PyYAML silently lets the last one win."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key that is no text; write one", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key that is not text; use text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key.value!r} is given twice; keep one", key.start_mark
@@ -35,13 +35,13 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> Any:
-        """Take a number that no float64 holds for text, as Go does."""
+        """Treat a number that does not fit a float64 as text, as Go does."""
         number = super().construct_yaml_float(node)
         return node.value if math.isinf(number) and "inf" not in node.value.lower() else number
 
 
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
-# PyYAML's own rules for these are YAML 1.1's, where 3e-4 (no dot) is text, 1:30 is 90 and a date is no text.
+# PyYAML's own rules for these are YAML 1.1's, where 3e-4 (no dot) is text, 1:30 is 90 and a date is not text.
 _NUMBERS = {
     "int": r"[-+]?(0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)",
     "float": r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
@@ -55,12 +55,12 @@ for _kind, _form in _NUMBERS.items():
 
 
 def named(path: Path) -> str:
-    """Return what messages call a file."""
+    """Return the name of a file in messages."""
     return "standard input" if path == STDIN else str(path)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the top-level mapping of a YAML or JSON file, of standard input for STDIN; raises UserError with file and line."""
+    """Return the top-level mapping of a YAML or JSON file, or of STDIN; raises UserError with file and line."""
     name = named(path)
     try:
         text = sys.stdin.buffer.read().decode("utf-8") if path == STDIN else path.read_text(encoding="utf-8")
@@ -80,9 +80,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise UserError(f"{name}{line}: not valid YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise UserError(f"{name}: not valid YAML: {error}") from None
-    except (ValueError, TypeError, RecursionError) as error:  # of PyYAML's constructors, and of what nests too deep
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # from PyYAML's constructors, and for values nested too deep
         raise UserError(f"{name}: not valid YAML: {error}") from None
-    if value is None:  # to Helm too, an empty file changes nothing
+    if value is None:  # for Helm too, an empty file changes nothing
         return {}
     if not isinstance(value, dict):
         raise UserError(f"{name}: holds a {type(value).__name__}; it must be a mapping with the block `phase:`")

@@ -1,4 +1,4 @@
-"""Stands in for AgnosticD's plugin of this name, which is on no registry: same arguments, all that it is told in one file."""
+"""Stands in for AgnosticD's plugin of this name, which no registry has: same arguments, all of them written to one file."""
 
 from __future__ import annotations
 
