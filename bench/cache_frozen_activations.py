@@ -1,10 +1,10 @@
-"""What does running the frozen layers once save? The survival recipe three ways, over the same rows, epochs and seed.
+"""How much does running the frozen layers once save? Three variants of the survival recipe, same rows, epochs and seed.
 
 PYTHONPATH=training/src python bench/cache_frozen_activations.py [--batches 3] [--epochs 4] [--json FILE]    (needs the packages of the trainer image)
-`usual` is the usual recipe on TRL's defaults (head tied to the embedding, activations recomputed), `plain`
-ours without the cache, `cached` ours with it. The model is SmolLM3 at 1/64 (36 layers, random weights), a batch 8 rows of
-some 350 tokens, one thread. Counted are all steps and the one pass through the frozen layers, not what every side does
-once, whatever its steps: reading rows, writing the model. Prints CPU seconds and ratios; exits with 1 when `cached` is less
+`usual` is the usual recipe with TRL's defaults (head tied to the embedding, activations recomputed), `plain`
+ours without the cache, `cached` ours with it. The model is SmolLM3 at 1/64 (36 layers, random weights), a batch has 8 rows
+of some 350 tokens, one thread. All steps and the one pass through the frozen layers count, but not one-time work that
+every variant does: reading rows, writing the model. Prints CPU seconds and ratios; exits with 1 when `cached` is less
 than 4 times as fast as `usual`, or a loss differs from that of `plain` by more than 1e-5.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trainlab.run.launch import RANK_ENVIRONMENT
 
-if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read when a process starts
+if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read at process start
     os.environ.update(RANK_ENVIRONMENT, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
@@ -45,7 +45,7 @@ SIDES = {
 
 
 class Clock(TrainerCallback):
-    """Adds up the CPU time of this process in the steps: other programs on the machine do not count."""
+    """Sums the CPU time of this process over the steps, so that other programs on the machine do not count."""
 
     def __init__(self) -> None:
         self.seconds, self._began = 0.0, 0.0
@@ -55,7 +55,7 @@ class Clock(TrainerCallback):
         self._began = time.process_time()
 
     def on_step_end(self, *_: object, **__: object) -> None:
-        """Stop it."""
+        """Stop the clock."""
         self.seconds += time.process_time() - self._began
 
 
@@ -75,7 +75,7 @@ def language() -> PreTrainedTokenizerFast:
 
 
 def small() -> SmolLM3ForCausalLM:
-    """Return SmolLM3 at 1/64 of its size with random weights, the same each time."""
+    """Return SmolLM3 at 1/64 of its size with random but fixed weights."""
     torch.manual_seed(0)
     return SmolLM3ForCausalLM(
         SmolLM3Config(
@@ -108,7 +108,7 @@ def rows(count: int) -> list[TrainRow]:
 
 
 def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list[float]]:
-    """Train one side from the start; return its CPU seconds and the loss of each step."""
+    """Train one variant from scratch; return its CPU seconds and the loss of each step."""
     blocks = SIDES[name]
     phase = SftPhase.model_validate(
         {
@@ -140,11 +140,11 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
 
 
 def main() -> int:
-    """Measure the sides, compare, print; return the exit code."""
+    """Measure the variants, compare, print; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--batches", type=int, default=3, help="batches of an epoch (default %(default)s)")
-    parser.add_argument("--epochs", type=int, default=4, help="as many as the phase has (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    parser.add_argument("--batches", type=int, default=3, help="batches per epoch (default %(default)s)")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs, by default those of the phase (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     torch.set_num_threads(1)
     seconds: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""How often does a finished 2-rank gloo job end with 0? Measures `dist.finish`, or plain interpreter teardown beside it.
+"""How often does a finished 2-rank gloo job exit with 0? Measures `dist.finish`, or plain interpreter teardown instead.
 
 python bench/clean_exit.py [--runs 100] [--plain] [--json FILE]    (needs the packages of the trainer image)
-Prints `100 of 100 ended with 0` and the same as JSON; exits 1 when a run with dist.finish ended otherwise.
+Prints `100 of 100 exited with 0` and the same as JSON; exits with 1 when a run with dist.finish did not.
 """
 
 import argparse
@@ -17,7 +17,7 @@ RANKS, STEPS, LIMIT = 2, 20, 300  # limit: seconds for one run
 
 
 def rank(plain: bool) -> None:
-    """Train one layer with DDP for some steps and leave the way a run does."""
+    """Train one layer with DDP for some steps and exit as a run does."""
     import torch
     import torch.distributed as td
     from trainlab.engine import dist
@@ -52,10 +52,10 @@ def once(plain: bool) -> tuple[int, str]:
 
 
 def main() -> None:
-    """Run the jobs one after the other and say how many ended with 0."""
+    """Run the jobs one after another and report how many exited with 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=100, metavar="N")
-    parser.add_argument("--plain", action="store_true", help="leave by destroy_process_group and interpreter teardown")
+    parser.add_argument("--plain", action="store_true", help="exit with destroy_process_group and interpreter teardown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -77,7 +77,7 @@ def main() -> None:
         "seconds": round(time.monotonic() - began, 1),
         "last_failure": last,
     }
-    print(f"{clean} of {args.runs} ended with 0")
+    print(f"{clean} of {args.runs} exited with 0")
     print(json.dumps(result))
     if args.json:
         args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

@@ -1,11 +1,11 @@
-"""How fast are near duplicates found: `trainlab prepare` (rensa, sorted bands on disk), or datasketch's MinHash and LSH?
+"""How fast are near duplicates found: `trainlab prepare` (rensa, sorted bands on disk) or datasketch's MinHash and LSH?
 
 PYTHONPATH=training/src python bench/dedup.py [--documents 20000] [--json FILE]    (needs the packages of the trainer image, and datasketch)
-Synthetic texts of 100 words, one in ten repeats another with one word changed. All sides get the same 5-grams, 128
-numbers, 16 bands and threshold, and must find the same documents, 1 % apart at most (the hash functions differ). Times are
-CPU seconds of this process, threads included, so that other programs on the machine do not count; the least of the
-rounds in turn. Ours must be 15 times as fast as datasketch, else, or when the documents differ, it exits with 1. Beside:
-datasketch as it was before 2.0 (scheme legacy), and rensa's own index, which lies in memory and holds 2 kB a document.
+Synthetic texts of 100 words, one in ten repeats another with one word changed. All variants get the same 5-grams, 128
+numbers, 16 bands and threshold, and must find the same documents within 1 % (the hash functions differ). Times are
+CPU seconds of this process, threads included, so that other programs on the machine do not count; the minimum over
+interleaved rounds. Exits with 1 when ours is less than 15 times as fast as datasketch, or the documents differ. Also
+measured: datasketch as it was before 2.0 (scheme legacy), and rensa's own in-memory index, which takes 2 kB per document.
 """
 
 import argparse
@@ -27,7 +27,7 @@ NEEDED, TOLERANCE, THRESHOLD, BATCH = 15.0, 0.01, 0.8, 1024
 
 
 def corpus(count: int) -> tuple[list[list[str]], set[int]]:
-    """Return the grams of `count` texts, and which texts repeat an earlier one."""
+    """Return the n-grams of `count` texts, and which texts repeat an earlier one."""
     draw = random.Random(0)
     vocabulary = [f"w{i}" for i in range(5000)]
     texts: list[list[str]] = []
@@ -44,7 +44,7 @@ def corpus(count: int) -> tuple[list[list[str]], set[int]]:
 
 
 def ours(grams: list[list[str]]) -> set[int]:
-    """Find them the way `trainlab prepare` does, files included."""
+    """Find them as `trainlab prepare` does, files included."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "signatures.bin"
         with path.open("wb") as stream:
@@ -74,7 +74,7 @@ def by_datasketch(grams: list[list[str]], scheme: str = "affine32") -> set[int]:
 
 
 def by_rensa(grams: list[list[str]]) -> set[int]:
-    """Find them with rensa's own index in memory."""
+    """Find them with rensa's own in-memory index."""
     from rensa import RMinHashDeduplicator
 
     index = RMinHashDeduplicator(
@@ -85,11 +85,11 @@ def by_rensa(grams: list[list[str]]) -> set[int]:
 
 
 def main() -> int:
-    """Measure all sides, compare, print; return the exit code."""
+    """Measure all variants, compare, print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--documents", type=int, default=20_000, help="texts (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="the fastest of so many counts (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    parser.add_argument("--documents", type=int, default=20_000, help="number of texts (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; the fastest counts (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     grams, planted = corpus(args.documents)
     sides: dict[str, Callable[[list[list[str]]], set[int]]] = {

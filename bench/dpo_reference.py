@@ -1,7 +1,7 @@
-"""What DPO gains when the reference's log-probabilities are computed once, not in every step. Both ways in one run.
+"""How much faster is DPO when the reference's log-probabilities are computed once, not in every step? Both in one run.
 
 PYTHONPATH=training/src python bench/dpo_reference.py [--rounds 5] [--tokens 96] [--json FILE]    (needs the packages of the trainer image)
-Prints seconds a step both ways, their ratio, and what the one pass costs that comes first; exits 1 when the losses differ.
+Prints seconds per step both ways, their ratio, and the cost of the initial pass; exits with 1 when the losses differ.
 Bound: forward and backward of the policy are 6P, the reference's forward 2P, so 8/6 = 1.33.
 """
 
@@ -22,7 +22,7 @@ PAIRS, VOCABULARY, ENOUGH = 8, 4096, 1.15
 
 
 def tokenizer() -> Any:
-    """Return the least that TRL takes for a tokenizer."""
+    """Return the smallest tokenizer that TRL accepts."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
@@ -33,7 +33,7 @@ def tokenizer() -> Any:
 
 
 def trainer(folder: Path, model_dir: Path, rows: list[dict[str, list[int]]], precompute: bool) -> Any:
-    """Return TRL's trainer on stored pairs; with `precompute` the reference has been read by then."""
+    """Return TRL's trainer on stored pairs; `precompute` computes the reference's log-probabilities here."""
     from datasets import Dataset, load_from_disk
     from trainlab.recipes.dpo.dpo_trainer import PairTrainer
     from transformers import AutoModelForCausalLM
@@ -66,7 +66,7 @@ def step(made: Any, batch: dict[str, Any]) -> tuple[float, float]:
 
 
 def measure(rounds: int, tokens: int) -> dict[str, Any]:
-    """Return seconds a step both ways (median, interleaved), their ratio, both losses, and seconds of the first pass."""
+    """Return seconds per step both ways (median, interleaved), their ratio, losses, and seconds of the first pass."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -95,7 +95,7 @@ def measure(rounds: int, tokens: int) -> dict[str, Any]:
             made[name] = trainer(Path(scratch) / name, model_dir, rows, precompute)
             first[name] = time.perf_counter() - began
             torch.manual_seed(1)
-            with torch.no_grad():  # a policy that has left its reference: else every loss is log 2
+            with torch.no_grad():  # move the policy away from its reference: otherwise every loss is log 2
                 for parameter in made[name].model.parameters():
                     parameter.add_(torch.randn_like(parameter) * 0.002)
         batches = {name: one.data_collator([one.train_dataset[i] for i in range(PAIRS)]) for name, one in made.items()}
@@ -104,7 +104,7 @@ def measure(rounds: int, tokens: int) -> dict[str, Any]:
         for turn in range(rounds + 1):
             for name, one in made.items():
                 took, losses[name] = step(one, batches[name])
-                if turn:  # the first one warms up
+                if turn:  # the first one is the warm-up
                     seconds[name].append(took)
     middle = {name: statistics.median(several) for name, several in seconds.items()}
     return {
@@ -124,7 +124,7 @@ def main() -> None:
     """Measure, print and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
-    parser.add_argument("--tokens", type=int, default=96, metavar="N", help="of prompt and answer")
+    parser.add_argument("--tokens", type=int, default=96, metavar="N", help="length of prompt and answer")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     result = measure(args.rounds, args.tokens)
@@ -136,7 +136,7 @@ def main() -> None:
     print(
         f"a step: {online:.3f} s with a reference model, {once:.3f} s precomputed: {result['ratio']:.2f} x (bound 1.33)"
     )
-    print(f"losses: {result['losses']['online']:.6f} and {result['losses']['once']:.6f}; the gate wants {ENOUGH}")
+    print(f"losses: {result['losses']['online']:.6f} and {result['losses']['once']:.6f}; required ratio {ENOUGH}")
     print(json.dumps(result))
     raise SystemExit(0 if result["equal"] else 1)
 

@@ -1,9 +1,9 @@
-"""How fast do random crops, mirror images and normalization get done: whole batches, or image by image through PIL?
+"""How fast are random crops, flips and normalization: on whole batches, or image by image with PIL?
 
 PYTHONPATH=training/src python bench/image_feed.py [--images 2048] [--rounds 3] [--json FILE]    (needs the packages of the trainer image)
-All sides get the same draws and must give the same numbers; synthetic 3 x 32 x 32 bytes, one thread. `torchvision` is the
-usual chain of transforms, per image; `pil` the least that PIL can do it with. Prints images a
-second; the batch must be at least 5 times as fast as the usual chain, else, or when numbers differ, it exits with 1.
+All variants get the same random draws and must give the same numbers; synthetic 3 x 32 x 32 bytes, one thread.
+`torchvision` is the usual chain of transforms, per image; `pil` a minimal PIL version. Prints images per second; exits
+with 1 when the batch is less than 5 times as fast as the usual chain, or numbers differ.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def one_by_one(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.T
 
 
 def transformed(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
-    """The same by the functions behind RandomCrop, RandomHorizontalFlip, ToTensor and Normalize."""
+    """Do the same with the functions behind RandomCrop, RandomHorizontalFlip, ToTensor and Normalize."""
     done = []
     for picture, (down, right), flag in zip(pictures, shifts.tolist(), flags.tolist(), strict=True):
         size = picture.width
@@ -53,13 +53,13 @@ def transformed(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.
 
 
 def main() -> int:
-    """Measure both, compare, print; return the exit code."""
+    """Measure all variants, compare, print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--images", type=int, default=2048, help="images of one batch (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="the fastest of so many counts (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    parser.add_argument("--images", type=int, default=2048, help="images per batch (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; the fastest counts (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
-    if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read when a process starts
+    if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read at process start
         os.environ.update(RANK_ENVIRONMENT, OMP_NUM_THREADS="1")
         os.execv(sys.executable, [sys.executable, *sys.argv])
     torch.set_num_threads(1)

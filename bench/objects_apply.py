@@ -1,9 +1,9 @@
-"""Is our own objects_apply worth keeping beside kubernetes.core.k8s? The same objects by both, on a real API server.
+"""Is our own objects_apply worth keeping next to kubernetes.core.k8s? The same objects with both, on a real API server.
 
 PYTHONPATH=cluster:tests python bench/objects_apply.py [--places 40] [--json FILE]
-Starts the test API server, applies the objects of so many namespaces by either module, then again without any difference. Prints
-the seconds of the module itself (those of the same play without it are taken off); exits 1 when the two leave different objects, when the
-second run changed something, or when ours is not as much faster as FLOORS say.
+Starts the test API server, applies the objects of PLACES namespaces with each module, then again with nothing to change. Prints
+the seconds of the module itself (minus those of the same play without it); exits with 1 when the two leave different objects,
+when the second run changed something, or when our speedup is below FLOORS.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from api_server.client import Client, Json
 from api_server.server import Server
 
 FLOORS = (1.5, 4.0)
-"""Of the first run, and of the second, in which nothing differs."""
+"""Required speedup of the first run, and of the second, in which nothing changes."""
 REPO = Path(__file__).resolve().parents[1]
 OURS = "trainlab"
-"""Part of the keys of the labels and annotations that only our module writes."""
+"""Substring of the label and annotation keys that only our module writes."""
 
 
 def documents(prefix: str, places: int) -> list[Json]:
-    """Return the namespaces and what a place of an attendee is made of."""
+    """Return the namespaces with the objects that an attendee gets."""
     found: list[Json] = []
     for number in range(places):
         space = f"{prefix}-{number}"
@@ -79,14 +79,14 @@ def run(plays: list[Json], folder: Path) -> tuple[float, int]:
 
 
 def plain(client: Client, wanted: list[Json]) -> list[Json]:
-    """Return the objects as the API server has them, without what differs from run to run and without the module's own marks."""
+    """Return the objects from the API server, without fields that differ between runs or are the module's own."""
     found = []
     for one in wanted:
         metadata = one["metadata"]
         path = client.path(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", ""))
         there = path and client.get(path)
         if not there:
-            sys.exit(f"{one['kind']} {metadata} is not there")
+            sys.exit(f"{one['kind']} {metadata} was not found")
         metadata = {"name": metadata["name"].rpartition("-")[2]}
         for key in ("labels", "annotations"):
             kept = {
@@ -101,9 +101,9 @@ def plain(client: Client, wanted: list[Json]) -> list[Json]:
 
 
 def main() -> None:
-    """Apply both ways, twice; print and judge."""
+    """Apply with both modules, twice; print and check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--places", type=int, default=40, help="namespaces (default %(default)s)")
+    parser.add_argument("--places", type=int, default=40, help="number of namespaces (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -131,7 +131,7 @@ def main() -> None:
     for module, (first, second) in times.items():
         print(f"{module:20} {len(ours)} objects: {first:6.2f} s, again {second:6.2f} s")
     print(
-        f"ratio {ratios[0]:.1f}, again {ratios[1]:.1f}; the floors are {FLOORS}; {'equal' if same else 'DIFFERENT'}, again changed={again}"
+        f"ratio {ratios[0]:.1f}, again {ratios[1]:.1f}; the minimum is {FLOORS}; {'equal' if same else 'DIFFERENT'}, again changed={again}"
     )
     result: dict[str, Any] = {
         "seconds": times,

@@ -1,9 +1,9 @@
-"""What does playbooks/platform.yml ask of the API server? Requests per object, and the second run on a ready cluster.
+"""How many requests does playbooks/platform.yml send? Requests per object, and the second run on a ready cluster.
 
 PYTHONPATH=cluster:tests python bench/platform_requests.py [--release 3.4] [--json FILE]
 Starts the test API server (a real kube-apiserver with test-only operators, tests/api_server), installs the GPU operator and OpenShift AI,
-and runs the playbook again. Prints a line for each step that applies objects; exits 1 when the second run changed something or
-took 25 s or more, or when there were more than 3.1 requests per object.
+and runs the playbook again. Prints a line for each step that applies objects; exits with 1 when the second run changed something
+or took 25 s or more, or when there were more than 3.1 requests per object.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def steps(text: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Install, run again, print and judge."""
+    """Install, run again, print and check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--release", default="3.4", help="release of OpenShift AI (default %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")

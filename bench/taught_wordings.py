@@ -1,12 +1,12 @@
-"""Which settings teach facts so that they are found in wordings never trained on? The ablation behind phase survival.
+"""Which settings teach facts so that wordings never trained on recall them? The ablation behind phase survival.
 
 PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR --out FILE [--cells NAME ...] [--seeds 0 1 2]
 PYTHONPATH=training/src python bench/taught_wordings.py table FILE
-(needs the packages of the trainer image; DIR is what `trainlab fetch` left of SmolLM2-135M-Instruct)
-Each cell is the local survival phase with other settings, in one process, batches of 8: trained on the first so many wordings
-of data/survival/taught, scored on the two dev wordings of each fact (never on test). FILE gets one JSON line a run; what it
-holds already is not run again, so that the hours can be had in pieces. The answers lie in the line: the table can be
-checked by reading.
+(needs the packages of the trainer image; DIR is the SmolLM2-135M-Instruct folder written by `trainlab fetch`)
+Each cell is the local survival phase with other settings, in one process, batches of 8: trained on the first N wordings
+of data/survival/taught, scored on the two dev wordings of each fact (never on test). FILE gets one JSON line per run; runs
+it already contains are skipped, so that the hours can be split up. The lines include the answers, so that the table can
+be checked by reading.
 """
 
 import argparse
@@ -42,7 +42,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         for layers, rates in {2: (6e-4, 1e-3), 6: (6e-4, 1e-3), 12: (1.5e-4, 6e-4), 18: (1.5e-4, 6e-4)}.items()
         for rate in rates
     },
-    # as many steps as 8 wordings in 3 epochs
+    # the same number of steps as 8 wordings in 3 epochs
     **{f"{wordings} wordings": {"wordings": wordings, "epochs": 24 / wordings} for wordings in (1, 2, 4)},
     **{f"{epochs} epochs": {"epochs": epochs} for epochs in (1, 2, 4)},
     **{
@@ -62,7 +62,7 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
     if cell["rank"]:
         block["lora"] |= {"rank": cell["rank"], "alpha": 2 * cell["rank"], "layers": cell["layers"]}
-    # every fact is taught, so none can be kept to validate on; the last step is taken
+    # every fact is taught, so none is left for validation; the last step is used
     block["train"] |= {
         "epochs": cell["epochs"],
         "learning_rate": cell["rate"],
@@ -76,13 +76,13 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
 
 
 def rows(phase: SftPhase, wordings: int) -> tuple[list[TrainRow], list[HeldoutRow]]:
-    """Return (the first so many wordings of each fact, its dev wordings)."""
+    """Return (the first `wordings` wordings of each fact, its dev wordings)."""
     facts = taught_facts(phase.data, DATA)
     return [row for fact in facts for row in fact.train[:wordings]], [row for fact in facts for row in fact.asked]
 
 
 def one(cell: dict[str, Any], seed: int, model_dir: Path) -> dict[str, Any]:
-    """Train and score one cell; return what its line says."""
+    """Train and score one cell; return the content of its line."""
     phase = phase_of(cell, seed)
     train, dev = rows(phase, cell["wordings"])
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +112,7 @@ def known(path: Path) -> list[dict[str, Any]]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what FILE lacks, seed by seed, so that a table of all cells is there early."""
+    """Run what FILE lacks, seed by seed, so that a table of all cells is available early."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     for seed in arguments.seeds:
@@ -135,8 +135,8 @@ def table(arguments: argparse.Namespace) -> int:
 
 
 def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the table of `runs`, the best recall first."""
-    yield "| settings | layers | rate | wordings a fact | epochs (steps) | recall, mean (lowest to highest) | word for word | loss | seeds |"
+    """Yield the table of `runs`, best recall first."""
+    yield "| settings | layers | rate | wordings per fact | epochs (steps) | recall, mean (lowest to highest) | exact match | loss | seeds |"
     yield "|---|---|---|---|---|---|---|---|---|"
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in runs:
@@ -161,7 +161,7 @@ def main() -> int:
     commands = parser.add_subparsers(required=True)
     running = commands.add_parser("run", help="run what FILE lacks")
     running.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the base model")
-    running.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines, one a run")
+    running.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines, one per run")
     running.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="NAME", help="default: all")
     running.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="default: 0 1 2")
     running.set_defaults(do=run)

@@ -1,11 +1,11 @@
-"""How fast do texts become tokens: as `trainlab prepare` does it, or one by one in `datasets.map`?
+"""How fast is tokenization: as in `trainlab prepare`, or one by one in `datasets.map`?
 
 PYTHONPATH=training/src python bench/tokenization.py [--texts 8000] [--rounds 5] [--json FILE]    (needs the packages of the trainer image)
-Texts of some 700 characters out of Python's manual and the sources of its library; a byte-level BPE trained here on some
-of them, the same for all sides; each text ends with EOS, and all ids must be equal. The sides take turns, a ratio is the
-median over the turns, of CPU seconds of this process with its threads, so that other programs on the machine do not
-count. Ours, the library tokenizers in batches, must not be slower than the map, else, or when ids differ, it exits with 1.
-Beside: the ratio of wall-clock seconds, where the library's threads count as well.
+Texts of some 700 characters from Python's manual and standard library sources; a byte-level BPE trained here on some
+of them, the same for both sides; each text ends with EOS, and all ids must be equal. The sides alternate; a ratio is the
+median over the rounds, of CPU seconds of this process with its threads, so that other programs on the machine do not
+count. Exits with 1 when ours, the `tokenizers` library in batches, is slower than the map, or ids differ.
+Also printed: the ratio of wall-clock seconds, where the library's threads help as well.
 """
 
 import argparse
@@ -30,7 +30,7 @@ NEEDED, VOCABULARY, LENGTH = 1.0, 16_000, 400
 
 
 def corpus(count: int) -> list[str]:
-    """Return paragraphs of Python's manual and library, as many together as make LENGTH characters."""
+    """Return paragraphs of Python's manual and library, joined to at least LENGTH characters."""
     from pydoc_data.topics import topics
 
     sources = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
@@ -46,7 +46,7 @@ def corpus(count: int) -> list[str]:
 
 
 def make_tokenizer(folder: Path, texts: list[str]) -> None:
-    """Train a byte-level BPE on some of the texts and save it as a model folder has it."""
+    """Train a byte-level BPE on some of the texts and save it as in a model folder."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -65,9 +65,9 @@ def make_tokenizer(folder: Path, texts: list[str]) -> None:
 def main() -> int:
     """Measure both sides, compare, print; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--texts", type=int, default=8000, help="texts at most (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of the sides (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here as well")
+    parser.add_argument("--texts", type=int, default=8000, help="maximum number of texts (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     import datasets
     from transformers import AutoTokenizer
@@ -90,7 +90,7 @@ def main() -> int:
         return [ids for batch in pack_shards.cut(iter([texts])) for ids in mine.documents(batch)]
 
     sides: dict[str, Callable[[], Any]] = {"trainlab": batches, "datasets_map": one_by_one}
-    found = {name: side() for name, side in sides.items()}  # the first turn is not measured: imports and caches
+    found = {name: side() for name, side in sides.items()}  # the first round is not measured: imports and caches
     wall: dict[str, list[float]] = {name: [] for name in sides}
     cpu: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(args.rounds):

@@ -1,6 +1,6 @@
-"""`cluster/python cluster COMMAND`: Python looks for modules in the folder that it runs, so the package is found.
+"""`cluster/python cluster COMMAND`: Python puts the folder that it runs on sys.path, so the package is found.
 
-Nothing is installed for it, and no PYTHONPATH goes on to pip, go and ansible-playbook.
+Nothing has to be installed for it, and no PYTHONPATH leaks into pip, go and ansible-playbook.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Makes the README's pictures from the page of a real run, light and dark; `make pictures` calls it after a `make demo`.
+"""Takes the README's screenshots of a real run's report, light and dark; `make pictures` calls it after a `make demo`.
 
-Needs Chromium (Debian: apt-get install chromium). Takes the newest run of survival below artifacts/.
+Needs Chromium (Debian: apt-get install chromium). Uses the newest survival run under artifacts/.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ FOLDER = ROOT / "docs" / "pictures"
 SIZE = (1000, 860)
 """Pixels: from the verdict to both scores."""
 COLORS = 64
-"""Of the palette: text and bars need no more, and the files are a third of the size."""
+"""Palette size: text and bars need no more, and the files are a third of the size."""
 SCHEMES = {"dark": 0, "light": 1}
 """Chromium's numbers, blink::mojom::PreferredColorScheme."""
 
 
 def newest() -> Path:
-    """Return the page of the newest run; SystemExit with the remedy when there is none."""
+    """Return the report of the newest run; raise SystemExit with the remedy if there is none."""
     found = sorted((ROOT / "artifacts").glob("survival-*/report.html"), key=lambda page: page.stat().st_mtime)
     if not found:
-        raise SystemExit("error: artifacts/survival-*/report.html: there is no run; `make demo` makes one")
+        raise SystemExit("error: artifacts/survival-*/report.html: no run found; `make demo` makes one")
     return found[-1]
 
 
 def shoot(program: str, page: Path, scheme: str) -> Path:
-    """Write the picture of the page in one color scheme and return its path."""
+    """Write a screenshot of the page in one color scheme and return its path."""
     target = FOLDER / f"report-{scheme}.png"
     with tempfile.TemporaryDirectory() as folder:
         taken = Path(folder) / "taken.png"
@@ -41,13 +41,13 @@ def shoot(program: str, page: Path, scheme: str) -> Path:
         command += [f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", f"--screenshot={taken}", page.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not taken.exists():
-            raise SystemExit(f"error: {program} made no picture of {page}: {done.stderr.strip()[-300:]}")
+            raise SystemExit(f"error: {program} took no screenshot of {page}: {done.stderr.strip()[-300:]}")
         Image.open(taken).convert("RGB").quantize(COLORS).save(target, optimize=True)
     return target
 
 
 def main() -> None:
-    """Make all pictures."""
+    """Take all screenshots."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         raise SystemExit("error: chromium: command not found; apt-get install chromium")

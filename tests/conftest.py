@@ -1,4 +1,4 @@
-"""Which tests stay with one worker of pytest-xdist, and which of them begin; `--dist loadgroup` reads the marks."""
+"""Which tests stay on one worker of pytest-xdist, and which start first; `--dist loadgroup` reads the marks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-# The usual cluster's, whatever the shell that runs the tests has: read by embedded_cluster.identity when it is imported.
+# The default cluster's, whatever the calling shell has set: read by embedded_cluster.identity on import.
 for name in [name for name in os.environ if name == "TRAINLAB_CLUSTER" or name.endswith("_SUBNET")]:
     del os.environ[name]
 ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
-"""Files that ask for the same renderings of the chart; every other file is a group of its own, for its fixtures."""
+"""Files that use the same renderings of the chart; every other file is a group of its own, for its fixtures."""
 FIRST = ("tests/api", "tests/fresh", "tests/charts", "tests/plugins", "training/tests")
-"""The longest groups begin, so that what is left at the end is short."""
+"""The longest groups start first, so that the tail is short."""
 
 
 def pytest_configure() -> None:
-    """Let what the tests start take signals as from a terminal, also where nohup or `&` of a script started pytest.
+    """Let what the tests start handle signals as in a terminal, even if nohup or a script's `&` started pytest.
 
-    A signal that is ignored is so in every program that is started; one with a handler is not.
+    Child processes inherit an ignored signal, but not a handler.
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
@@ -29,7 +29,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook, too
+@pytest.hookimpl(tryfirst=True)  # before xdist, which also reads the groups in this hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put each test into a group, and the groups of the folders in FIRST to the front."""
     for item in items:

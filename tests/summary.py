@@ -1,8 +1,8 @@
-"""What `make test` says at its end: where its time went, which slow tiers are stale, `N passed, N failed, N skipped`.
+"""What `make test` prints at its end: where its time went, which slow tiers are stale, `N passed, N failed, N skipped`.
 
     python tests/summary.py artifacts/check.xml artifacts/e2e.xml
 
-A file that is missing is a part that did not run to its end: exit 1, as when something failed.
+A missing file means a part that did not run to its end: exit 1, as after a failure.
 """
 
 import sys

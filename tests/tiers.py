@@ -1,4 +1,4 @@
-"""When the slow tiers of tests passed last, and what has changed since of what they cover; their memory is tiers.yaml.
+"""When each slow test tier last passed, and which of the files that it covers changed since; recorded in tiers.yaml.
 
 python tests/tiers.py passed TIER [JUNIT]   as the last line of a tier: writes the commit into tiers.yaml, which is then committed
                                             fails where JUNIT has skipped tests: what did not run did not pass
@@ -18,15 +18,15 @@ FILE = Path("tests") / "tiers.yaml"
 SHOWN = 3
 HEAD = """\
 ---
-# What each slow tier covers, and the commit on which it passed last; tiers.py writes `passed` and tells what is stale.
+# What each slow tier covers, and the commit on which it last passed; tiers.py writes `passed` and reports stale tiers.
 """
 
 
 class Indented(yaml.SafeDumper):
-    """Writes lists as yamllint wants them."""
+    """Writes lists as yamllint expects them."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Indent lists, too."""
+        """Indent lists as well."""
         super().increase_indent(flow, False)
 
 
@@ -39,7 +39,7 @@ class Tiers:
         self.known: dict[str, dict[str, Any]] = yaml.safe_load((root / FILE).read_text(encoding="utf-8"))
 
     def passed(self, name: str) -> str:
-        """Write that a tier passed on this commit; not while files that it covers differ from the commit."""
+        """Record that a tier passed on this commit, unless files that it covers differ from the commit."""
         if changed := self._changed(name, "HEAD"):
             return f"{name}: passed, but not noted: {shown(changed)} not committed"
         self.known[name]["passed"] = self._git("rev-parse", "HEAD")
@@ -60,7 +60,7 @@ class Tiers:
         return found
 
     def _changed(self, name: str, commit: str) -> list[str]:
-        """Return the covered files that differ from a commit, or that git does not know yet."""
+        """Return the covered files that differ from a commit or are untracked."""
         patterns = [f":(glob){pattern}" for pattern in self.known[name]["covers"]]
         differ = self._git("diff", "--name-only", commit, "--", *patterns)
         new = self._git("ls-files", "--others", "--exclude-standard", "--", *patterns)
@@ -79,7 +79,7 @@ def shown(files: list[str]) -> str:
 
 
 def stale() -> list[str]:
-    """Return a line for each tier of this checkout that has to run again; one line where git cannot say."""
+    """Return a line for each tier of this checkout that has to run again; one line when git cannot tell."""
     try:
         return Tiers().stale()
     except (subprocess.CalledProcessError, FileNotFoundError) as error:

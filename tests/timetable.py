@@ -1,7 +1,7 @@
 """A table of where the time of `make test` went; printed by summary.py.
 
-The stages of the Makefile leave their beginning and end in artifacts/times, the tests their seconds in JUnit files. Tests run
-side by side, so the seconds of a folder may be more than those of the stage that holds it.
+The stages of the Makefile record their start and end in artifacts/times, the tests their seconds in JUnit files. Tests
+run in parallel, so the seconds of a folder may exceed those of its stage.
 """
 
 import xml.etree.ElementTree as ElementTree
@@ -11,18 +11,18 @@ from pathlib import Path
 
 TIMES = Path("artifacts") / "times"
 FOLDERS = 2
-"""Leading folders of a test by which its time is told: tests/api, training/tests."""
+"""Leading folders of a test under which its time is listed: tests/api, training/tests."""
 ALONE = {"tests.api.test_molecule": "molecule"}
-"""A file that is told by a name of its own."""
+"""A file that is listed under a name of its own."""
 
 
 def clock(seconds: float) -> str:
-    """Return seconds as people say them."""
+    """Return seconds in readable form."""
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
 def stages(folder: Path = TIMES) -> dict[str, tuple[int, int]]:
-    """Return beginning and end of each stage that has both, in the order of the beginnings."""
+    """Return start and end of each stage that has both, in order of their start."""
     found = {}
     for file in folder.glob("*.begin"):
         end = file.with_suffix(".end")
@@ -34,7 +34,7 @@ def stages(folder: Path = TIMES) -> dict[str, tuple[int, int]]:
 
 
 def ran(file: Path) -> tuple[int, int]:
-    """Return beginning and end of the tests of a JUnit file."""
+    """Return start and end of the tests of a JUnit file."""
     (suite,) = ElementTree.parse(file).getroot().iter("testsuite")
     begin = datetime.fromisoformat(suite.get("timestamp", "")).timestamp()
     return int(begin), int(begin + float(suite.get("time", "0")))
@@ -55,7 +55,7 @@ def folders(file: Path) -> dict[str, tuple[int, float]]:
 def processors(folder: Path = TIMES, now: Path = Path("/proc/stat")) -> str:
     """Return how the processors spent their time since the first stage began, by the first line of proc_stat(5).
 
-    What a hypervisor gave to other machines meanwhile makes every row longer, and is no fault of a test.
+    Time that the hypervisor gave to other machines (steal) makes every row longer, through no fault of a test.
     """
     begun = [file.read_text(encoding="ascii").splitlines() for file in folder.glob("*.begin")]
     first = min((lines for lines in begun if len(lines) > 1), key=lambda lines: int(lines[0]), default=None)
@@ -71,7 +71,7 @@ def processors(folder: Path = TIMES, now: Path = Path("/proc/stat")) -> str:
 
 
 def lines(files: list[Path], times: Path = TIMES) -> list[str]:
-    """Return the table: each stage by the clock, and below a stage of tests its folders by the sum of their tests."""
+    """Return the table: stages in wall-clock time, and below a stage of tests its folders by the sum of their tests."""
     results = {file.stem: file for file in files}
     found, spans = [""], stages(times) | {name: ran(file) for name, file in results.items()}
     for name, (begin, end) in spans.items():

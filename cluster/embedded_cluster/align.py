@@ -1,8 +1,8 @@
-"""Gives the Go modules of the cluster one version of what they share; called by the command `align` after a version changed.
+"""Aligns the versions that the cluster's Go modules share; called by the command `align` after a version change.
 
-Go compiles a package once for all programs that ask for the same version of it and of everything below it. Without this
+Go compiles a package once for all programs that use the same version of it and of all its dependencies. Without this
 the ten programs compile six versions of Kubernetes' client libraries: 360 MB of source instead of 220 MB. Versions only
-rise, to the highest that one of the family asks for.
+rise, to the highest that a member of the family requires.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)(.*)")
 
 
 def required(name: str) -> dict[str, str]:
-    """Return the version of every module that cluster/<name>/go.mod compiles, replacements applied."""
+    """Return the version of every module that cluster/<name>/go.mod requires, replacements applied."""
     parsed = json.loads(_go(name, "mod", "edit", "-json"))
     versions = {one["Path"]: one["Version"] for one in parsed["Require"]}
     return versions | {one["Old"]["Path"]: one["New"]["Version"] for one in parsed.get("Replace") or ()}
 
 
 def differences() -> Iterator[tuple[str, str, str, str]]:
-    """Yield (component, module, its version, the family's version) of everything that does not agree."""
+    """Yield (component, module, its version, the family's version) for every module whose versions differ."""
     for family in FAMILIES:
         mine = {name: required(name) for name in family}
         highest: dict[str, str] = {}
@@ -49,13 +49,13 @@ def differences() -> Iterator[tuple[str, str, str, str]]:
 def _rank(version: str) -> tuple[int, int, int, bool, str]:
     found = _VERSION.fullmatch(version)
     if found is None:
-        raise UserError(f"{version}: not a version of a Go module")
+        raise UserError(f"{version}: not a Go module version")
     extra = found[4].removesuffix("+incompatible")
     return int(found[1]), int(found[2]), int(found[3]), not extra, extra
 
 
 def align() -> bool:
-    """Write the go.mod and go.sum files until they agree; returns whether one changed."""
+    """Update the go.mod and go.sum files until they agree; returns whether one changed."""
     changed = False
     for number in range(1, ROUNDS + 1):
         wanted: dict[str, list[str]] = {}
@@ -70,7 +70,7 @@ def align() -> bool:
                 _go(name, "mod", "edit", *edits)
                 _go(name, "mod", "tidy")
     else:
-        raise UserError(f"the modules do not agree after {ROUNDS} rounds; `cluster/python cluster align` goes on")
+        raise UserError(f"the modules do not agree after {ROUNDS} rounds; `cluster/python cluster align` continues")
     with step("every program finds its packages"):
         for family in FAMILIES:
             for name in family:

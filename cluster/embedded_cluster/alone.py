@@ -1,7 +1,7 @@
 """`make demo-alone`: the same phase without Kubernetes, for machines that cannot host the cluster.
 
-Four local processes by torchrun, the same gate, report and server on localhost; the last line says that no cluster was
-used.
+Four local processes started by torchrun, the same gate, report and server on localhost; the last line says that no
+cluster was used.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def _free(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError:
             raise say.UserError(
-                f"port {port} on 127.0.0.1 is in use: end what listens there or choose another: "
+                f"port {port} on 127.0.0.1 is in use: stop what listens there or choose another: "
                 f"PORT={port + 10} make demo-alone"
             ) from None
 
 
 class _Program:
-    """The command trainlab with the phase's files, and the environment that it needs."""
+    """The trainlab command with the phase's files and the environment that it needs."""
 
     def __init__(self, venv: Path, phase: str) -> None:
         self.path = str(venv / "bin" / "trainlab")
@@ -80,7 +80,7 @@ class _Program:
             "PYTHONPATH": str(paths.REPO / "training" / "src"),
             "TRAINLAB_DATA": str(paths.REPO / "data"),
             "TRAINLAB_WHEELS": str(pyenv.wheels()),
-            "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads give the core back: several ranks share it
+            "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads yield the core: several ranks share it
         }
 
     def __call__(self, title: str, command: str, *arguments: str, values: bool = True) -> None:
@@ -89,7 +89,9 @@ class _Program:
             say.line(f"==> {title}")
         code = processes.run([self.path, command, *(self.files if values else []), *arguments], self.env)
         if code:
-            raise say.UserError(f"trainlab {command} ended with {code}, the reason is above; make demo-alone goes on")
+            raise say.UserError(
+                f"trainlab {command} failed with exit code {code}, see above; make demo-alone continues"
+            )
 
 
 def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
@@ -127,7 +129,7 @@ def _answers(url: str) -> bool:
 
 
 def _ask(program: _Program, run_folder: Path, url: str) -> str:
-    """Ask the phase's first question and return the command that asks it again; images have no question."""
+    """Ask the phase's first question and return the command that asks it again; image phases have no question."""
     phase = json.loads((run_folder / "phase.json").read_text(encoding="utf-8"))["phase"]
     if phase["recipe"] == "resnet":
         return f"curl -s {url}/v2/models/tuned"
@@ -138,7 +140,7 @@ def _ask(program: _Program, run_folder: Path, url: str) -> str:
 
 
 def end_server() -> bool:
-    """End the server of an earlier run; returns whether one ran."""
+    """Stop the server of an earlier run; returns whether one was running."""
     try:
         pid = int(PID_FILE.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Installs the Debian packages that this checkout needs, where this process may; called by commands.py before it works."""
+"""Installs the Debian packages that this checkout needs, if this process may; called by commands.py first."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from embedded_cluster import locks, paths, say, system
 
 PACKAGES = ("ca-certificates", "debian-archive-keyring", "iproute2", "mmdebstrap", "python3-venv")
-"""Of what preflight.TOOLS asks for, what a minimal Debian or Ubuntu lacks, and what that stands on."""
+"""Those of preflight.TOOLS that a minimal Debian or Ubuntu lacks, and what they depend on."""
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 WAIT_SECONDS = 600.0
 LONGEST = 200
-"""Letters of an error of apt's in our sentence."""
+"""Characters of apt's error that our message quotes."""
 UNREACHED = "cannot reach Debian's package archive"
 REMEDY = "check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
 _FLOCK = struct.Struct("hhlli4x")  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
@@ -46,10 +46,10 @@ def holder() -> str:
 
 
 def ensure() -> None:
-    """Install what a minimal Debian or Ubuntu lacks of preflight.PACKAGES; nothing elsewhere or without root."""
+    """Install what a minimal Debian or Ubuntu lacks of PACKAGES; nothing elsewhere or without root."""
     if not system.has_apt() or not (missing := _missing()):
         return
-    with locks.waiting(paths.HOME / "apt.lock", "another command installs Debian packages"):
+    with locks.waiting(paths.HOME / "apt.lock", "another command is installing Debian packages"):
         if missing := _missing():
             _install(missing)
 
@@ -73,7 +73,7 @@ def _install(packages: Sequence[str]) -> None:
                     f"{other} has been using apt for {WAIT_SECONDS:.0f} s: wait for it or end it, then run this again"
                 )
             time.sleep(1)
-        # By itself it takes an archive that does not answer for a warning, and the next command for a wrong name.
+        # By default an unreachable archive is a warning here, and an unknown package name for the next command.
         _apt(UNREACHED, "update", "-qq", "-o", "APT::Update::Error-Mode=any")
         _apt("cannot install", "install", "-y", "-qq", "--no-install-recommends", *packages)
 
@@ -92,6 +92,6 @@ def _apt(failed: str, *arguments: str) -> None:
 
 
 def reason(said: str) -> str:
-    """Return the first error of what apt, or mmdebstrap with apt's words, said: those after it say the same."""
+    """Return the first error in the output of apt, or of mmdebstrap quoting apt: the later ones repeat it."""
     lines = said.strip().splitlines()
     return next((line for line in lines if line.startswith("E:")), lines[-1] if lines else "")[:LONGEST]

@@ -1,6 +1,6 @@
 """Builds the Go programs of the cluster from their modules; called by the commands `build`, `up` and `images`.
 
-A binary is named after the hash of everything it is made of, so one that exists is right and is never rebuilt.
+A binary's name contains the hash of all its inputs, so one that exists is up to date and never rebuilt.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from embedded_cluster import children, modules, others, paths, programs, toolchain
 from embedded_cluster.say import UserError, info, step
 
-GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: nothing stays of them
+GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: these are removed again
 MEMORY_FOR_TWO = 12 * 2**30
-"""Bytes available at which two builds run side by side; one link step of Kubernetes alone takes about 3 GiB."""
+"""Available bytes from which two builds run in parallel; linking Kubernetes alone takes about 3 GiB."""
 TRASH = "trash-"
 LINES_OF_ERROR = 15
 SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw"}
-"""Static programs, read-only go.mod, caches that can be thrown away; part of each binary's hash, as the flags are."""
+"""Static binaries, read-only go.mod, removable caches; part of each binary's hash, like the flags."""
 GOGC = "400"  # the compilers collect garbage less often: with -dwarf=false 30 % fewer CPU seconds, some more memory
 BUILD_ORDER = ("kubernetes", "kserve", "helm", "helm4", "training-operator", "kueue", "etcd", "coredns", "trainer")
-"""The order of the builds: the longest first, and beside each other those that share nothing (align.FAMILIES)."""
+"""The build order: the longest first, and in parallel those that share nothing (align.FAMILIES)."""
 
 
 @functools.cache
@@ -42,9 +42,9 @@ def binary(name: str) -> Path:
 
 
 def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
-    """Build what is missing of these components.
+    """Build those of these components that are missing.
 
-    Returns whether anything was built. Raises UserError with go's last lines for everything that failed.
+    Returns whether anything was built. Raises UserError with go's last lines for each build that failed.
     """
     wanted = list(names)
     missing = [name for name in _ordered(wanted) if not binary(name).exists()]
@@ -63,7 +63,7 @@ def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
 
 
 def drop_caches() -> None:
-    """Remove what Go downloaded and compiled on the way, 5 GB, by a process that nobody waits for (25 s)."""
+    """Remove Go's download and build caches, 5 GB, in a background process (25 s)."""
     for folder in (GOCACHE, GOMODCACHE):
         with contextlib.suppress(FileNotFoundError):
             folder.rename(paths.CACHE / f"{TRASH}{folder.name}-{os.getpid()}")
@@ -79,7 +79,7 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 
 def _build(name: str) -> str:
-    """Build one binary; return the text of the error, empty when it worked."""
+    """Build one binary; return the text of the error, empty on success."""
     component = modules.COMPONENTS[name]
     folder, target = modules.folder(name), binary(name)
     part = target.with_name(f".{target.name}.part")
@@ -98,14 +98,14 @@ def _build(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of all go commands: static, read-only go.mod, a cache that can be thrown away."""
+    """Return the environment of all go commands: static binaries, read-only go.mod, removable caches."""
     env = dict(os.environ)
     env.update(SETTINGS, GOWORK="off", GOTOOLCHAIN="local", GOGC=GOGC, GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))
     return env
 
 
 def _flags(name: str) -> list[str]:
-    """Return the flags of `go build`: no debug information, which -s -w would throw away after it was compiled."""
+    """Return the flags of `go build`: no debug information, which -s -w would strip after it was compiled."""
     return ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _ldflags(name)]
 
 
@@ -129,13 +129,13 @@ def _memory_available() -> int:
 
 
 def _clear_leftovers() -> None:
-    """Remove what a killed build left; the caller holds the cluster's lock, so nobody is writing them."""
+    """Remove what a killed build left behind; the caller holds the cluster's lock, so nothing is writing it."""
     for part in paths.BIN.glob(".*.part"):
         part.unlink()
 
 
 def drop_older() -> None:
-    """Remove the binaries of other versions; a running cluster uses its own, so the caller asks for that."""
+    """Remove the binaries of other versions; a running cluster uses its own, so callers check for one."""
     for name in modules.COMPONENTS:
         for file in paths.BIN.glob(f"{name}-{'[0-9a-f]' * 12}"):
             if file != binary(name):

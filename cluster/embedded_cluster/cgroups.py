@@ -1,6 +1,6 @@
 """The cgroups of the cluster, version 1 and 2: `GROUP/outer` and `GROUP/n1` ... below every hierarchy (identity.py).
 
-Every process of the cluster is in one of them, so they are the only list of what `down` has to end; no pid files.
+Every process of the cluster is in one of them, so they are the only list of what `down` has to kill; no pid files.
 Called by cluster.py, running.py and preflight.py.
 """
 
@@ -74,9 +74,9 @@ def make(group: str) -> None:
 
 
 def _make_v2(root: Path, target: Path, *, init: bool) -> None:
-    """A version 2 group hands its controllers down only when told so, and then holds no processes itself.
+    """A version 2 group delegates its controllers only when told to, and then may hold no processes itself.
 
-    A node's own processes are therefore in its child `init`, beside the kubelet's `kubepods`.
+    A node's own processes are therefore in its child `init`, next to the kubelet's `kubepods`.
     """
     wanted = " ".join(f"+{name}" for name in (root / "cgroup.controllers").read_text().split() if name != "rdma")
     target.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _make_v2(root: Path, target: Path, *, init: bool) -> None:
 
 
 def _inherit_cpuset(root: Path, target: Path) -> None:
-    """A new cpuset of version 1 is empty and takes no process: fill it from its parent, top down."""
+    """A new cpuset of version 1 is empty and accepts no process: fill it from its parent, top down."""
     steps = [path for path in reversed([target, *target.parents]) if path.is_relative_to(root) and path != root]
     for step in steps:
         for name in ("cpuset.cpus", "cpuset.mems"):
@@ -105,7 +105,7 @@ def processes(group: str = "") -> set[int]:
 
 
 def others() -> list[str]:
-    """Names of the cgroup folders of other clusters that run on this machine, of whichever TRAINLAB_HOME."""
+    """Names of the cgroup folders of other clusters running on this machine, under any TRAINLAB_HOME."""
     found = set()
     for one in hierarchies():
         for top in [one.at / identity.DEFAULT, *one.at.glob(f"{identity.DEFAULT}-*")]:
@@ -115,7 +115,7 @@ def others() -> list[str]:
 
 
 def _lists(file: Path) -> list[int]:
-    """Pids in a cgroup.procs; none of a group that went away, or is a threaded one, or of another PID namespace (0)."""
+    """Pids in a cgroup.procs; none for a group that is gone or threaded, and none of another PID namespace (0)."""
     try:
         return [int(word) for word in file.read_text().split() if word != "0"]
     except OSError:
@@ -123,7 +123,7 @@ def _lists(file: Path) -> list[int]:
 
 
 def init_of(group: str, depth: int) -> int | None:
-    """Host pid of the process that is number 1 of a PID namespace `depth` levels down in this group, if it lives."""
+    """Host pid of the process that is pid 1 of a PID namespace `depth` levels down in this group, if it is alive."""
     for pid in sorted(processes(group)):
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{pid}/status").read_text()

@@ -1,4 +1,4 @@
-"""The processes that a command of the embedded cluster starts: run side by side, and ended with it.
+"""The processes that a command of the embedded cluster starts: run in parallel, and killed with it.
 
 Called by ends.py and by everything that runs several programs at a time.
 """
@@ -25,7 +25,7 @@ _ended: set[int] = set()
 def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> list[Result]:
     """Do the work for every item, `jobs` at a time; when one raises or this command is ended, the others end too.
 
-    A thread cannot be ended, its programs can: as often as it starts another one, for some try again.
+    A thread cannot be killed, its programs can: again and again, as some threads retry.
     """
     others = set(threading.enumerate())
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -36,7 +36,7 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            # The pool itself does not know a thread at whose start a signal came.
+            # The pool itself does not know a thread during whose start a signal arrived.
             while any(not one.daemon for one in set(threading.enumerate()) - others):
                 end_all()
                 time.sleep(AGAIN_SECONDS)
@@ -44,12 +44,12 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
 
 
 def end_all() -> None:
-    """Kill every process that comes from this one, the deepest included; the kernel does the rest of a namespace."""
+    """Kill every descendant of this process, however deep; the kernel kills the rest of a namespace."""
     found = [os.getpid()]
-    for parent in found:  # grows while it is read
+    for parent in found:  # grows while it is iterated
         children = [pid for pid, its in _parents().items() if its == parent]
         for pid in children:
-            _signal(pid, signal.SIGSTOP)  # or it might start another one meanwhile
+            _signal(pid, signal.SIGSTOP)  # or it might start another one in the meantime
         found += [pid for pid in children if pid not in found]
     _ended.update(found[1:])
     for pid in found[1:]:
@@ -57,7 +57,7 @@ def end_all() -> None:
 
 
 def ended() -> bool:
-    """Whether end_all has ended something: a program that fails now has not failed of itself."""
+    """Whether end_all has killed something: a program that fails now did not fail on its own."""
     return bool(_ended)
 
 
@@ -65,8 +65,8 @@ def _parents() -> dict[int, int]:
     """Pid -> pid of its parent, of every process that this one sees."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            # the name in brackets may hold blanks and brackets itself
+        with contextlib.suppress(OSError):  # it ended in the meantime
+            # the name in parentheses may itself contain blanks and parentheses
             found[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
     return found
 

@@ -37,7 +37,7 @@ from embedded_cluster import (
 NEEDED = ("kubernetes", "etcd", "coredns", "resolves")
 # on a machine like ours; patience.seconds multiplies them
 READY_SECONDS = 240.0
-START_SECONDS = 20.0  # until the first process of every node is there
+START_SECONDS = 20.0  # until the first process of every node exists
 REQUEST_SECONDS = 3.0
 POLL_SECONDS = 0.3
 LOG_LINES = 15
@@ -51,7 +51,7 @@ def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def fingerprint(count: int) -> str:
-    """Changes when a cluster that `up` made now would differ: programs, small images, these files, node count, networks."""
+    """Changes when `up` would make a different cluster now: programs, small images, these files, nodes, networks."""
     files = sorted(
         path
         for path in paths.PACKAGE.iterdir()
@@ -81,21 +81,21 @@ def ready_nodes() -> dict[str, bool]:
 
 
 def runs(count: int) -> bool:
-    """Whether exactly the wanted cluster runs: same versions, every node's process alive, the host's link to it."""
+    """Whether exactly the wanted cluster is running: same versions, all nodes' processes alive, the host's link."""
     wanted = [f"n{number}" for number in range(1, count + 1)]
     same = running.state().get("fingerprint") == fingerprint(count)
     return same and running.nodes() == wanted and host.link_exists()
 
 
 def parts_lock() -> AbstractContextManager[None]:
-    """Let one command at a time make programs and images; another one waits for it."""
-    return locks.waiting(paths.CACHE / "parts.lock", "another command makes programs or images")
+    """Let one command at a time make programs and images; others wait for it."""
+    return locks.waiting(paths.CACHE / "parts.lock", "another command is making programs or images")
 
 
 def make_programs(operators_wanted: Sequence[str] | None, everything: bool = False) -> bool:
-    """Build the programs of the nodes and of these operators (default: of the default ones), and render what they install.
+    """Build the programs of the nodes and of these operators (default: the default ones), and render their manifests.
 
-    `everything` is each component there is. Returns whether anything was built.
+    `everything` means all components. Returns whether anything was built.
     """
     from embedded_cluster import operators
 
@@ -107,13 +107,13 @@ def make_programs(operators_wanted: Sequence[str] | None, everything: bool = Fal
         built = build.build_all(names)
         link_programs()
         if built:
-            operators.prepare(operators_wanted)  # while the modules, of which the manifests are a part, are still there
+            operators.prepare(operators_wanted)  # while the modules, which contain the manifests, are still there
             build.drop_caches()
         return built
 
 
 def make_parts(force: bool = False) -> bool:
-    """Programs, root folder and images that `up` needs; made when missing. Returns whether anything was."""
+    """Make the programs, root folder and images that `up` needs and that are missing. Returns whether any was."""
     with parts_lock():
         built = build.build_all(NEEDED)
         link_programs()
@@ -121,7 +121,7 @@ def make_parts(force: bool = False) -> bool:
 
 
 def link_programs() -> None:
-    """kubectl and helm under their own names in BIN, for people and playbooks."""
+    """Link kubectl and helm under their own names in BIN, for people and playbooks."""
     for name, component in (("kubectl", "kubernetes"), ("helm", "helm"), ("helm4", "helm4")):
         target, link = build.binary(component).name, paths.BIN / name
         if (paths.BIN / target).exists() and not (link.is_symlink() and str(link.readlink()) == target):
@@ -132,7 +132,7 @@ def link_programs() -> None:
 
 
 def up(count: int) -> bool:
-    """Bring up a cluster of `count` nodes; returns False when it already runs like that."""
+    """Bring up a cluster of `count` nodes; returns False when exactly that is already running."""
     if not 1 <= count <= layout.MAX_NODES:
         raise say.UserError(f"--nodes {count}: give 1 to {layout.MAX_NODES}")
     with host.lock():
@@ -149,7 +149,7 @@ def up(count: int) -> bool:
 
 
 def _make(count: int) -> None:
-    """Bring up a cluster in the place of what there is."""
+    """Bring up a cluster in place of whatever exists."""
     begin = time.monotonic()
     with say.step("clear what an earlier cluster left"):
         host.clear()
@@ -179,7 +179,7 @@ def _wait_for_dns(count: int) -> None:
 
 
 def _wait_until_ready(count: int) -> bool:
-    """Wait for a cluster that is there, and maybe busy or not finished by a killed `up`: it holds what the user made.
+    """Wait for an existing cluster, maybe busy or left unfinished by a killed `up`: it holds what the user made.
 
     Returns whether there was anything to wait for.
     """
@@ -189,7 +189,7 @@ def _wait_until_ready(count: int) -> bool:
         _wait_for_nodes(count)
         _wait_for_dns(count)
     except say.UserError as error:
-        raise say.UserError(f"{error}\n`down` and then `up` make the cluster anew, without what is in it now") from None
+        raise say.UserError(f"{error}\n`down` and then `up` recreate the cluster without its current content") from None
     return True
 
 
@@ -247,7 +247,7 @@ def _start(count: int) -> None:
     while not (paths.CLUSTER / "run" / "switch").exists():
         if time.monotonic() > end:
             raise say.UserError(
-                f"the switch between the nodes did not start in {limit:.0f} s; {patience.hint()}; its log ends with:\n"
+                f"the switch between the nodes did not start within {limit:.0f} s; {patience.hint()}; end of its log:\n"
                 f"{_tail(paths.CLUSTER / 'log' / 'outer.log')}"
             )
         time.sleep(0.05)
@@ -281,7 +281,7 @@ def _dns_available() -> bool:
 
 
 def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
-    """Wait for a state; raises say.UserError with the node's log at once when a node gave up or died, or in the end."""
+    """Wait for a state; raises say.UserError with the node's log as soon as a node gives up or dies, or on timeout."""
     begin = told = time.monotonic()
     starting, limit = patience.seconds(START_SECONDS), patience.seconds(READY_SECONDS)
     while not reached():
@@ -295,11 +295,11 @@ def _wait(count: int, what: str, reached: Callable[[], bool]) -> None:
         if time.monotonic() - begin > limit:
             logs = paths.CLUSTER / "nodes" / "n1" / "root" / "var/log"
             raise say.UserError(
-                f"{what}: not reached in {limit:.0f} s; {patience.hint()}; see {paths.CLUSTER / 'log'} and {logs}"
+                f"{what}: not reached within {limit:.0f} s; {patience.hint()}; see {paths.CLUSTER / 'log'} and {logs}"
             )
         if time.monotonic() - told > say.HEARTBEAT_SECONDS:
             told = time.monotonic()
-            say.info(f"n1 said last: {_tail(paths.CLUSTER / 'log' / 'n1.log', 1).strip()}")
+            say.info(f"last line of n1: {_tail(paths.CLUSTER / 'log' / 'n1.log', 1).strip()}")
         time.sleep(patience.pause(POLL_SECONDS))
 
 

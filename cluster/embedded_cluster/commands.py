@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-# Everything else is imported late: what is wrong in the environment is a sentence.
+# Everything else is imported late, so that a wrong environment is reported as one sentence.
 from embedded_cluster import ends, patience, say
 
 
@@ -25,36 +25,36 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text)
 
     nodes = {"type": int, "default": 2, "metavar": "N", "help": "number of nodes, 1 to 4 (default 2)"}
-    add("check", "say everything that this machine lacks; exit 3 when it cannot host the cluster").add_argument(
+    add("check", "report everything that this machine lacks; exit 3 when it cannot host the cluster").add_argument(
         "--nodes",
         **nodes,  # type: ignore[arg-type]
     )
     building = add("build", "build the programs from their Go modules")
     chosen = building.add_mutually_exclusive_group()
     chosen.add_argument(
-        "--all", action="store_true", help="also what the cluster itself does without: the tests' programs"
+        "--all", action="store_true", help="also what the cluster itself does not need: the tests' programs"
     )
     chosen.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
-    add("ready", "bring what every command stands on, or say what is missing")
+    add("ready", "install what every command needs, or report what is missing")
     add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")
-    add("demo", "the whole demo; PHASE, NODES name the phase and the number of nodes")
-    add("demo-alone", "the same phase by local processes; PHASE, PORT name the phase and the server's port")
-    add("demo-down", "remove the cluster and end the server of demo-alone").add_argument(
+    add("demo", "the whole demo; PHASE and NODES set the phase and the number of nodes")
+    add("demo-alone", "the same phase in local processes; PHASE and PORT set the phase and the server's port")
+    add("demo-down", "remove the cluster and stop the demo-alone server").add_argument(
         "--cache", action="store_true", help="also remove everything that was built or downloaded"
     )
-    add("align", "after a version in a go.mod changed: one version of what the modules share")
-    add("images", "make the root folder and the images").add_argument(
-        "--force", action="store_true", help="make the images again"
+    add("align", "after a version change in a go.mod: align the versions that the modules share")
+    add("images", "build the root folder and the images").add_argument(
+        "--force", action="store_true", help="rebuild the images"
     )
-    add("up", "bring the cluster up").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
+    add("up", "bring up the cluster").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
     installing = add("operators", "install the operators")
     installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
     installing.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
-    add("load", "bring images to every node").add_argument(
+    add("load", "load images into every node").add_argument(
         "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
     )
-    add("trainer-image", "build the image that trains and bring it to every node; the last line is JSON")
-    add("status", "print what runs, as JSON")
+    add("trainer-image", "build the trainer image and load it into every node; the last line is JSON")
+    add("status", "print what is running, as JSON")
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
     enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
@@ -63,11 +63,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "ready", "venv")
-"""Commands that need no root: they build, or say themselves what they do without it."""
+"""Commands that do not need root: they build, or report themselves what they do without it."""
 
 
 def _checkout(command: str) -> int:
-    """Run a command of the checkout that says itself what it did; returns the exit code."""
+    """Run a command of the checkout that reports its own outcome; returns the exit code."""
     if command in ("ready", "venv"):
         from embedded_cluster import pyenv
 
@@ -118,12 +118,12 @@ def _change(arguments: argparse.Namespace) -> bool:
 
 def main() -> int:
     """Run the command line and return the exit code."""
-    return ends.run(_main, after="run the same command again: it goes on from here")
+    return ends.run(_main, after="run the same command again: it continues from here")
 
 
 def _main() -> int:
     arguments = _parser().parse_args()
-    patience.factor()  # a wrong one is told before anything starts
+    patience.factor()  # an invalid one is reported before anything starts
     from embedded_cluster import apt, environment, home, preflight, system
 
     system.require_linux()

@@ -1,6 +1,6 @@
-"""`make demo`: from an empty machine to a trained, gated, served and compared phase on the embedded cluster.
+"""`make demo`: from a bare machine to a trained, gated, served and compared phase on the embedded cluster.
 
-Every step is repeatable; a second run changes nothing that is already right, also after Ctrl-C or a kill.
+Every step is idempotent; a second run changes nothing that is already right, even after Ctrl-C or a kill.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from embedded_cluster import children, identity, locks, operators, paths, preflight, processes, say
 
 COMMAND = [sys.executable, str(paths.PACKAGE.parent)]
-CONTINUE = "make demo goes on where it stopped"
+CONTINUE = "make demo continues where it stopped"
 
 
 class Clock:
-    """The times of the steps, for the lines that name them and for the table at the end."""
+    """Step times, for the steps' title lines and for the table at the end."""
 
     def __init__(self) -> None:
         """Start counting."""
@@ -30,7 +30,7 @@ class Clock:
         say.line(f"\n==> {text}  ({_minutes(time.monotonic() - self.began)})")
 
     def table(self, beside: Sequence[processes.Child]) -> None:
-        """Print what the time went into: the steps that nothing ran beside, and what ran beside the longest."""
+        """Print where the time went: the steps that ran alone or longest, and what ran in parallel with the longest."""
         total = time.monotonic() - self.began
         say.line(f"\n==> Where {_minutes(total)} went: the critical path, and what ran beside it")
         for name, seconds in self.path:
@@ -46,7 +46,7 @@ def _minutes(seconds: float) -> str:
 
 
 def phase() -> str:
-    """The phase that PHASE names; raises say.UserError when there is none of that name."""
+    """The phase that PHASE names; raises say.UserError when there is no such phase."""
     asked = os.environ.get("PHASE") or "survival"
     known = sorted(file.stem for file in (paths.REPO / "values").glob("*.yaml"))
     if asked not in known:
@@ -55,7 +55,7 @@ def phase() -> str:
 
 
 def node_count() -> int:
-    """The number of nodes that NODES names."""
+    """The number of nodes that NODES sets."""
     asked = os.environ.get("NODES") or "2"
     if not asked.isdecimal() or not 1 <= int(asked) <= 4:
         raise say.UserError(f"NODES={asked}: give 1 to 4")
@@ -63,7 +63,7 @@ def node_count() -> int:
 
 
 def run() -> int:
-    """Make everything and return the exit code."""
+    """Run the whole demo and return the exit code."""
     from embedded_cluster import alone
 
     wanted, nodes, clock = phase(), node_count(), Clock()
@@ -71,7 +71,7 @@ def run() -> int:
     if preflight.report(nodes):
         say.line("\n*** This machine cannot host the embedded cluster (see above). Going on WITHOUT Kubernetes. ***")
         return alone.run()
-    with locks.waiting(paths.HOME / f"demo{identity.SUFFIX}.lock", "another make demo runs", seconds=0):
+    with locks.waiting(paths.HOME / f"demo{identity.SUFFIX}.lock", "another make demo is running", seconds=0):
         beside = _parts(clock)
         _cluster(clock, nodes)
         _play(clock, f"Phase {wanted}: playbooks/site.yml", "site", {"phase": wanted})
@@ -81,9 +81,9 @@ def run() -> int:
 
 
 def _parts(clock: Clock) -> list[processes.Child]:
-    """Programs, Python environment and trainer image, side by side; the first that fails ends the others."""
+    """Programs, Python environment and trainer image, in parallel; the first that fails ends the others."""
     clock.title("Programs from Go modules, and beside them Python and the trainer image")
-    # The image is one serial chain: it goes first where both want the processor.
+    # The image is one serial chain: it has priority when both want the CPU.
     nice = ["nice", "-n", "10"]
     beside = [
         processes.Child("programs", [*nice, *COMMAND, "build", "--operators", *operators.BASIC]),
@@ -97,7 +97,7 @@ def _parts(clock: Clock) -> list[processes.Child]:
             open_ones.remove(one)
             if one.wait():
                 children.end_all()
-                raise say.UserError(f"{one.name}: {one.last.removeprefix('error: ')}; {CONTINUE} when that is mended")
+                raise say.UserError(f"{one.name}: {one.last.removeprefix('error: ')}; {CONTINUE} once that is fixed")
         time.sleep(0.2)
     longest = max(beside, key=lambda one: one.seconds)
     clock.path.append((longest.name, time.monotonic() - began))
@@ -117,5 +117,5 @@ def _play(clock: Clock, title: str, playbook: str, variables: Mapping[str, objec
     given = ["-e", json.dumps(variables)]
     code = processes.run([program, "-i", "inventory/local", f"playbooks/{playbook}.yml", *given])
     if code:
-        raise say.UserError(f"playbooks/{playbook}.yml ended with {code}, the reason is above; {CONTINUE}")
+        raise say.UserError(f"playbooks/{playbook}.yml failed with exit code {code}, see above; {CONTINUE}")
     clock.path.append((f"playbooks/{playbook}.yml", time.monotonic() - began))

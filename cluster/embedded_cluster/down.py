@@ -1,4 +1,4 @@
-"""`make demo-down`: ends the server of demo-alone and the embedded cluster; the caches stay unless they are asked for."""
+"""`make demo-down`: stops the demo-alone server and removes the embedded cluster, the caches only on request."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from embedded_cluster import alone, home, others, paths, say
 
 
 def run(cache: bool) -> bool:
-    """Remove everything that runs, with `cache` also what was built or downloaded; returns whether anything was there."""
+    """Remove all that is running, with `cache` also what was built or downloaded; returns whether there was any."""
     if cache and (users := others.at_work()):
         raise say.UserError(
             f"{paths.CACHE} is used by {', '.join(users)}: take that down first (TRAINLAB_CLUSTER={users[0]} make demo-down)"
-            ", or leave the cache"
+            ", or keep the cache"
         )
     changed = alone.end_server()
     if changed:
-        say.info("server of demo-alone ended")
+        say.info("demo-alone server stopped")
     if os.geteuid() == 0:
         from embedded_cluster import cluster
 

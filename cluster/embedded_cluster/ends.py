@@ -20,7 +20,7 @@ SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by a signal", si
 
 
 class Ended(KeyboardInterrupt):
-    """A signal ended this command; like Ctrl-C it passes every `except Exception`."""
+    """A signal ended this command; like Ctrl-C, it is not caught by `except Exception`."""
 
     def __init__(self, number: int) -> None:
         """Keep the number of the signal."""
@@ -29,9 +29,9 @@ class Ended(KeyboardInterrupt):
 
 
 def run(main: Callable[[], int], after: str) -> int:
-    """Run the command line `main` and return its exit code; `after` says what can be done once it was interrupted."""
+    """Run the command line `main` and return its exit code; `after` says what to do after an interruption."""
     for each in SIGNALS:
-        if signal.getsignal(each) is not signal.SIG_IGN:  # nohup, or a script's background job, asked for that
+        if signal.getsignal(each) is not signal.SIG_IGN:  # wanted by nohup, or for a script's background job
             signal.signal(each, _end)
     try:
         return main()
@@ -46,9 +46,9 @@ def run(main: Callable[[], int], after: str) -> int:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    """End what this command has started, then the command; a second signal does not disturb its clearing up."""
+    """Kill what this command has started, then end it; a second signal does not disturb its cleanup."""
     for each in SIGNALS:
-        signal.signal(each, lambda *_: None)  # not SIG_IGN, which the programs of the clearing up would inherit
+        signal.signal(each, lambda *_: None)  # not SIG_IGN, which programs of the cleanup would inherit
     children.end_all()
     raise Ended(number)
 
@@ -63,12 +63,12 @@ def _during() -> str:
 
 
 def _with_remedy(text: str) -> str:
-    """A helper program tells of a full disk in words of its own, without a remedy."""
+    """A helper program reports a full disk in its own words, without a remedy."""
     return f"{text}\n{_room()}" if "No space left on device" in text and "free some" not in text else text
 
 
 def _explained(error: OSError) -> str:
-    """What a system call refused, on which file, and what helps."""
+    """What a system call refused, on which file, and the remedy."""
     file = f"{error.filename}: " if error.filename else ""
     what = f"{file}{error.strerror or error}{_during()}"
     if error.errno in FULL:

@@ -1,4 +1,4 @@
-"""What every command of the embedded cluster, and all that it starts, finds in its environment; called by commands.py before all else."""
+"""The environment of every command of the embedded cluster and of all that it starts; called first by commands.py."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from embedded_cluster import home, paths, proxies
 
 SMALL = 4 << 30
-"""Bytes free in the folder for temporary files below which ours is used: pip and Go unpack and link there."""
+"""With fewer free bytes in the temporary folder, ours is used instead: pip and Go unpack and link there."""
 
 
 def prepare() -> None:
-    """Set what may be missing or would hurt: umask, HOME, TMPDIR, NO_PROXY; `os.environ` is changed."""
-    os.umask(0o022)  # what is built here is read by pods with other users; secrets are written with a mode of their own
+    """Set what may be missing or harmful: umask, HOME, TMPDIR, NO_PROXY; changes `os.environ`."""
+    os.umask(0o022)  # pods of other users read what is built here; secrets are written with a mode of their own
     os.environ.setdefault("HOME", str(Path.home()))
     os.environ.update(proxies.environment(os.environ))
     try:
         small = shutil.disk_usage(tempfile.gettempdir()).free < SMALL
-    except FileNotFoundError:  # no folder for temporary files can be written
+    except FileNotFoundError:  # no temporary folder is writable
         small = True
     if small and "TMPDIR" not in os.environ:
         home.claim()

@@ -1,4 +1,4 @@
-"""Small things that are done with files; called by image_store.py and pyenv.py."""
+"""Small file helpers; called by image_store.py and pyenv.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def link(source: Path, target: Path) -> None:
-    """Make `target` a hard link of `source`, a copy across file systems; what was at `target` is replaced."""
+    """Make `target` a hard link to `source`, or a copy across file systems; an existing `target` is replaced."""
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
     try:

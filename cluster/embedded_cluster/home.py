@@ -1,4 +1,4 @@
-"""$TRAINLAB_HOME: making it, marking it as ours, and removing nothing else; called by commands.py and down.py."""
+"""$TRAINLAB_HOME: creating it, marking it as ours, and removing nothing else; called by commands.py and down.py."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MARK = "CACHEDIR.TAG"
 # The first line is that of the Cache Directory Tagging Specification (bford.info/cachedir), which backup programs know.
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by trainlab, which removes it: make demo-down CACHE=1\n"
 OURS = ("alone*", "cache")
-"""Folders of $TRAINLAB_HOME that hold what can be made again; the cluster's own folder goes with the cluster."""
+"""Folders of $TRAINLAB_HOME whose content can be recreated; the cluster's own folder is removed with the cluster."""
 
 
 def claim() -> None:
-    """Make $TRAINLAB_HOME and its cache, marked as ours; raises say.UserError when one is somebody else's."""
+    """Create $TRAINLAB_HOME and its cache, marked as ours; raises say.UserError when one exists and is not ours."""
     for folder in (paths.HOME, paths.CACHE):
         try:
             folder.mkdir(parents=True)
@@ -37,7 +37,7 @@ def _ours(folder: Path) -> bool:
 
 
 def remove() -> bool:
-    """Remove what was built or downloaded, and $TRAINLAB_HOME itself when it is ours and empty then.
+    """Remove what was built or downloaded, and $TRAINLAB_HOME itself when it is ours and then empty.
 
     Returns whether anything was there. The cluster must be down.
     """

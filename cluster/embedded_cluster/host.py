@@ -1,4 +1,4 @@
-"""What the cluster touches on the host: one veth link, two routes, its cgroups, its folder; making and removing them.
+"""What the cluster touches on the host: one veth link, two routes, its cgroups, its folder; creates and removes them.
 
 Called by cluster.py and preflight.py.
 """
@@ -20,22 +20,22 @@ LOCK_SECONDS = 10.0
 
 
 def lock() -> contextlib.AbstractContextManager[None]:
-    """Let one command at a time change the cluster; raises say.UserError that names the holder after 10 s.
+    """Let one command at a time change the cluster; after 10 s raises a say.UserError that names the holder.
 
     The wait is needed: a child of a killed command may hold the lock for a moment longer.
     """
-    return locks.waiting(paths.LOCK, "another up or down runs", seconds=patience.seconds(LOCK_SECONDS))
+    return locks.waiting(paths.LOCK, "another up or down is running", seconds=patience.seconds(LOCK_SECONDS))
 
 
 def subnet_conflicts() -> list[str]:
-    """What of the host's routes takes addresses of the cluster away from it, each with its remedy."""
+    """The host's routes that take addresses away from the cluster, each with its remedy."""
     return conflicts(json.loads(programs.run("ip", "-4", "-json", "route", "show", "table", "all")))
 
 
 def conflicts(routes: list[dict[str, Any]]) -> list[str]:
     """Routes, other than our link's, to one of the cluster's networks or to a part of it.
 
-    A wider one, as a VPN's 10.0.0.0/8, is none: the kernel takes the longest prefix, which is ours.
+    A wider one, such as a VPN's 10.0.0.0/8, is no conflict: the kernel takes the longest prefix, which is ours.
     """
     found: dict[tuple[str, str], str] = {}
     for route in routes:
@@ -56,7 +56,7 @@ def link_exists() -> bool:
 
 
 def connect(outer: int) -> None:
-    """Join host and switch by a veth pair; the routes vanish with the link. Raises say.UserError where they do not lead."""
+    """Join host and switch by a veth pair; routes vanish with it. Raises say.UserError when others override them."""
     ip("link", "add", identity.LINK, "type", "veth", "peer", "name", "up0", "netns", str(outer))
     programs.run("nsenter", "--target", str(outer), "--net", "ip", "link", "set", "up0", "master", "br0", "up")
     ipv6 = Path(f"/proc/sys/net/ipv6/conf/{identity.LINK}/disable_ipv6")
@@ -66,12 +66,12 @@ def connect(outer: int) -> None:
     ip("link", "set", identity.LINK, "up")
     ip("route", "add", str(identity.SERVICES), "via", layout.address(1), "dev", identity.LINK)
     for network in (identity.NODES, identity.SERVICES):
-        # the longest prefix wins within a table only: a VPN's rules may ask a table of its own before the main one
+        # the longest prefix wins within a table only: a VPN's rules may consult its own table before the main one
         device = json.loads(ip("-json", "route", "get", str(network[-2])))[0].get("dev", "-")
         if device != identity.LINK:
             raise say.UserError(
-                f"the host sends {network} to {device} and not to {identity.LINK}, by a rule of `ip rule`: set "
-                f"{identity.VARIABLES[network]} to a network that is free here, or switch off what made that rule"
+                f"the host routes {network} to {device} and not to {identity.LINK}, by a rule of `ip rule`: set "
+                f"{identity.VARIABLES[network]} to a network that is free here, or turn off what added that rule"
             )
 
 
@@ -81,7 +81,7 @@ def ip(*argv: str) -> str:
 
 
 def owner() -> Path | None:
-    """TRAINLAB_HOME of the cluster that runs on this machine, None when there is none."""
+    """TRAINLAB_HOME of the cluster that is running on this machine, None when there is none."""
     pid = cgroups.init_of("outer", running.OUTER_DEPTH)
     if pid is None:
         return None
@@ -92,7 +92,7 @@ def owner() -> Path | None:
 def clear() -> bool:
     """End every process of the cluster and remove link, cgroups and folder; returns whether there was anything.
 
-    Works from any state, also after a kill -9 in the middle of `up`.
+    Works from any state, even after a kill -9 in the middle of `up`.
     """
     home = owner()
     if home not in (None, paths.HOME):
@@ -102,12 +102,12 @@ def clear() -> bool:
         )
     had = cgroups.exists() or link_exists() or paths.CLUSTER.exists()
     _kill()
-    cgroups.remove()  # before the link: it fails where a cluster of another PID namespace, unseen here, has this name
+    cgroups.remove()  # before the link: fails where a cluster in another PID namespace, invisible here, has this name
     if link_exists():
         try:
             ip("link", "del", identity.LINK)
         except say.UserError:
-            if link_exists():  # else it went by itself: the kernel removes it with the namespace of its other end
+            if link_exists():  # else it is already gone: the kernel removes it with its peer's namespace
                 raise
     kernel.restore()
     _remove_folder()
@@ -138,5 +138,5 @@ def _remove_folder() -> None:
         return
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if inside := [at for at in mounts if Path(at).is_relative_to(paths.CLUSTER)]:
-        raise say.UserError(f"{inside[0]} is still mounted on the host: umount it, then try again")
+        raise say.UserError(f"{inside[0]} is still mounted on the host: unmount it, then try again")
     programs.remove(str(paths.CLUSTER))

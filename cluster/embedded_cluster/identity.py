@@ -1,7 +1,7 @@
-"""The cluster's name and addresses, from the environment: what keeps it apart from other clusters of this machine.
+"""The cluster's name and addresses, from the environment: what keeps it apart from other clusters on this machine.
 
-Read by paths.py, cgroups.py and layout.py. Clusters of several names share the caches and nothing else. A wrong value is
-refused when this file is imported, because what follows would work on another cluster.
+Read by paths.py, cgroups.py and layout.py. Clusters of different names share the caches and nothing else. An invalid
+value is rejected when this file is imported, because whatever follows would act on another cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEFAULT = "trainlab"
 NODE_SUBNET = ("TRAINLAB_NODE_SUBNET", "10.246.0.0/24")
 POD_SUBNET = ("TRAINLAB_POD_SUBNET", "10.245.0.0/16")
 SERVICE_SUBNET = ("TRAINLAB_SERVICE_SUBNET", "10.97.0.0/16")
-LONGEST_LINK = 15  # the kernel's IFNAMSIZ, less the zero
+LONGEST_LINK = 15  # the kernel's IFNAMSIZ, minus the terminating zero
 
 
 def checked_name(asked: str) -> str:
@@ -43,7 +43,7 @@ def group_of(name: str) -> str:
 
 
 def checked_subnet(variable: str, asked: str, example: str) -> ipaddress.IPv4Network:
-    """Return the network; UserError when it is none, or not as large as the nodes' addresses are written for."""
+    """Return the network; UserError when it is not one, or not of the size that the nodes' addresses assume."""
     length = example.rpartition("/")[2]
     try:
         found = ipaddress.IPv4Network(asked)
@@ -51,7 +51,7 @@ def checked_subnet(variable: str, asked: str, example: str) -> ipaddress.IPv4Net
         found = None
     if found is None or str(found.prefixlen) != length or found.is_loopback or found.is_multicast or found.is_reserved:
         raise UserError(
-            f"{variable}={asked}: give an IPv4 network of the form {example}: {length} bits name the network, the rest is 0"
+            f"{variable}={asked}: give an IPv4 network of the form {example}: a prefix of {length} bits, the rest 0"
         )
     return found
 
@@ -73,7 +73,7 @@ def checked_subnets(environment: dict[str, str]) -> tuple[ipaddress.IPv4Network,
 NAME = checked_name(os.environ.get("TRAINLAB_CLUSTER") or DEFAULT)
 GROUP, LINK = group_of(NAME), link_of(NAME)
 SUFFIX = "" if NAME == DEFAULT else f"-{NAME}"
-"""What the names of this cluster's folder and lock end with, below TRAINLAB_HOME."""
+"""Suffix of the names of this cluster's folder and lock below TRAINLAB_HOME."""
 NODES, PODS, SERVICES = checked_subnets(dict(os.environ))
 VARIABLES = {NODES: NODE_SUBNET[0], PODS: POD_SUBNET[0], SERVICES: SERVICE_SUBNET[0]}
-"""The variable by which each network is set."""
+"""The variable that sets each network."""

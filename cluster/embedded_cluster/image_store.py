@@ -1,6 +1,6 @@
-"""The image store, a containerd root: every image unpacked once, from which nodes get hard links.
+"""The image store, a containerd root: every image is unpacked once, and nodes get hard links to it.
 
-Called by images.py (imports) and cluster.py (links it into a node). `refs.json` beside it says what it holds. Blobs are
+Called by images.py (imports) and cluster.py (links it into a node). `refs.json` next to it lists its content. Blobs are
 hard-linked from an OCI layout into containerd's content store and only announced to it: it unpacks, but never copies.
 """
 
@@ -21,15 +21,15 @@ from typing import IO, Any, Protocol
 
 from embedded_cluster import files, locks, oci, paths, patience, programs, rootfs, say
 
-FORMAT = 1  # raise it when the content of the folder changes its meaning
+FORMAT = 1  # increment it when the meaning of the folder's content changes
 BLOBS = Path("io.containerd.content.v1.content/blobs/sha256")
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-# containerd sweeps blobs that it does not know 0.1 s after its start (plugin gc, startup_delay): link later than that
+# containerd sweeps unknown blobs 0.1 s after its start (plugin gc, startup_delay): link later than that
 SWEEP_SECONDS = 0.5
 LINK_TRIES = 3
 
-LARGE = 64 << 20  # bytes from which a blob is linked and not sent
+LARGE = 64 << 20  # bytes from which a blob is linked instead of sent
 
 
 class Ctr(Protocol):
@@ -50,7 +50,7 @@ class Source:
 
 
 def folder() -> Path:
-    """The folder of the image store; its name changes with the root folder, that is with the version of containerd."""
+    """The folder of the image store; its name changes with the root folder, that is, with containerd's version."""
     return paths.CACHE / f"image-store-{hashlib.sha256(f'{FORMAT} {rootfs.base().name}'.encode()).hexdigest()[:12]}"
 
 
@@ -64,8 +64,8 @@ def refs() -> dict[str, dict[str, str]]:
 
 
 def lock(shared: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Hold the image store: alone to write, shared to link from it."""
-    return locks.waiting(paths.CACHE / "image-store.lock", "another command uses the image store", shared)
+    """Lock the image store: exclusively to write, shared to link from it."""
+    return locks.waiting(paths.CACHE / "image-store.lock", "another command is using the image store", shared)
 
 
 @contextlib.contextmanager
@@ -111,7 +111,7 @@ def _answers(ctr: Ctr, daemon: subprocess.Popen[bytes], log: Path) -> None:
             ctr("version")
         except say.UserError:
             if daemon.poll() is not None:
-                raise say.UserError(f"containerd ended with {daemon.returncode}; its log is {log}") from None
+                raise say.UserError(f"containerd exited with {daemon.returncode}; its log is {log}") from None
             if time.monotonic() > end:
                 raise say.UserError(
                     f"containerd does not answer after {limit:.0f} s; {patience.hint()}; its log is {log}"
@@ -123,18 +123,18 @@ def _answers(ctr: Ctr, daemon: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def link(blob: Path, store: Path) -> None:
-    """Put a blob into a content store as a hard link, as a copy across file systems."""
+    """Hard-link a blob into a content store, or copy it across file systems."""
     file = store / BLOBS / blob.name
     file.parent.mkdir(parents=True, exist_ok=True)
     files.link(blob, file)
 
 
 def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) -> None:
-    """Make a running containerd with content store `store` know and unpack the image; `where`: folder for an archive.
+    """Register the image with a running containerd of content store `store`, which unpacks it; `where`: archive folder.
 
     `ctr images import` hashes every byte it is given, so a large blob is linked and then announced by `content ingest`
-    with its digest and size: containerd finds the file and takes nothing from its input, a hole of that size
-    (metadata/content.go, `shared`). Blobs that are there already are not sent. Should that fail, all is sent.
+    with its digest and size: containerd finds the file and reads nothing from its input, a hole of that size
+    (metadata/content.go, `shared`). Blobs that exist already are not sent. If that fails, everything is sent.
     """
     digests = oci.blobs_of(source.layout, source.manifest)
     for digest in digests:
@@ -144,7 +144,7 @@ def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) ->
     names = dict.fromkeys(source.refs, entry)
     file = where / f"import-{os.getpid()}-{threading.get_ident()}.tar"
     try:
-        # containerd's collector, which runs after every import, may sweep a file between link and announcement
+        # containerd's garbage collector, which runs after every import, may sweep a file between link and announcement
         for _ in range(LINK_TRIES):
             missing = [blobs / digest for digest in digests if not (store / BLOBS / digest).exists()]
             try:
@@ -158,7 +158,7 @@ def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) ->
             except say.UserError as error:
                 reason = str(error).splitlines()[-1]
             time.sleep(SWEEP_SECONDS)
-        say.info(f"{source.refs[0]}: import by links failed, sending all ({reason})")
+        say.info(f"{source.refs[0]}: import by hard links failed, sending everything ({reason})")
         oci.archive(file, names, [blobs / digest for digest in digests])
         ctr("images", "import", str(file))
     finally:
@@ -174,7 +174,7 @@ def _ingest(ctr: Ctr, blob: Path, hole_file: Path) -> None:
 
 
 def add(sources: list[Source]) -> None:
-    """Import images into the image store and note them in refs.json."""
+    """Import images into the image store and record them in refs.json."""
     if not sources:
         return
     with lock(), containerd() as ctr:
@@ -188,11 +188,11 @@ def add(sources: list[Source]) -> None:
 
 
 def forget(names: Sequence[str]) -> None:
-    """Remove images with all that no other one needs; nodes that run keep what they have, by links of their own."""
+    """Remove images and all that no other one needs; running nodes keep theirs through hard links of their own."""
     if not names:
         return
     with lock(), containerd() as ctr, say.step(f"remove {', '.join(names)}, which nothing uses any more"):
-        ctr("images", "rm", "--sync", *names)  # --sync waits for the collector, which ends with this containerd
+        ctr("images", "rm", "--sync", *names)  # --sync waits for the garbage collector, which ends with this containerd
         write_refs({ref: one for ref, one in refs().items() if ref not in names})
 
 
@@ -204,7 +204,7 @@ def write_refs(known: dict[str, dict[str, str]]) -> None:
 
 
 def link_into(node_root: Path) -> None:
-    """Give a node its containerd root: hard links of everything, real copies of the databases (written in place)."""
+    """Give a node its containerd root: hard links, but real copies of the databases, which are written in place."""
     source, target = folder() / "root", node_root / "var/lib/containerd"
     with lock(shared=True):
         target.parent.mkdir(parents=True, exist_ok=True)

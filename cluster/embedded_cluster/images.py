@@ -1,4 +1,4 @@
-"""Images: the small ones of the components, buildah for the others, and bringing both to the nodes.
+"""Images: the components' small ones, buildah for the others, and loading both into the nodes.
 
 Called by the commands `images`, `load` and `up` and by trainer_image.py (`buildah`, `import_oci`, `has_image`).
 """
@@ -17,14 +17,14 @@ from embedded_cluster import build, children, image_store, modules, oci, others,
 
 LAYOUTS = paths.CACHE / "images"
 PAUSE = "localhost/trainlab-pause:1"
-SPARE = 2 << 30  # bytes that stay free: below 1 GiB the kubelet evicts pods
+SPARE = 2 << 30  # bytes kept free: below 1 GiB the kubelet evicts pods
 RESOLVES = "localhost/trainlab-resolves:1"
 # these need root: port 53, data folders of the node, certificates; their manifests say what they may do
 ROOTS = ("coredns", "etcd", "kubernetes", "local-path-provisioner")
 
 
 def _busybox_links(busybox: Path) -> dict[str, str]:
-    """One link per applet. ash runs an applet of its own before a program of that name in /bin: use other names."""
+    """One link per applet. ash prefers its own applets to programs of the same name in /bin: use other names."""
     listed = programs.run(str(busybox), "--list").split()
     return {f"bin/{applet}": "busybox" for applet in listed if applet != "busybox"}
 
@@ -53,7 +53,7 @@ def recipes() -> dict[tuple[str, ...], oci.Recipe]:
 
 
 def ensure(force: bool = False) -> bool:
-    """Make and import every small image that is missing or made from other input; returns whether any was."""
+    """Make and import every small image that is missing or was made from other inputs; returns whether any was."""
     known = {} if force else image_store.refs()
     wanted = {
         refs: recipe
@@ -82,7 +82,7 @@ def has_image(ref: str) -> str | None:
 
 
 def import_oci(layout: Path, ref: str) -> bool:
-    """Bring the image of an OCI layout folder under the name `ref` to the image store and to every running node.
+    """Load the image of an OCI layout folder, as `ref`, into the image store and every running node.
 
     Only layers that a store lacks are unpacked there; blobs are hard links. Returns whether anything changed.
     """
@@ -98,18 +98,18 @@ def import_oci(layout: Path, ref: str) -> bool:
 
 
 def _room(source: image_store.Source, stores: Sequence[Path]) -> None:
-    """Raise say.UserError when unpacking what these content stores lack of the image would fill the disk."""
+    """Raise say.UserError when unpacking the layers that these content stores lack would fill the disk."""
     need = sum(oci.unpacked(source.layout, source.manifest, store / image_store.BLOBS) for store in stores)
     free = shutil.disk_usage(paths.CACHE).free
     if need and free - need < SPARE:
         raise say.UserError(
             f"{source.refs[0]}: unpacking it in {len(stores)} places takes {need / 2**30:.1f} GiB, {paths.CACHE} has "
-            f"{free / 2**30:.1f} GiB free: free some, or run `down`, import it, then `up` (nodes get it by hard links)"
+            f"{free / 2**30:.1f} GiB free: free some, or run `down`, import it, then `up` (nodes get it as hard links)"
         )
 
 
 def _to_nodes(source: image_store.Source) -> bool:
-    """Bring an image to every running node; blobs come from the image store. Returns whether any lacked it."""
+    """Load an image into every running node; blobs come from the image store. Returns whether any lacked it."""
     blobs = image_store.folder() / "root" / image_store.BLOBS
 
     def lacks(node: str) -> bool:
@@ -134,7 +134,7 @@ def _to_nodes(source: image_store.Source) -> bool:
 
 
 def load(archive: Path) -> bool:
-    """Import an OCI archive (tar) or layout folder; its references are the names that its index carries."""
+    """Import an OCI archive (tar) or layout folder; its references are the names in its index."""
     if archive.is_dir():
         return _load_layout(archive)
     if not archive.is_file():
@@ -175,14 +175,14 @@ def buildah(
 def forget_older(*wanted: str) -> None:
     """Remove every other tag of these images from buildah's store and from the image store, with their layers.
 
-    One that another cluster was given stays: that one's next `up` would have to build it again.
+    An image that another cluster uses stays: its next `up` would have to rebuild it.
     """
     starts, kept = tuple(f"{ref.rpartition(':')[0]}:" for ref in wanted), {*wanted, *others.images()}
 
     def old(ref: str) -> bool:
         return ref.startswith(starts) and ref not in kept
 
-    buildah("rm", "--all", quiet=True)  # what a killed build left holds its images; the caller is the only builder
+    buildah("rm", "--all", quiet=True)  # left by a killed build, they hold their images; the caller is the only builder
     for ref in filter(old, buildah("images", "--format", "{{.Name}}:{{.Tag}}", quiet=True).split()):
         buildah("rmi", ref, quiet=True)
     buildah("rmi", "--prune", quiet=True)
@@ -190,9 +190,9 @@ def forget_older(*wanted: str) -> None:
 
 
 def export(ref: str, layout: Path) -> None:
-    """Write an image of buildah's store into an OCI layout folder, for `import_oci`; layers that it has are kept.
+    """Write an image of buildah's store into an OCI layout folder, for `import_oci`; existing layers are kept.
 
-    skopeo and not `buildah push`, which compresses for this format and so writes every layer again, each time.
+    skopeo, not `buildah push`, which compresses for this format and so rewrites every layer each time.
     """
     layout.mkdir(parents=True, exist_ok=True)
     store = f"overlay@{paths.CACHE / 'containers'}+/run/containers"

@@ -1,6 +1,6 @@
-"""What a cluster changes in the kernel for the whole machine: noted before, put back when the last cluster is gone.
+"""What a cluster changes in the kernel for the whole machine: recorded before, restored when the last cluster is gone.
 
-Called by cluster.py and host.py. Two things: version 2 of cgroups hands controllers down from its root only when told so,
+Called by cluster.py and host.py. Two things: cgroup version 2 delegates controllers from its root only when told to,
 and pods behind a bridge reach Services only with br_netfilter, which from then on filters every bridge of the machine.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from embedded_cluster import cgroups, say
 
-# of the machine, as what it tells of, and not of one cluster; and gone, as that is, when the machine starts anew
+# per machine, like the settings it records, not per cluster; and gone after a reboot, as they are
 NOTE = Path("/run/trainlab-kernel.json")
 BRIDGES = Path("/proc/sys/net/bridge")
 MODULE = "br_netfilter"
@@ -24,24 +24,24 @@ CALLS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-
 
 
 def prepare() -> None:
-    """Note how the machine is, then load br_netfilter where it lacks; raises say.UserError when that cannot be."""
+    """Record the machine's state, then load br_netfilter if missing; raises say.UserError when that fails."""
     loads = not BRIDGES.exists()
-    if not NOTE.exists():  # else another cluster that runs found the machine so
+    if not NOTE.exists():  # else another running cluster found the machine in that state
         NOTE.write_text(json.dumps({"loaded": loads, "controllers": _handed_down()}))
     if not loads:
         return
     command = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     done = subprocess.run([command, MODULE], capture_output=True, text=True, check=False) if command else None
     if not BRIDGES.exists():
-        why = (done.stderr.strip() or f"exit {done.returncode}") if done else "no command modprobe (package kmod)"
+        why = (done.stderr.strip() or f"exit {done.returncode}") if done else "no modprobe command (package kmod)"
         raise say.UserError(f"kernel module {MODULE} is not loaded: {why}; load it: modprobe {MODULE}")
-    for name in CALLS:  # of the host's own network namespace: each node switches its own on
+    for name in CALLS:  # in the host's own network namespace: each node turns on its own
         with contextlib.suppress(OSError):
             (BRIDGES / name).write_text("0")
 
 
 def restore() -> None:
-    """Put back what `prepare` found, once no other cluster runs, as far as nobody else uses it by now."""
+    """Restore what `prepare` found, once no other cluster is running, unless something else uses it by now."""
     if cgroups.others():
         return
     try:
@@ -59,13 +59,13 @@ def restore() -> None:
 
 
 def _handed_down() -> dict[str, list[str]]:
-    """The root folder of cgroup version 2 and what it hands down; empty with version 1."""
+    """The root folder of cgroup version 2 and the controllers that it delegates; empty with version 1."""
     roots = [one.at for one in cgroups.hierarchies() if one.version == 2]
     return {str(root): (root / "cgroup.subtree_control").read_text().split() for root in roots}
 
 
 def _in_use() -> bool:
-    """Whether somebody may rely on br_netfilter: switched on for the host, or in another network namespace."""
+    """Whether something may rely on br_netfilter: enabled on the host, or maybe in another network namespace."""
     for name in CALLS:
         with contextlib.suppress(OSError):
             if (BRIDGES / name).read_text().strip() != "0":

@@ -1,6 +1,6 @@
-"""Lock files by which commands of different processes wait for each other; the only place that locks.
+"""Lock files with which commands in different processes wait for each other; the only place that locks.
 
-A lock file holds the pid and the command of who has it, so that whoever waits can say for whom.
+A lock file contains its holder's pid and command, so that whoever waits can name it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_COMMAND = 160
 
 @contextlib.contextmanager
 def waiting(path: Path, why: str, shared: bool = False, seconds: float | None = None) -> Iterator[None]:
-    """Hold the lock file `path`, alone or shared; where it is held, says `why`, by whom, and how long it waited.
+    """Hold the lock file `path`, exclusively or shared; while it is held, say `why`, by whom, and for how long.
 
     Raises say.UserError with the same words when it is still held after `seconds`.
     """
@@ -58,7 +58,7 @@ def _taken(file: int, shared: bool) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Who wrote the lock file last: `pid 12: cluster up`; of several that share a lock it is the last one."""
+    """Who wrote the lock file last: `pid 12: cluster up`; of several sharing a lock, the last one."""
     with contextlib.suppress(OSError):
         number, _, command = path.read_text(errors="replace").strip().partition(" ")
         if number:
@@ -67,7 +67,7 @@ def holder(path: Path) -> str:
 
 
 def held(path: Path) -> bool:
-    """Whether somebody holds this lock file now."""
+    """Whether this lock file is held now."""
     try:
         with path.open("a+") as file:
             return not _taken(file.fileno(), shared=False)

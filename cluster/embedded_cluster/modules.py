@@ -14,9 +14,9 @@ from embedded_cluster import paths
 from embedded_cluster.say import UserError
 
 OWN_MAIN = {"kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"}
-"""The components whose main is cluster/<name>/main.go: the module that holds the rest of them."""
+"""The components whose main is cluster/<name>/main.go, in the module that contains the rest of them."""
 WHOLLY_OWN = ("resolves",)
-"""The components that stand on nothing but Go's standard library, and have no version."""
+"""The components that use nothing but Go's standard library, and have no version."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""OCI image layouts written and read without any tool: a static binary needs one tar layer and two JSON documents.
+"""Writes and reads OCI image layouts without any tool: a static binary needs one tar layer and two JSON documents.
 
 Called by images.py (writes the component images) and image_store.py (reads layouts, writes the archives it imports).
 Format: github.com/opencontainers/image-spec, image-layout.md; layers are uncompressed tar.
@@ -41,7 +41,7 @@ class Recipe:
     def key(self) -> str:
         """Changes when the image would: paths, names, sizes and times of the files, links, entry point, user.
 
-        Times in whole seconds: that is what a copy of the cache keeps, and a program's name holds its hash.
+        Times in whole seconds: a copy of the cache keeps no more, and a program's name contains its hash.
         """
         files = sorted(self.files.items())
         stats = {at: (file.name, file.stat().st_size, int(file.stat().st_mtime)) for at, file in files}
@@ -50,7 +50,7 @@ class Recipe:
 
 
 def architecture() -> str:
-    """This machine in the words of OCI."""
+    """This machine's architecture in OCI terms."""
     return ARCHITECTURE.get(platform.machine(), platform.machine())
 
 
@@ -60,7 +60,7 @@ def _folders(names: Iterable[str]) -> list[str]:
 
 
 def _layer(recipe: Recipe, out: Path) -> None:
-    """The one layer of `recipe` as a tar with fixed times and owners, so that equal input gives an equal digest."""
+    """The one layer of `recipe` as a tar with fixed times and owners, so that equal inputs give equal digests."""
     with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted({*_folders([*recipe.files, *recipe.links]), "tmp"}):
             info = tarfile.TarInfo(name)
@@ -121,15 +121,15 @@ def write(recipe: Recipe, layout: Path) -> str:
 
 
 def manifest_of(layout: Path, ref: str = "") -> dict[str, Any]:
-    """The descriptor of the image in a layout: the only one, or the one that is named `ref`.
+    """The descriptor of the image in a layout: the only one, or the one named `ref`.
 
-    Raises say.UserError when the folder is no layout or has several images and none of that name.
+    Raises say.UserError when the folder is not a layout or has several images and none of that name.
     """
     try:
         index = json.loads((layout / "index.json").read_text())
     except (OSError, ValueError) as error:
         raise say.UserError(
-            f"{layout}: not an OCI image layout ({error}); give a folder or archive in OCI form"
+            f"{layout}: not an OCI image layout ({error}); give a folder or archive in OCI format"
         ) from error
     entries: list[dict[str, Any]] = index.get("manifests", [])
     named = [entry for entry in entries if ref and ref in (entry.get("annotations") or {}).values()]
@@ -186,12 +186,12 @@ def verify(layout: Path, manifest: dict[str, Any]) -> None:
     for digest in blobs_of(layout, manifest):
         if _sha256(layout / "blobs" / "sha256" / digest) != digest:
             raise say.UserError(
-                f"{layout}/blobs/sha256/{digest}: the content has another digest; write the image again"
+                f"{layout}/blobs/sha256/{digest}: the content does not match the digest; write the image again"
             )
 
 
 def extract(archive_file: Path, layout: Path) -> None:
-    """Unpack an OCI archive: only its index, marker and blobs, whatever else its member names say."""
+    """Unpack an OCI archive: only its index, marker and blobs, whatever other members it has."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
     with tarfile.open(archive_file) as tar:
         for member in tar:
@@ -215,7 +215,7 @@ def keep_only(layout: Path, ref: str) -> None:
 
 
 def unpacked(layout: Path, manifest: dict[str, Any], store: Path) -> int:
-    """Bytes that the layers which a content store lacks take unpacked; a compressed one counts double (estimate)."""
+    """Unpacked bytes of the layers that a content store lacks; a compressed one counts double (estimate)."""
     own = str(manifest["digest"]).removeprefix("sha256:")
     layers: list[dict[str, Any]] = json.loads((layout / "blobs" / "sha256" / own).read_text()).get("layers", [])
     lacking = [layer for layer in layers if not (store / str(layer["digest"]).removeprefix("sha256:")).exists()]

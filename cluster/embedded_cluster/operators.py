@@ -1,6 +1,6 @@
 """Installs the operators on the running cluster; called by the commands `up` and `operators`.
 
-Everything is applied at once and then waited for together: the slowest operator is the whole time.
+Everything is applied at once and then waited for together: the slowest operator determines the time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from embedded_cluster.say import UserError, info, step
 RECORD = "trainlab-operators"
 """ConfigMap in kube-system: operator -> digest of the manifests that are installed."""
 DEADLINE = 300.0
-"""Seconds until all must be available: 35 on two free cores, and the cores may be anything but free."""
+"""Seconds until all must be available: 35 on two idle cores, but the cores may be anything but idle."""
 POLL = 1.5
 KINDS = "deployments,pods,validatingwebhookconfigurations,mutatingwebhookconfigurations"
 LOG_LINES = "12"
 SLOW = ("request did not complete within", "TLS handshake timeout", "connection refused", "was refused", "i/o timeout")
-"""What kubectl says of an API server that starts anew or has too much to do; 34 s for a change is its own limit."""
+"""What kubectl reports of an API server that restarts or is overloaded; 34 s for a write is that server's own limit."""
 NOT_YET = ("failed calling webhook", "no matches for kind")
-"""What kubectl says of an operator that runs, while the API server does not reach it or not list what it defines."""
+"""What kubectl reports of a running operator that the API server does not reach, or not list the kinds of, yet."""
 HOPELESS = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 HOPELESS_RESTARTS = 5
 
@@ -46,14 +46,14 @@ OPERATORS = {
         Operator("training-operator", "manifests", "kubeflow", "training-operator", stream=1),
         Operator("trainer", "manifests", "kubeflow-system", "kubeflow-trainer-controller-manager"),
         Operator("kserve", "config", "kserve", "kserve-controller-manager", image="kserve/kserve-controller", stream=1),
-        # Last, as it looks for the CRDs of the others, and as its webhooks stop all jobs until it runs.
+        # Last: it looks for the CRDs of the others, and its webhooks block all jobs until it runs.
         Operator("kueue", "config", "kueue-system", "kueue-controller-manager"),
         Operator("kwok", "kustomize", "kube-system", "kwok-controller", default=False),
     )
 }
 DEFAULT = tuple(one.name for one in OPERATORS.values() if one.default)
 BASIC = ("local-path-provisioner", "training-operator", "kserve")
-"""What a phase of the demo uses; queues and TrainJobs need the others, which are built when first asked for."""
+"""What a phase of the demo uses; queues and TrainJobs need the others, which are built on first use."""
 
 
 def install(names: Iterable[str] | None = None) -> bool:
@@ -66,14 +66,14 @@ def install(names: Iterable[str] | None = None) -> bool:
     todo = [one for one in wanted if installed.get(one.name) != digest(one) or not _available(one, state)]
     if not todo:
         return False
-    # Quick when the commands `build` and `images` have run; kwok is built by nobody else.
+    # Fast once the commands `build` and `images` have run; nothing else builds kwok.
     with cluster.parts_lock():
         build.build_all(one.name for one in todo)
         images.ensure()
     with step(f"operators: {', '.join(one.name for one in todo)}", patience.seconds(DEADLINE)):
         prepare(one.name for one in todo)
         webhook_ca.make()
-        # Two at a time: most of it is waiting for the API server, object by object.
+        # Two at a time: most of the time is spent waiting for the API server, object by object.
         children.side_by_side(_apply_all, [[one for one in todo if one.stream == stream] for stream in (0, 1)], 2)
         _wait(todo)
         _wait_for_apis(todo, time.monotonic() + patience.seconds(DEADLINE))
@@ -88,11 +88,11 @@ def prepare(names: Iterable[str] | None = None) -> None:
 
 
 def chosen(names: Iterable[str] | None) -> list[Operator]:
-    """The operators of these names, by default all that are installed by default; UserError for an unknown name."""
+    """The operators of these names (default: those installed by default); UserError for an unknown name."""
     asked = set(DEFAULT if names is None else names)
     unknown = sorted(asked - OPERATORS.keys())
     if unknown:
-        raise UserError(f"no such operator: {', '.join(unknown)}; there are {', '.join(OPERATORS)}")
+        raise UserError(f"no such operator: {', '.join(unknown)}; known: {', '.join(OPERATORS)}")
     return [one for one in OPERATORS.values() if one.name in asked]
 
 
@@ -106,8 +106,8 @@ def _kubectl(*arguments: str, stdin: str | None = None) -> str:
 
 
 def _apply(manifests: str) -> None:
-    """Apply, and again where the API server was only too slow: what is applied already is then found as it is."""
-    # Server side: the CRDs are too long for the annotation of a client side apply.
+    """Apply, and retry when the API server was merely too slow: what is applied already stays unchanged."""
+    # Server-side: the CRDs are too long for the annotation of a client-side apply.
     command = ("apply", "--server-side", "--force-conflicts", "--field-manager=trainlab", "-f", "-")
     end = time.monotonic() + patience.seconds(DEADLINE)
     while True:
@@ -138,7 +138,7 @@ def _record(digests: dict[str, str]) -> None:
 
 
 def _state() -> list[dict[str, Any]]:
-    """All objects of KINDS; none where the API server is too slow to say, which only means to look again."""
+    """All objects of KINDS; none when the API server is too slow to answer, which only means to poll again."""
     try:
         items: list[dict[str, Any]] = json.loads(_kubectl("get", KINDS, "-A", "-o", "json"))["items"]
     except UserError as error:
@@ -169,13 +169,13 @@ def _wait(operators: list[Operator]) -> None:
 
 
 def _wait_for_apis(operators: list[Operator], end: float) -> None:
-    """Wait until the API server lists what the operators define: a slow one runs them minutes before, and Helm asks its list."""
+    """Wait until the API server lists the operators' kinds, for Helm: a slow one does so minutes after they run."""
     missing = wanted = {name for one in operators for name in defined(render(one))}
     while missing:
         try:
             missing = wanted - set(_kubectl("api-resources", "--output=name").split())
             reason = f"the API server does not list {', '.join(sorted(missing))}"
-        except UserError as error:  # one of its parts cannot be asked, which is no reason to give up before the end
+        except UserError as error:  # part of its API does not answer, which is no reason to give up before the end
             reason = str(error)
         if missing and time.monotonic() > end:
             raise UserError(f"{reason}; {patience.hint()}")
@@ -191,7 +191,7 @@ def defined(manifests: str) -> set[str]:
 
 
 def _finish(operator: Operator) -> bool:
-    """Apply what needs the operator; False while its webhook, which upstream's readiness leaves out, or its kinds are not up."""
+    """Apply what needs the operator; False while its kinds or its webhook (not in upstream's readiness) are not up."""
     after = render(operator, AFTER)
     try:
         if after:
@@ -232,14 +232,14 @@ def _pods(operator: Operator, state: list[dict[str, Any]]) -> list[dict[str, Any
 
 
 def _hopeless(operator: Operator, state: list[dict[str, Any]]) -> str:
-    """Return why waiting is no use, empty while it is."""
+    """Return why waiting is pointless; empty while it is not."""
     for pod in _pods(operator, state):
         for container in pod.get("status", {}).get("containerStatuses", ()):
             waiting = container.get("state", {}).get("waiting", {})
             if waiting.get("reason") in HOPELESS:
                 return f"{waiting['reason']}: {waiting.get('message', '')} (image {container['image']})"
             if container.get("restartCount", 0) >= patience.seconds(HOPELESS_RESTARTS):
-                return f"its container ended {container['restartCount']} times"
+                return f"its container restarted {container['restartCount']} times"
     return ""
 
 

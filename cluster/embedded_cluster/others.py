@@ -1,4 +1,4 @@
-"""The other clusters of this TRAINLAB_HOME, which use the same caches: what they need stays. Called by whatever removes."""
+"""The other clusters of this TRAINLAB_HOME, which use the same caches: what they need stays. Called before removals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def folders() -> dict[str, Path]:
 
 
 def at_work() -> list[str]:
-    """Names of the other clusters that are there or that a command works on now."""
+    """Names of the other clusters that exist or that a command is working on."""
     busy = [path for path in paths.HOME.glob("lock*") if path != paths.LOCK and locks.held(path)]
     names = {path.name.removeprefix("lock").removeprefix("-") or identity.DEFAULT for path in busy}
     return sorted(names | set(folders()))
@@ -27,6 +27,6 @@ def images() -> set[str]:
     found: set[str] = set()
     for folder in folders().values():
         for file in folder.glob("nodes/*/images.json"):
-            with contextlib.suppress(OSError, ValueError):  # that cluster goes down just now
+            with contextlib.suppress(OSError, ValueError):  # that cluster is going down
                 found |= set(json.loads(file.read_text()))
     return found

@@ -1,7 +1,7 @@
 """Every folder and file of the embedded cluster, in one place; imported by all other modules of the package.
 
-cache/ is kept and shared by all clusters (binaries, images, root file system), cluster/ is the running cluster (of another
-name than the usual one: cluster-NAME/) and is gone after `down`.
+cache/ is kept and shared by all clusters (binaries, images, root file system), cluster/ is the running cluster
+(cluster-NAME/ if its name is not the default) and is gone after `down`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How long to wait: every limit of the embedded cluster is written for a machine like ours and multiplied here, in one place.
+"""How long to wait: every limit of the embedded cluster suits a machine like ours and is multiplied in one place, here.
 
-TRAINLAB_PATIENCE is that multiple: 1 by default, 15 where a processor is emulated. Imported by whatever waits.
+TRAINLAB_PATIENCE is the factor: 1 by default, 15 on an emulated processor. Imported by everything that waits.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ LONGEST_PAUSE = 10.0
 
 
 def factor() -> float:
-    """The multiple that the environment asks for; raises say.UserError for anything but a number from 1 on."""
+    """The factor that the environment sets; raises say.UserError for anything but a number of at least 1."""
     given = os.environ.get(VARIABLE) or "1"
     try:
         number = float(given)
     except ValueError:
         number = 0.0
     if not 1 <= number < math.inf:
-        raise say.UserError(
-            f"{VARIABLE}={given}: give a number from 1 on; every wait takes so many times its usual limit"
-        )
+        raise say.UserError(f"{VARIABLE}={given}: give a number of at least 1; it multiplies the limit of every wait")
     return number
 
 
@@ -34,10 +32,10 @@ def seconds(usual: float) -> float:
 
 
 def pause(usual: float) -> float:
-    """How long to sleep between two looks: looking often is what a slow machine can afford least."""
+    """How long to sleep between two polls: frequent polling is what a slow machine can least afford."""
     return min(seconds(usual), max(usual, LONGEST_PAUSE))
 
 
 def hint() -> str:
-    """What to do where a wait was too short for the machine, to end a message with."""
-    return f"where the machine is only slow, wait longer: {VARIABLE}={2 * factor():g} (a multiple, now {factor():g})"
+    """What to do when a wait was too short for the machine; ends a message."""
+    return f"if the machine is just slow, wait longer: {VARIABLE}={2 * factor():g} (a factor, now {factor():g})"

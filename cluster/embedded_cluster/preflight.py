@@ -1,6 +1,6 @@
-"""What a machine must have to host the cluster: tried, not guessed; every missing thing in one go, with its remedy.
+"""What a machine needs to host the cluster: tried, not guessed; everything missing at once, with its remedy.
 
-Called by the command `check`, which callers ask before anything else: exit 3 makes them run without Kubernetes and say so.
+Called by the command `check`, which callers run first: on exit 3 they go on without Kubernetes and say so.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from embedded_cluster import paths, patience, pyenv, system
 from embedded_cluster.say import UserError
 
 MEMORY_GIB = 12.0
-MEMORY_OF_ONE_GIB = (
-    8.0  # one node, nothing to build: 12 are for two builds beside each other, or four pods on two nodes
-)
-# What of the disk is still to come: 31.4 GiB were the most that a first run took. The rest is volumes, logs and room.
+MEMORY_OF_ONE_GIB = 8.0  # one node, nothing to build: 12 are for two parallel builds, or four pods on two nodes
+# GiB by part, needed until that is made: a first run took at most 31.4 GiB. The rest is volumes, logs and headroom.
 DISK_GIB = {"programs": 9.0, "Python packages": 9.0, "images": 17.0, "the cluster itself": 5.0}
 CANNOT_HOST = 3
 # command -> Debian package
@@ -36,20 +34,20 @@ TOOLS = {
     "cp": "coreutils",
 }
 TRY_SECONDS = 20
-RIGHTS = "run as root on the machine itself; in a container, start that with --privileged and --cgroupns=host"
+RIGHTS = "run as root on the machine itself; in a container, start it with --privileged and --cgroupns=host"
 
 Check = Callable[[], list[str]]
 
 
 def cannot_start() -> str:
-    """Why no command at all can work here; empty when one can."""
+    """Why no command can work here at all; empty when one can."""
     if os.geteuid() != 0:
         return f"the cluster needs root, and this is uid {os.geteuid()}: use sudo, or log in as root"
     return ""
 
 
 def _try(what: str, script: str) -> list[str]:
-    """Run a script in fresh namespaces, as a node would; a problem with the last line of its output when it fails."""
+    """Run a script in fresh namespaces, as a node would; on failure, return a problem with its last line of output."""
     flags = [
         "--fork",
         "--kill-child",
@@ -93,18 +91,18 @@ def _tools() -> list[str]:
 def _namespaces() -> list[str]:
     """Namespaces, overlay file systems and virtual networks, each tried."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
-        return []  # _tools says so
-    problems = _try("namespaces cannot be made", "mount -t proc proc /proc && hostname trainlab-check")
+        return []  # _tools reports it
+    problems = _try("namespaces cannot be created", "mount -t proc proc /proc && hostname trainlab-check")
     if problems:
         return problems
-    existing = next(path for path in (paths.HOME, *paths.HOME.parents) if path.exists())  # a check makes nothing
+    existing = next(path for path in (paths.HOME, *paths.HOME.parents) if path.exists())  # a check creates nothing
     with tempfile.TemporaryDirectory(prefix="trainlab-check-", dir=existing) as folder:
         problems += _try(
             f"overlay file systems cannot be mounted below {paths.HOME}",
             f"cd '{folder}' && mkdir l u w m && mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none m && umount m",
         )
     problems += _try(
-        "bridges and veth links cannot be made",
+        "bridges and veth links cannot be created",
         "ip link add br0 type bridge && ip link add v0 type veth peer name v1 && ip link set v0 master br0 up",
     )
     nft = _nft()
@@ -117,7 +115,7 @@ def _namespaces() -> list[str]:
 
 
 def _nft() -> str:
-    """The nft command: the root folder's when it is made already, else the host's, else none (not tried then)."""
+    """The nft command: the root folder's if that exists already, else the host's, else none (then not tried)."""
     for root in sorted(paths.CACHE.glob("rootfs-*")):
         if (root / "usr/sbin/nft").exists():
             return f"chroot '{root}' nft"
@@ -151,10 +149,10 @@ def _subnets() -> list[str]:
 
 
 def _to_come() -> list[str]:
-    """What of DISK_GIB is not in the cache yet."""
+    """The parts of DISK_GIB that are not in the cache yet."""
     from embedded_cluster import build, cluster, image_store, operators, rootfs, toolchain
 
-    # Without Go no program has a name, and a question fetches nothing.
+    # Without Go no program has a name, and a check downloads nothing.
     names = (*cluster.NEEDED, "helm", *operators.BASIC)
     programs = bool(toolchain.at_hand()) and all(build.binary(name).exists() for name in names)
     images = rootfs.folder("rootfs", rootfs.PACKAGES).exists() and any(
@@ -175,12 +173,12 @@ def _resources(nodes: int) -> list[str]:
     memory = _meminfo("MemAvailable")
     if memory < needed and not cgroups.exists():
         problems.append(
-            f"memory available: {memory:.1f} GiB, needed {needed:.0f} GiB: end other programs or add memory"
+            f"memory available: {memory:.1f} GiB, needed {needed:.0f} GiB: stop other programs or add memory"
         )
     existing = next(path for path in [paths.HOME, *paths.HOME.parents] if path.exists())
     free, whole = shutil.disk_usage(existing).free / 2**30, sum(DISK_GIB.values())
     needed = sum(DISK_GIB[part] for part in to_come)
-    # a part that is half made counts as missing, so what the cache holds counts as well
+    # a partly made part counts as missing, so what the cache holds counts as well
     if free < needed and free + _used(paths.HOME) < whole:
         problems.append(
             f"disk at {existing}: {free:.1f} GiB free, needed {needed:.0f} GiB for {', '.join(to_come)}: "

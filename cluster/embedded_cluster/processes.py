@@ -1,4 +1,4 @@
-"""Commands that run side by side with their lines told apart, and one in the foreground; called by demo.py and alone.py."""
+"""Commands that run in parallel with prefixed output, and one in the foreground; called by demo.py and alone.py."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from embedded_cluster import say
 
 
 class Child:
-    """A command that runs beside others; each of its lines is printed at once, with the name of the child before it."""
+    """A command that runs in parallel with others; its lines are printed at once, prefixed with the child's name."""
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
-        """Start it, in a process group of its own: Ctrl-C is this process's to hand on."""
+        """Start it, in a process group of its own: forwarding Ctrl-C is up to this process."""
         self.name, self.seconds, self.last = name, 0.0, ""
         self._began = time.monotonic()
         self._process = subprocess.Popen(
@@ -41,7 +41,7 @@ class Child:
         self.seconds = time.monotonic() - self._began
 
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it is still running."""
         return self._reader.is_alive() or self._process.poll() is None
 
     def wait(self) -> int:

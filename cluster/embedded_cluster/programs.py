@@ -1,4 +1,4 @@
-"""Running a helper program of the host to its end; a failure is a sentence, not a traceback."""
+"""Runs helper programs of the host to completion; a failure is a sentence, not a traceback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from embedded_cluster import say
 
 LINES_OF_ERROR = 2
 WITH_US = ("setpriv", "--pdeathsig", "KILL")
-"""Before a command that must not go on beside the next one of ours when this process is killed."""
+"""Prefix of a command that must die with this process, so that it never runs alongside our next one."""
 
 
 def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
@@ -31,5 +31,5 @@ def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder with what is in it, but nothing that is mounted there."""
+    """Remove a folder and its contents, but nothing that is mounted there."""
     run(*WITH_US, "rm", "-rf", "--one-file-system", folder)

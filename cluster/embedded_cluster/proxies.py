@@ -1,4 +1,4 @@
-"""The machine's proxies are not asked for addresses that exist on this machine only; called by environment.py."""
+"""Keeps the machine's proxies from being asked for addresses that exist only on it; called by environment.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LOCAL = ("localhost", "127.0.0.1", ".svc", ".cluster.local")
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables to add where a proxy is set: NO_PROXY and no_proxy with what was there, and the cluster's addresses.
+    """The variables to add when a proxy is set: NO_PROXY and no_proxy with their old content and our addresses.
 
-    The nodes stand there one by one as well, for clients that read no subnets (httpx, curl before 7.86).
+    The nodes are also listed one by one, for clients that do not understand subnets (httpx, curl before 7.86).
     """
     if not any(given.get(name) or given.get(name.upper()) for name in PROXIES):
         return {}

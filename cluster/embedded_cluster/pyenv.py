@@ -1,7 +1,7 @@
 """The Python environment of the checkout and the wheels of the trainer image, both from lock files; the command `venv`.
 
-pip downloads (it knows the user's index, proxy and certificates), uv installs (six times as fast as pip). The wheels are
-those of the image's Python; another Python of the machine gets wheels of its own.
+pip downloads (it knows the user's index, proxy and certificates), uv installs (six times as fast as pip). The wheels
+are those for the image's Python; a different Python on the machine gets wheels of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ TRAINER = paths.REPO / "images" / "trainer"
 TRAINER_LOCKS = tuple(TRAINER / name for name in ("requirements.lock", "models.lock", "alone.lock"))
 TOOLS_LOCK = paths.REPO / "requirements.lock"
 INSTALLER_LOCK = paths.PACKAGE / "installer.lock"
-GLIBC = range(5, 37)  # bookworm has glibc 2.36; pip matches the tag of a wheel exactly, so each is named
+GLIBC = range(5, 37)  # bookworm has glibc 2.36; pip matches wheel tags exactly, so each one is listed
 CHECKOUTS = ".checkouts.json"
 PROGRAM = """#!{python}
-# Checkouts with equal locks share this folder. It runs the sources of the one as whose .venv/bin/trainlab it is called; in an
-# activated environment that is not to be seen, and then of the one around the working directory, or of one that links here.
+# Checkouts with equal locks share this folder. It runs the sources of the one whose .venv/bin/trainlab was called; in
+# an activated environment that is unknown, so of the one around the working directory, or of one that links here.
 import json
 import os
 import sys
@@ -60,17 +60,17 @@ def _hash(*parts: object) -> str:
 
 
 def require_venv() -> None:
-    """Raise say.UserError when this Python cannot make virtual environments: Debian packages that part separately."""
+    """Raise say.UserError when this Python cannot create virtual environments: Debian packages that part separately."""
     probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
     if probe.returncode:
         raise say.UserError(
-            f"{sys.executable} cannot make virtual environments (no module ensurepip): "
+            f"{sys.executable} cannot create virtual environments (no module ensurepip): "
             f"{system.install(['python3-venv'])}; or name another Python: PYTHON=... make ..."
         )
 
 
 def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -> None:
-    """Run a quiet command; raises say.UserError with the reason that it gives and the remedy."""
+    """Run a command silently; raises say.UserError with the reason that it gives and the remedy."""
     done = subprocess.run(
         [str(one) for one in argv],
         env=os.environ | variables,
@@ -86,17 +86,17 @@ def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -
 
 
 def installer() -> Path:
-    """The folder of a small environment that holds pip and uv; made when it is not there."""
+    """The folder of a small environment with pip and uv; made when missing."""
     folder = paths.CACHE / f"installer-{_hash(INSTALLER_LOCK, os.path.realpath(sys.executable), sys.version)}"
     if not (folder / ".complete").exists():
-        with locks.waiting(paths.CACHE / "installer.lock", "another command installs pip and uv"):
+        with locks.waiting(paths.CACHE / "installer.lock", "another command is installing pip and uv"):
             if not (folder / ".complete").exists():
                 _make_installer(folder)
     return folder
 
 
 def _make_installer(folder: Path) -> None:
-    """The first thing that asks the package index: it says so soon when nobody answers."""
+    """The first access to the package index: fails early when that does not answer."""
     require_venv()
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
@@ -117,7 +117,7 @@ def uv(folder: Path) -> Path:
 def download(arguments: Sequence[str | Path], target: Path, what: str) -> None:
     """Download packages by hash and without their dependencies into the folder `target`."""
     target.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f"{target.name}.tmp")  # what a killed pip leaves is removed by the next one
+    scratch = target.with_name(f"{target.name}.tmp")  # what a killed pip leaves behind, the next one removes
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     common: list[str | Path] = ["download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "-d", target]
@@ -130,7 +130,7 @@ def _requirements(files: Sequence[Path]) -> list[str]:
 
 
 def _tags() -> list[str]:
-    """pip's arguments for wheels of the trainer image, whatever Python asks: CPython of bookworm, this processor."""
+    """pip's arguments for the trainer image's wheels, whichever Python runs: bookworm's CPython, this processor."""
     machine = platform.machine()
     names = ["manylinux2014", "linux", *(f"manylinux_2_{minor}" for minor in GLIBC)]
     names += ["manylinux1", "manylinux2010"] if machine == "x86_64" else []
@@ -143,7 +143,7 @@ def _lock() -> Path:
 
 
 def wheels() -> Path:
-    """The folder of the trainer image's wheels (2 GB), downloaded when it is not there."""
+    """The folder of the trainer image's wheels (2 GB), downloaded when missing."""
     target = paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *TRAINER_LOCKS)}"
     if not (target / ".complete").exists():
         with locks.waiting(_lock(), "another command makes the Python environment"):
@@ -152,7 +152,7 @@ def wheels() -> Path:
 
 
 def _download_wheels(target: Path) -> None:
-    if (target / ".complete").exists():  # another command made them meanwhile
+    if (target / ".complete").exists():  # another command made them in the meantime
         return
     with say.step("wheels of the training stack (2 GB, once)"):
         for old in paths.CACHE.glob("wheels-*"):
@@ -163,7 +163,7 @@ def _download_wheels(target: Path) -> None:
 
 
 def _wheels_of_this_python() -> Path:
-    """The trainer's wheels for the Python that runs this: the image's own where that is the same one."""
+    """The trainer's wheels for the Python that runs this: the image's own when the versions match."""
     ours = wheels()
     if python_version() == rootfs.PYTHON and sysconfig.get_platform().startswith("linux"):
         return ours
@@ -181,7 +181,7 @@ def _wheels_of_this_python() -> Path:
 
 
 def environment() -> Path:
-    """The environment of the checkout, linked as .venv; made when it is not there. Returns its folder."""
+    """The environment of the checkout, linked as .venv; made when missing. Returns its folder."""
     require_venv()
     hashed = _hash(*TRAINER_LOCKS, TOOLS_LOCK, os.path.realpath(sys.executable), sys.version)
     folder = paths.CACHE / f"venv-{hashed}"
@@ -214,13 +214,13 @@ def _make(folder: Path, found: Path) -> None:
         install += ["--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--no-index", "--no-deps"]
         for source, files in ((found, TRAINER_LOCKS), (scratch / "tools", (TOOLS_LOCK,))):
             argv = [*install, "--require-hashes", "--find-links", source, *_requirements(files)]
-            _run(argv, f"installing into {folder}", f"free disk? else remove {source} and run this again")
+            _run(argv, f"installing into {folder}", f"free disk space, or remove {source} and run this again")
         shutil.rmtree(scratch)
         (folder / ".complete").touch()
 
 
 def _drop_unused(but: Path) -> None:
-    """Remove the environments that no checkout links any more; one without a record is left alone."""
+    """Remove the environments that no checkout links to any more; one without a record is left alone."""
     for folder in paths.CACHE.glob(f"venv-{'?' * 12}"):
         users = _users(folder)
         if folder != but and users is not None and not any(_links(user, folder) for user in users):
@@ -239,7 +239,7 @@ def _links(checkout: Path, folder: Path) -> bool:
 
 
 def _link(folder: Path) -> None:
-    """Make .venv of this checkout a link to the environment, and note in it who uses it."""
+    """Make .venv of this checkout a link to the environment, and record there who uses it."""
     _write(folder / "bin" / "trainlab", PROGRAM.format(python=str(folder / "bin" / "python"), record=CHECKOUTS))
     (folder / "bin" / "trainlab").chmod(0o755)
     users = {str(one) for one in _users(folder) or () if _links(one, folder)} | {str(paths.REPO)}
@@ -251,7 +251,7 @@ def _link(folder: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a small file in one step, when it says something else."""
+    """Write a small file atomically, if its content differs."""
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         part = file.with_name(f".{file.name}.{os.getpid()}")
         part.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Upstream's manifests with our overlay, as one file per operator in the cache; called by operators.
 
-Upstream's files come from the Go module that the operator is built from, so image and manifests are of one version.
+Upstream's files come from the Go module that the operator is built from, so image and manifests have the same version.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ RENDERED = paths.CACHE / "manifests"
 HELPER_IMAGE = "localhost/trainlab-resolves:1"
 """busybox with `resolves`, made by the image step; used inside ConfigMaps of two operators."""
 AFTER = "after"
-"""Folder of an overlay whose objects need the operator to run."""
+"""Subfolder of an overlay whose objects need the operator to be running."""
 
 
 @dataclass(frozen=True)
 class Operator:
     """What to install: `source` is the folder in the Go module, `image` the name that upstream gives its image.
 
-    Operators of one `stream` are applied one after the other, the streams side by side.
+    Operators of one `stream` are applied one after the other, the streams in parallel.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Operator:
 
 
 def digest(operator: Operator) -> str:
-    """Return a hash of everything that the rendered manifests are made of."""
+    """Return a hash of all inputs of the rendered manifests."""
     state = hashlib.sha256(repr((operator, modules.module(operator.name), _images(operator))).encode())
     for folder in (paths.MANIFESTS / "common", paths.MANIFESTS / operator.name):
         for file in sorted(one for one in folder.rglob("*") if one.is_file()):
@@ -81,7 +81,7 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
     overlay = work / operator.name
     shutil.copytree(paths.MANIFESTS / "common", work / "common")
     shutil.copytree(paths.MANIFESTS / operator.name, overlay)
-    # Copied, as kustomize takes no absolute path; without its modes, as the module cache is read-only.
+    # Copied because kustomize accepts no absolute path; without modes because the module cache is read-only.
     shutil.copytree(_upstream(operator), overlay / "up", copy_function=shutil.copyfile)
     for folder, _, _ in os.walk(overlay):
         Path(folder).chmod(0o755)
@@ -100,7 +100,7 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
 
 
 def _upstream(operator: Operator) -> Path:
-    """Return the folder of upstream's manifests in the module cache, downloaded where it is not there."""
+    """Return the folder of upstream's manifests in the module cache, downloaded when missing."""
     path, version = modules.module(operator.name)
     command = [toolchain.go(), "mod", "download", "-json", f"{path}@{version}"]
     done = subprocess.run(
@@ -115,6 +115,6 @@ def _check_images(operator: Operator, text: str) -> None:
     found = set(re.findall(r"^ *(?:- )?image: ([^\s{]+)$", text, re.MULTILINE)) - {HELPER_IMAGE}
     if found != set(_images(operator)):
         raise UserError(
-            f"{paths.MANIFESTS / operator.name}: the manifests ask for {sorted(found)}, "
+            f"{paths.MANIFESTS / operator.name}: the manifests use {sorted(found)}, "
             f"cluster/embedded_cluster/modules.py makes {sorted(_images(operator))}"
         )

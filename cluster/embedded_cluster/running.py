@@ -1,4 +1,4 @@
-"""The cluster that runs now: its nodes, entering them, what was loaded into them.
+"""The running cluster: its nodes, entering them, what was loaded into them.
 
 Called by cluster.py, images.py and commands.py. Everything is read from the kernel (cgroups.py) and the state file.
 """
@@ -45,10 +45,10 @@ def root(node: str) -> Path:
 
 
 def enter(node: str, argv: Sequence[str]) -> list[str]:
-    """The argument list that runs `argv` in a node; raises say.UserError when that node does not run."""
+    """The argument list that runs `argv` in a node; raises say.UserError when that node is not running."""
     number = pid(node)
     if number is None:
-        raise say.UserError(f"node '{node}' does not run; running: {', '.join(nodes()) or 'none (start with `up`)'}")
+        raise say.UserError(f"node '{node}' is not running; running: {', '.join(nodes()) or 'none (start with `up`)'}")
     env = {
         "PATH": "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
@@ -75,13 +75,13 @@ def _loaded_file(node: str) -> Path:
 
 
 def loaded(node: str) -> dict[str, str]:
-    """Reference -> digest of the images that a node was given."""
+    """Reference -> digest of the images that were loaded into a node."""
     found: dict[str, str] = json.loads(_loaded_file(node).read_text())
     return found
 
 
 def note_loaded(node: str, refs: dict[str, str]) -> None:
-    """Replace the list of images that a node was given."""
+    """Replace the list of images that were loaded into a node."""
     file = _loaded_file(node)
     part = file.with_name(file.name + ".part")
     part.write_text(json.dumps(refs, indent=1, sort_keys=True))

@@ -13,11 +13,11 @@ _steps: list[str] = []
 
 
 class UserError(Exception):
-    """Something that the user has to know or repair; ends.py prints `error: TEXT` and exits 2."""
+    """Something that the user has to know or fix; ends.py prints `error: TEXT` and exits 2."""
 
 
 def line(text: str) -> None:
-    """Print one whole line at once, also when stdout is a pipe or others print beside it."""
+    """Print one whole line at once, even when stdout is a pipe or other processes print as well."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -31,7 +31,7 @@ def info(text: str) -> None:
 def step(name: str, limit: float = 0) -> Iterator[None]:
     """Print `==> name` at once, a line every 30 s while the block runs, and its seconds at the end.
 
-    A wait names its limit in seconds, so that each line says how much of it is left.
+    A wait passes its limit in seconds, so that each line says how long it may take.
     """
     most = f" of at most {limit:.0f} s" if limit else ""
     line(f"==> {name}")
@@ -47,7 +47,7 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
     thread.start()
     try:
         yield
-        _steps.remove(name)  # not after an error: its sentence says during which step it was
+        _steps.remove(name)  # not after an error, whose message names the step
     finally:
         ended.set()
         thread.join()
@@ -55,5 +55,5 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
 
 
 def current() -> str:
-    """The innermost step that has begun and not ended well; empty when there is none."""
+    """The innermost step that began and has not succeeded yet; empty when there is none."""
     return _steps[-1] if _steps else ""

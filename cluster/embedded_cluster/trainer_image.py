@@ -1,6 +1,6 @@
-"""Builds the trainer image with buildah and brings it to the embedded cluster's nodes; the command `trainer-image`.
+"""Builds the trainer image with buildah and loads it into the embedded cluster's nodes; the command `trainer-image`.
 
-The tag is a hash of everything that goes in: an image that is there already is never built again.
+The tag is a hash of all inputs: an image that exists already is never rebuilt.
 The last line is JSON: {"image": reference, "digest": "sha256:...", "changed": true|false}. Called by the role `image`.
 """
 
@@ -19,7 +19,7 @@ PACKAGES = "localhost/trainlab-packages"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
-# uv in place of the image's own pip: six times as fast, from wheels alone; what is imported often is compiled later.
+# uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
 INSTALL = "/installer/uv pip install --python /opt/trainlab/venv/bin/python --no-cache"
 
 
@@ -32,7 +32,7 @@ def _digest(files: Iterator[Path] | list[Path], *, root: Path = paths.REPO) -> s
 
 
 def _sources() -> Iterator[Path]:
-    """Everything that the Containerfile copies, and itself."""
+    """The Containerfile and everything that it copies."""
     yield from (pyenv.TRAINER / name for name in ("Containerfile", *LOCKS))
     for folder in (paths.REPO / "data", paths.REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
@@ -40,7 +40,7 @@ def _sources() -> Iterator[Path]:
 
 
 def _base() -> str:
-    """The Debian base image from packages; its tag names release and packages."""
+    """The Debian base image made from packages; its tag identifies release and packages."""
     ref = f"localhost/trainlab-base:{rootfs.identity(BASE_PACKAGES)}"
     if not images.buildah("images", "--quiet", "--filter", f"reference={ref}", quiet=True).strip():
         folder = rootfs.debian("trainer-base", BASE_PACKAGES)
@@ -65,13 +65,13 @@ def _build(target: str, ref: str) -> None:
 
 
 def _downloads() -> None:
-    """Root folders and wheels side by side: each waits for the network most of the time."""
+    """Fetch root folders and wheels in parallel: each mostly waits for the network."""
     wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels)
     children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
 def _packages() -> str:
-    """The slow layers, in buildah's store and in the node store; their tag names the lock file and how it is installed."""
+    """The slow layers, in buildah's and the node store; their tag identifies the lock file and its installation."""
     first = (pyenv.TRAINER / "Containerfile").read_text().split("FROM packages AS final")[0]
     slow = first + "".join((pyenv.TRAINER / name).read_text() for name in ("requirements.lock", "alone.lock"))
     key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES)).encode())
@@ -86,16 +86,16 @@ def _packages() -> str:
 
 
 def build() -> None:
-    """Build what is missing, bring it to the nodes and print the line that the role reads."""
-    # two at a time would write the same folders
-    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image runs"):
+    """Build what is missing, load it into the nodes and print the line that the role reads."""
+    # two concurrent builds would write the same folders
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
         outcome = _outcome()
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
 def _outcome() -> dict[str, object]:
     if not rootfs.folder("rootfs", rootfs.PACKAGES).is_dir():
-        _downloads()  # before has_image, which would make the first of them alone
+        _downloads()  # before has_image, which would make the first of them without the others
     ref = f"{NAME}:{_digest(_sources())}"
     built = images.has_image(ref) is None
     if built:

@@ -1,7 +1,7 @@
 """Certificates of the operators' webhooks, from a CA of our own; called by operators.
 
-KServe wants cert-manager for one Secret: three more pods, and no recent release that the Go proxy can build.
-The others make their own certificate, but start with an empty Secret, which the kubelet looks at again after more
+KServe wants cert-manager for one Secret: three more pods, and no recent release that can be built from the Go proxy.
+The others make their own certificate, but start with an empty Secret, which the kubelet refreshes only after more
 than a minute: with a valid one in place they are ready in seconds, and keep it.
 """
 
@@ -17,13 +17,13 @@ from pathlib import Path
 from embedded_cluster import paths, rootfs
 
 PLACEHOLDER = "caBundle: Cg=="
-"""What an overlay puts where the CA's certificate has to be; operators that rotate fill their own webhooks."""
+"""An overlay's placeholder for the CA's certificate; operators that rotate theirs fill in their own webhooks."""
 DAYS = "3650"
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a webhook server is reached, the Secret it reads, and the name that it wants its CA to have."""
+    """Where a webhook server is reached, the Secret it reads, and the name it expects of its CA."""
 
     namespace: str
     service: str
@@ -88,7 +88,7 @@ def sign(operator: str, manifests: str) -> str:
         data |= {"ca.key": _base64(folder / "ca.key")}
     metadata = {"name": server.secret, "namespace": server.namespace}
     secret = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
-    # Upstream's own Secret would empty ours for a moment.
+    # Upstream's own Secret would briefly empty ours.
     documents = [text for text in manifests.split("\n---\n") if not _is_secret(text, server.secret)]
     # After the Namespace, which kustomize puts first, and before the Deployment.
     last = next(place for place, text in enumerate(documents) if re.search(r"^kind: Deployment$", text, re.MULTILINE))
@@ -104,7 +104,7 @@ def _is_secret(document: str, name: str) -> bool:
 
 
 def _openssl(folder: Path, *arguments: str) -> None:
-    """openssl of the nodes' root folder: the machine needs none."""
+    """Run openssl from the nodes' root folder: the machine needs none."""
     rootfs.run(rootfs.base(), ["openssl", *arguments], cwd=str(folder))
 
 

@@ -1,4 +1,4 @@
-"""Writes a kubeconfig for each attendee's ServiceAccount, with a token that ends by itself."""
+"""Writes a kubeconfig for each attendee's ServiceAccount, with a token that expires by itself."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 
 SITE = "site.yaml"
 SHORTEST_HOURS = 1.0
-"""Below ten minutes the API server refuses; below an hour no training ends."""
+"""Below ten minutes the API server refuses; in less than an hour no training finishes."""
 
 
 class ActionModule(ClusterAction):
-    """Makes what is missing or has not long to live."""
+    """Creates what is missing or about to expire."""
 
     OPERATION = "a token for an attendee"
 
     def refuse(self, args: Json) -> None:
-        """Refuse a life in which no training ends."""
+        """Refuse a lifetime in which no training finishes."""
         if args["hours"] < SHORTEST_HOURS:
             raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {SHORTEST_HOURS:g} or more")
 
     def run_on_cluster(self, args: Json) -> Json:
-        """Write; returns changed, dest, written (names) and until, when the first of them ends."""
+        """Write; returns changed, dest, written (names) and until, when the first of them expires."""
         folder = Path(args["dest"]).absolute()
         cluster = self.api.connection.cluster_entry(args["server"])
         try:
             return self._all(args, folder, cluster)
         except OSError as error:
             raise AnsibleActionFail(
-                f"attendees_dest is {folder}: {error.strerror} ({error.filename}); name a folder that you may write"
+                f"attendees_dest is {folder}: {error.strerror} ({error.filename}); name a folder that you may write to"
             ) from error
 
     def _all(self, args: Json, folder: Path, cluster: Json) -> Json:

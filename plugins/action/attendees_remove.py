@@ -16,12 +16,12 @@ RBAC = "rbac.authorization.k8s.io/v1"
 BESIDE = ((RBAC, "ClusterRoleBinding"), (RBAC, "RoleBinding"), ("v1", "PersistentVolume"))
 """What lies outside the attendees' namespaces; each carries the attendee's name as a label."""
 SHARED = ((RBAC, "ClusterRole"),)
-"""What all of them share: it goes with the last one."""
+"""What all of them share; removed with the last one."""
 POLL_SECONDS = 1.0
 
 
 class ActionModule(ClusterAction):
-    """Without a list of attendees all of them go."""
+    """Removes all attendees if none are listed."""
 
     OPERATION = "removing attendees"
 
@@ -67,5 +67,5 @@ class ActionModule(ClusterAction):
 
 
 def _name(thing: Json) -> str:
-    """The attendee to whom an object belongs; empty for what they share."""
+    """The attendee an object belongs to; empty for what they share."""
     return str((thing["metadata"].get("labels") or {}).get(labels.ATTENDEE, ""))

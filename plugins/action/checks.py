@@ -16,10 +16,10 @@ WIDTH = 110
 
 
 class ActionModule(DocumentedAction):
-    """Looks at a cluster and changes nothing."""
+    """Checks a cluster and changes nothing."""
 
     def run_on_controller(self, args: Json) -> Json:
-        """Return rows, errors, table and junit; findings are no failure of this task."""
+        """Return rows, errors, table and junit; findings do not fail this task."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         options = Options(**{name: args[name] for name in Options.__dataclass_fields__})
         context = args["context"]
@@ -35,7 +35,7 @@ class ActionModule(DocumentedAction):
         try:
             found = run_all(cluster_state, args["stage"])
         except (ApiError, Unreachable) as error:
-            raise AnsibleActionFail(f"the cluster could not be looked at: {error}") from error
+            raise AnsibleActionFail(f"the cluster could not be checked: {error}") from error
         return {
             "changed": False,
             "rows": [{"name": title, **asdict(finding)} for title, finding in found],
@@ -46,7 +46,7 @@ class ActionModule(DocumentedAction):
 
 
 def table(found: list[tuple[str, Finding]]) -> str:
-    """Return the findings as lines of text; what is wrong takes a few lines, what is right one."""
+    """Return the findings as lines of text: a few lines for a problem, one for what is right."""
     width = max(len(title) for title, _finding in found)
     lines = []
     for title, finding in found:

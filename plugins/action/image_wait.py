@@ -1,4 +1,4 @@
-"""Waits until each node that a DaemonSet chooses has the images of its pods."""
+"""Waits until each node that a DaemonSet targets has the images of its pods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiR
 
 
 class ActionModule(ClusterAction):
-    """A pod that runs has pulled its images: the gate before a job that must not wait for them."""
+    """A running pod has pulled its images: the gate before a job that must not wait for them."""
 
     OPERATION = "pulling images by DaemonSet {namespace}/{name}"
 
@@ -26,7 +26,7 @@ class ActionModule(ClusterAction):
             args["timeout"],
             f"the pull by DaemonSet {space}/{name}",
             f"see `{self.api.kubectl} -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, or run the "
-            "playbook again: the nodes go on pulling",
+            "playbook again: the nodes keep pulling",
         ):
             found = retries.ask(lambda: self.api.get(path))
             if found is None:
@@ -45,7 +45,7 @@ class ActionModule(ClusterAction):
 
 
 def _progress(daemons: Json) -> tuple[int, int | None]:
-    """Return (nodes that it chooses, those whose pod of its newest template runs; None before its controller has looked)."""
+    """Return (nodes that it targets, those whose pod of its newest template runs; None until its controller has seen it)."""
     status = daemons.get("status") or {}
     wanted = int(status.get("desiredNumberScheduled", 0))
     if status.get("observedGeneration", 0) < daemons["metadata"]["generation"]:

@@ -1,4 +1,4 @@
-"""Brings a namespace into being, or away: as an administrator, or as a Project of a user who may not create namespaces."""
+"""Creates or removes a namespace: as an administrator, or as a Project of a user who may not create namespaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READY_SECONDS = 30.0
 
 
 class ActionModule(ClusterAction):
-    """State present makes it and says what the user may make in it; absent removes it when it is ours."""
+    """State present creates it and reports what the user may create in it; absent removes it if it is ours."""
 
     OPERATION = "namespace {name}"
 
@@ -40,7 +40,7 @@ class ActionModule(ClusterAction):
         return {"changed": changed, "ours": ours, "how": how, "may_not": may_not, "notes": notes}
 
     def _look(self) -> Json | None:
-        """The namespace; None also where the user may not ask, as OpenShift answers for one that does not exist."""
+        """The namespace; None also on Forbidden, which is OpenShift's answer for one that does not exist."""
         try:
             return self.api.get(f"/api/v1/namespaces/{self._name}")
         except ApiError as error:
@@ -53,7 +53,7 @@ class ActionModule(ClusterAction):
         return self.api.apply(f"/api/v1/namespaces/{self._name}", document, dry_run=self.check)
 
     def _labels(self, found: Json, labels: Json, notes: list[str]) -> bool:
-        """Set the labels that a namespace of ours lacks; who may not leaves them to an administrator and says so."""
+        """Set the labels that a namespace of ours lacks; without the right, leave them to an administrator and say so."""
         there = found["metadata"].get("labels") or {}
         missing = [f"{key}={value}" for key, value in labels.items() if there.get(key) != value]
         if not missing:
@@ -61,21 +61,21 @@ class ActionModule(ClusterAction):
         command = f"oc label namespace {self._name} {' '.join(missing)}"
         if not projects.ours(found):
             notes.append(
-                f"namespace {self._name} was made by somebody else and is not labeled; who may does: {command}"
+                f"namespace {self._name} was made by somebody else and is not labeled; ask them to run: {command}"
             )
             return False
-        # a namespace from a ProjectRequest is known by its description: its user may not label it
+        # a namespace from a ProjectRequest is recognized by its description: its user may not label it
         mark = {} if projects.requested(found) else projects.MARK
         try:
             return plain(found) != plain(self._apply(labels | mark))
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            notes.append(f"namespace {self._name}: this user may not label it; an administrator does: {command}")
+            notes.append(f"namespace {self._name}: this user may not label it; ask an administrator to run: {command}")
             return False
 
     def _request(self, notes: list[str]) -> None:
-        """Ask OpenShift for a Project, of which the user then is the administrator."""
+        """Request a Project from OpenShift, with the user as its administrator."""
         ask = f"ask an administrator for it (`oc new-project {self._name}`, and role admin in it), or set trainlab_namespace"
         if not self.api.serves(projects.API, "projectrequests"):
             raise AnsibleActionFail(
@@ -105,7 +105,7 @@ class ActionModule(ClusterAction):
     def _may_make(self, resource: str) -> bool:
         name, _dot, group = resource.partition(".")
         verb = "create"
-        if name == "roles":  # a Role with rights that its maker has not is refused, but to those who may escalate
+        if name == "roles":  # a Role with rights its creator lacks is refused, except to those who may escalate
             verb = "escalate"
         return projects.may(self.api, verb, name, group, self._name)
 
@@ -120,7 +120,7 @@ class ActionModule(ClusterAction):
         if found is None or not projects.ours(found):
             return nothing
         typed = found | {"apiVersion": "v1", "kind": "Namespace"}
-        if projects.requested(found):  # its user may delete the Project, and not the Namespace below it
+        if projects.requested(found):  # its user may delete the Project, but not the Namespace below it
             typed = typed | {"apiVersion": projects.API, "kind": "Project"}
         if not self.check:
             remove(self.api, [typed], timeout, POLL_SECONDS, StatusLines())

@@ -1,8 +1,8 @@
-"""Applies a whole set of documents of one owner: one look per kind, one request for each object that differs.
+"""Applies a whole set of documents of one owner: one list per kind, one request for each object that differs.
 
 Everything carries an owner label and the hash of the document that made it. A repeated run lists each kind once, so a
-set of 400 objects that are as they should be costs a dozen requests. A namespace of the set that exists without the
-label is somebody else's, and so is, with `namespace`, every other object: nothing is applied then.
+set of 400 unchanged objects costs a dozen requests. A namespace of the set that exists without the label belongs to
+somebody else, and so does, with `namespace`, every other such object: nothing is applied then.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ class ActionModule(ClusterAction):
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
         if args["prune"] and not self._namespace:
-            raise AnsibleActionFail(
-                "objects_apply: prune is set without namespace; name the namespace that it is about"
-            )
+            raise AnsibleActionFail("objects_apply: prune is set without namespace; set the namespace to prune")
         documents = [_marked(each, self._owner) for each in args["documents"]]
         there = self._there(documents, args["prune"])
         lines = self._all(documents, there) + self._prune(documents, there)
         return {"changed": bool(lines), "objects": lines, "requests": self.api.requests}
 
     def _there(self, documents: list[Json], prune: list[Json]) -> dict[tuple[str, str, str], Json]:
-        """Return the owner's objects of all kinds of the set; within one namespace others of the same name are refused."""
+        """Return the owner's objects of all kinds of the set; within one namespace, others' of the same name are refused."""
         there: dict[tuple[str, str, str], Json] = {}
         foreign: list[str] = []
         wanted = {_key(each) for each in documents}
@@ -75,7 +73,7 @@ class ActionModule(ClusterAction):
         except ApiError as error:
             if error.status != FORBIDDEN or applied:
                 raise
-            return []  # who may not see objects of a kind has not made any
+            return []  # a user who may not list a kind has not created any of it
 
     def _prune(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:
         """Delete the owner's objects that no document names any more; only within a namespace."""
@@ -107,9 +105,9 @@ class ActionModule(ClusterAction):
         ]
         if foreign:
             raise AnsibleActionFail(
-                f"{'namespace' if len(foreign) == 1 else 'namespaces'} {', '.join(foreign[:SHOWN])}"
-                f"{', ...' if len(foreign) > SHOWN else ''} exist without label {labels.OWNER}={self._owner}, so somebody "
-                "else made them; choose other names, or delete them; nothing was applied"
+                f"not created by this play, as label {labels.OWNER}={self._owner} is missing: namespace "
+                f"{', '.join(foreign[:SHOWN])}{', ...' if len(foreign) > SHOWN else ''}; choose other names, or delete what is "
+                "there; nothing was applied"
             )
 
     def _one(self, document: Json, before: Json | None, absent: set[str]) -> str:
@@ -121,9 +119,9 @@ class ActionModule(ClusterAction):
             after = self.api.apply(str(path), document, dry_run=self.check)
         except (ApiError, Unreachable) as error:
             if self.check and before is None and isinstance(error, ApiError) and error.status == NOT_FOUND:
-                return "would create"  # its namespace would have been made before
+                return "would create"  # its namespace would have been created before
             raise failure(error, title(document)) from error
-        if before is not None and plain(before) == plain(after):  # e.g. the quantity 1000m, which is kept as 1
+        if before is not None and plain(before) == plain(after):  # e.g. the quantity 1000m, which is stored as 1
             return ""
         return f"{'would ' if self.check else ''}{'create' if before is None else 'change'}{'' if self.check else 'd'}"
 
@@ -150,7 +148,7 @@ def _as_wanted(wanted: Any, found: Any, top: bool = True) -> bool:
         return isinstance(found, dict) and all(
             _as_wanted(value, found.get(key), top=False)
             for key, value in wanted.items()
-            if not (top and key in ("apiVersion", "kind"))  # lists of the API server leave them out
+            if not (top and key in ("apiVersion", "kind"))  # the API server's lists omit them
         )
     if isinstance(wanted, list):
         return (

@@ -1,8 +1,8 @@
-"""Builds an image on OpenShift by a BuildConfig, unless its tag is there, and says what is wrong when it fails.
+"""Builds an image on OpenShift with a BuildConfig, unless its tag exists, and says what is wrong when it fails.
 
-The tag is a hash of all that goes in, so a second run finds it. A run that was cut off goes on with the build that it
-started. With `context` the files of the controller are sent (what `oc start-build --from-archive` does), or, where the
-source of the BuildConfig is a Dockerfile, put into its ConfigMap; without, the BuildConfig's own source is built.
+The tag is a hash of all inputs, so a second run finds it. An interrupted run continues with the build that it started.
+With `context` the controller's files are uploaded (as `oc start-build --from-archive` does) or, if the source of the
+BuildConfig is a Dockerfile, put into its ConfigMap; without it, the BuildConfig's own source is built.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REGISTRY_SECONDS = 20.0
 
 
 class ActionModule(ClusterAction):
-    """Applies the BuildConfig, builds unless the tag is there, and watches."""
+    """Applies the BuildConfig, builds unless the tag exists, and watches."""
 
     OPERATION = "building {namespace}/{name}"
 
@@ -37,14 +37,14 @@ class ActionModule(ClusterAction):
         spec = next(each["spec"] for each in args["documents"] if each["kind"] == "BuildConfig")
         if spec["source"]["type"] == "Dockerfile":
             self._inline(args, spec["source"], files)
-            archive = b""  # nothing is left to be sent
+            archive = b""  # nothing left to upload
         made_of = {key: spec[key] for key in ("source", "strategy")}
         tag = build_context.tag(files, json.dumps(made_of, sort_keys=True).encode())
         spec["output"] = {"to": {"kind": "ImageStreamTag", "name": f"{self._name}:{tag}"}}
         if not self.api.serves(builds.BUILD_API, "buildconfigs"):
             raise AnsibleActionFail(
-                f"trainlab_image_source is set, but the cluster does not serve {builds.BUILD_API} (it is no OpenShift, or its "
-                "capability Build is off); set trainlab_image_source to none and site.images.trainer to an image in a registry"
+                f"trainlab_image_source is set, but the cluster does not serve {builds.BUILD_API} (it is not OpenShift, or its "
+                "capability Build is disabled); set trainlab_image_source to none and site.images.trainer to an image in a registry"
             )
         there = "" if args["again"] else builds.image_of(self.api.get(self._stream), tag)
         changed = self._apply(args["documents"])
@@ -83,7 +83,7 @@ class ActionModule(ClusterAction):
                 after = self.api.apply(str(path), document, dry_run=self.check)
             except ApiError as error:
                 if error.status == NOT_FOUND and self.check:
-                    changed = True  # the namespace would have been made before
+                    changed = True  # the namespace would have been created before
                     continue
                 if error.status == NOT_FOUND:
                     raise AnsibleActionFail(
@@ -125,8 +125,8 @@ class ActionModule(ClusterAction):
         for _poll in polls(
             timeout,
             f"build {self._space}/{name}",
-            f"see `{self.api.oc} -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it goes on "
-            "with this build",
+            f"see `{self.api.oc} -n {self._space} logs build/{name}`; raise image_timeout, or run the playbook again: it "
+            "continues with this build",
         ):
             build = retries.ask(lambda: self.api.get(path))
             if build is None:
@@ -149,5 +149,5 @@ class ActionModule(ClusterAction):
     def _log(self, build: str, **query: int) -> str:
         try:
             return self.api.text("GET", f"{build}/log", **query)
-        except ApiError:  # the pod is gone or has not started: its log is no reason to end
+        except ApiError:  # the pod is gone or has not started: a missing log is no reason to fail
             return ""

@@ -44,7 +44,7 @@ class ActionModule(ClusterAction):
                 f"the cluster does not serve {document['apiVersion']} {document['kind']}; is its operator installed?",
             )
         before = self.api.get(path)
-        if self._fields_only:  # an object that our operator made: a few fields of it become ours, the object does not
+        if self._fields_only:  # an object that our operator made: a few of its fields become ours, the object does not
             if before is None:
                 return "would change" if check else "unchanged"
             return _outcome(before, self.api.apply(path, document, dry_run=check), check)
@@ -78,7 +78,7 @@ def differences(wanted: Any, found: Any, where: str = "") -> list[str]:
         ]
     if where.endswith(".yaml") and isinstance(
         found, str
-    ):  # a file in a ConfigMap: other people's may say more than ours
+    ):  # a file in a ConfigMap: other people's may contain more than ours
         with contextlib.suppress(yaml.YAMLError):
             wanted, found = yaml.safe_load(wanted), yaml.safe_load(found)
     if isinstance(wanted, dict) and isinstance(found, dict):

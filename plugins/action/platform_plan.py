@@ -1,6 +1,6 @@
 """Compares what the inventory wants with what the cluster has, before anything is applied; read-only.
 
-Called first by roles/platform. All objections are told in one error; without one it returns the operators in order with
+Called first by roles/platform. All objections are reported in one error; without any it returns the operators in order with
 their state (new, ours, found, external), the documents to apply, and the drift.
 """
 
@@ -33,7 +33,7 @@ FIELDS = tuple(each.name for each in fields(Wanted) if each.name != "releases")
 
 
 class ActionModule(ClusterAction):
-    """Asks everything that decides, then decides."""
+    """Queries everything it needs, then decides."""
 
     OPERATION = "looking at the cluster's operators"
 
@@ -49,7 +49,7 @@ class ActionModule(ClusterAction):
         if api.resource(OLM, "Subscription") is None:
             _refuse(
                 [
-                    "platform_operators: this cluster has no Operator Lifecycle Manager (operators.coreos.com); it is no "
+                    "platform_operators: this cluster has no Operator Lifecycle Manager (operators.coreos.com); it is not "
                     "OpenShift: set platform_operators to [] and install what you need yourself"
                 ]
             )
@@ -113,7 +113,7 @@ def _missing_rights(api: PlatformApi) -> list[str]:
 
 
 def _missing_driver(api: PlatformApi, storage: Json) -> list[str]:
-    """NFS has no operator in OpenShift's catalogs: its driver is somebody else's to install."""
+    """NFS has no operator in OpenShift's catalogs: its driver has to be installed separately."""
     if storage.get("kind") != "nfs" or api.look("storage.k8s.io/v1", "CSIDriver", NFS_DRIVER) is not None:
         return []
     return [
@@ -123,7 +123,7 @@ def _missing_driver(api: PlatformApi, storage: Json) -> list[str]:
 
 
 def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]) -> Seen:
-    """Ask for everything that decides about one operator."""
+    """Query everything that decides about one operator."""
     entry = wanted.table[name]
     source = choice(wanted, name)[1]
     seen = Seen(manifest=_manifest(api, entry["package"], source))
@@ -139,7 +139,7 @@ def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]
 
 
 def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
-    """Return which of the operator's API groups were served before us: written down by the first run, kept by later ones."""
+    """Return which of the operator's API groups were served before us: recorded by the first run, kept by later ones."""
     space = api.look("v1", "Namespace", entry["namespace"])
     for mine in (seen.subscription, space):
         if mine is not None and ours(mine):
@@ -148,7 +148,7 @@ def _record(api: PlatformApi, entry: Json, seen: Seen) -> str:
 
 
 def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
-    """Return the table's entry, with the name of the instance that is there: of these kinds a second one is ignored."""
+    """Return the table's entry, with the name of the existing instance: of these kinds a second one is ignored."""
     path = "" if entry.get("by_name") else api.path(entry["apiVersion"], entry["kind"])
     found = api.items(path) if path else []
     if not found:
@@ -161,7 +161,7 @@ def _instance(api: PlatformApi, name: str, entry: Json) -> Json:
 
 
 def _manifest(api: PlatformApi, package: str, source: str) -> Json | None:
-    """Return the PackageManifest of this catalog: several catalogs may offer packages of one name."""
+    """Return the PackageManifest of this catalog: several catalogs may offer packages of the same name."""
     path = api.path("packages.operators.coreos.com/v1", "PackageManifest", MARKETPLACE)
     if path is None:
         return None

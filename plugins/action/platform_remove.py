@@ -1,7 +1,7 @@
-"""Undoes what roles/platform did, in reverse order, from any half-installed state; only what carries our owner label goes.
+"""Undoes what roles/platform did, in reverse order, from any half-installed state; it removes only what carries our owner label.
 
-Resources first, while their operators can still clean up; then what the operators made by themselves, the Subscriptions,
-the versions, their CustomResourceDefinitions, and last the namespaces. Running it again goes on where it stopped.
+Resources first, while their operators can still clean up; then what the operators created themselves, the Subscriptions,
+the versions, their CustomResourceDefinitions, and last the namespaces. Running it again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LABEL_NAME_LENGTH = 63
 
 
 class ActionModule(ClusterAction):
-    """Goes through the table from its end."""
+    """Goes through the table in reverse order."""
 
     OPERATION = "removing the platform"
 
@@ -57,7 +57,7 @@ class ActionModule(ClusterAction):
                     remove_data,
                 )
                 spaces += self._spaces(entry)
-        # those that the operators made first: ours are what a repeated run knows them by
+        # those of the operators first: a repeated run finds them by ours
         self._delete([one for one in spaces if not ours(one)])
         self._delete([one for one in spaces if ours(one)])
 
@@ -69,7 +69,7 @@ class ActionModule(ClusterAction):
         if groups:
             crds += [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups]
         self._leftovers(entry)
-        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}  # an operator may make it again
+        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}  # an operator may recreate it
         own = {one["metadata"]["name"] for one in self._spaces(entry)}
         data = [
             thing
@@ -103,7 +103,7 @@ class ActionModule(ClusterAction):
                 self._delete([self._typed(made, one["apiVersion"], one["kind"])])
 
     def _spaces(self, entry: Json) -> list[Json]:
-        """The operator's namespace where it is ours, and those that the operator made."""
+        """The operator's namespace if it is ours, and those that the operator created."""
         made = [self.api.look("v1", "Namespace", name) for name in entry.get("makes_namespaces", [])]
         own = self.api.look("v1", "Namespace", entry["namespace"])
         label = entry.get("namespace_label", "")

@@ -1,7 +1,7 @@
 """Waits for operators and their resources at the same time and says what each of them is waiting for.
 
-Ends at once when one of them has failed for good. With manual approval it approves the one InstallPlan that brings the
-version that the plan expects, and no other. In check mode it looks once and never fails.
+Fails at once when one of them has failed for good. With manual approval it approves the one InstallPlan that installs the
+version that the plan expects, and no other. In check mode it polls once and never fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALM_EXAMPLES = "alm-examples"
 
 
 class ActionModule(ClusterAction):
-    """Looks at each in turn until all are ready or one is beyond hope."""
+    """Polls each in turn until all are ready or one has failed for good."""
 
     OPERATION = "waiting for the platform"
 
@@ -71,8 +71,8 @@ class ActionModule(ClusterAction):
                 raise AnsibleActionFail(
                     f"not ready after {self._timeout:.0f} s: "
                     + " | ".join(sentences)
-                    + "; raise platform_timeouts, or repair "
-                    "it and run the playbook again: it goes on where it stopped"
+                    + "; raise platform_timeouts, or fix "
+                    "it and run the playbook again: it continues where it stopped"
                 )
             lines.alive(f"still waiting for {', '.join(pending)}")
             time.sleep(self._poll)
@@ -112,7 +112,7 @@ class ActionModule(ClusterAction):
         if one["csv"] not in brings:
             return Verdict(
                 FAILED,
-                f"InstallPlan {name} waits for approval but brings {', '.join(brings)}, expected {one['csv']}",
+                f"InstallPlan {name} waits for approval but installs {', '.join(brings)}, expected {one['csv']}",
             )
         if not self.check:
             path = self.api.path(OLM, "InstallPlan", one["namespace"], name)

@@ -21,10 +21,10 @@ CHECK_SECONDS = 60
 
 
 class ActionModule(DocumentedAction):
-    """Checks the values and the connection; what they are is fact `trainlab_resolved` for all roles after it."""
+    """Checks the values and the connection and sets the fact `trainlab_resolved` for all later roles."""
 
     def run_on_controller(self, args: Json) -> Json:
-        """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with the reason of no connection."""
+        """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with why the connection failed."""
         if not args["files"]:
             _connected(args)
             return {"changed": False}
@@ -62,7 +62,7 @@ def _claim(volume: str, site: Json, release: str) -> str:
 
 
 def _connected(args: Json) -> tuple[Api, Json]:
-    """Return the connection and what the API server says of its version; AnsibleActionFail for another cluster."""
+    """Return the connection and the API server's version; AnsibleActionFail for another cluster."""
     api, version = connect(args["kubeconfig"], args["kube_context"])
     if wrong := wrong_cluster(api, args["cluster_id"]):
         raise AnsibleActionFail(f"nothing was applied: {wrong}")
@@ -83,7 +83,7 @@ def _short(file: str) -> str:
 
 
 def _check(files: list[str]) -> Json:
-    """Let `trainlab check` judge the files, the inventory's part last; return the resolved values."""
+    """Validate the files with `trainlab check`, the inventory's part last; return the resolved values."""
     done = _trainlab("check", files)
     try:
         answer: Json = json.loads(done.stdout)
@@ -96,9 +96,9 @@ def _check(files: list[str]) -> Json:
 
 
 def _plan(files: list[str]) -> Json:
-    """Return what `trainlab plan --json` says of files that are correct.
+    """Return what `trainlab plan --json` says about valid files.
 
-    A plan that it cannot compute refuses, as one that cannot work does.
+    A plan that cannot be computed is a refusal, like one that cannot work.
     """
     done = _trainlab("plan", files)
     try:
@@ -122,7 +122,7 @@ def _trainlab(command: str, files: list[str]) -> subprocess.CompletedProcess[str
     # the shell's EPOCHS and the like steer a training process, never a release
     env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     env["PYTHONPATH"] = os.pathsep.join([str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env["TRAINLAB_DATA"] = str(COLLECTION / "data")  # the rows of builtin: sources, for values files that lie elsewhere
+    env["TRAINLAB_DATA"] = str(COLLECTION / "data")  # the rows of builtin: sources, for values files in other places
     return subprocess.run(call, capture_output=True, text=True, check=False, env=env, timeout=CHECK_SECONDS)
 
 

@@ -81,19 +81,19 @@ def _json(file: Path) -> Json:
     try:
         found: Json = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise AnsibleActionFail(f"{file}: no JSON ({error}); remove the file and run playbooks/report.yml") from error
+        raise AnsibleActionFail(f"{file}: not JSON ({error}); remove the file and run playbooks/report.yml") from error
     return found
 
 
 def _read(api: Api, args: Json) -> str:
-    """Run the reading pod to its end and return its log."""
+    """Run the reader pod to its end and return its log."""
     lines, namespace = StatusLines(), args["namespace"]
     with _pod(api, args) as name:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         for _poll in polls(args["timeout"], f"pod {name}", f"{api.kubectl} -n {namespace} describe pod {name}"):
             pod = api.get(path)
             if pod is None:
-                raise AnsibleActionFail(f"pod {name} was removed by somebody while it read the volume")
+                raise AnsibleActionFail(f"pod {name} was removed while it read the volume")
             if pod.get("status", {}).get("phase") == "Succeeded":
                 return api.log(namespace, name, "read")
             if lines.seconds > QUIET_SECONDS:

@@ -77,15 +77,15 @@ def _promotion_now(api: Api, args: Json, lines: StatusLines, job_name: str) -> t
             return "promoted", None
         raise AnsibleActionFail(
             f"run {run} has neither a promotion Job nor an InferenceService: is site.serving true? "
-            "playbooks/train.yml makes the Job"
+            "playbooks/train.yml creates the Job"
         )
     word, message = jobs.outcome(jobs.BATCH, job)
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{jobs.BATCH.pod_label}={job_name}")
     if word == "succeeded":
         if _belongs(_service(api, args), run):
             return "promoted", None
-        return "refused", _last_line(api, namespace, pods) or "the promotion Job made no InferenceService"
-    # the Job tries again with a new pod, so one that failed counts only at the end
+        return "refused", _last_line(api, namespace, pods) or "the promotion Job created no InferenceService"
+    # the Job retries with a new pod, so a failed one counts only at the end
     seen = pods if word == "failed" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
     trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
     if word == "failed" or trouble:
@@ -104,7 +104,7 @@ def _last_line(api: Api, namespace: str, pods: list[dict[str, Any]]) -> str:
 
 
 def _ready(api: Api, args: Json, lines: StatusLines) -> None:
-    """Wait until the InferenceService is Ready for what it was last asked to be."""
+    """Wait until the InferenceService is Ready and has a pod."""
     namespace, release, retries = args["namespace"], args["release"], ApiRetries(lines)
     hint = f"{api.kubectl} -n {namespace} describe inferenceservice {release}"
     for _poll in polls(args["timeout"], f"InferenceService {release}", hint):
@@ -113,7 +113,7 @@ def _ready(api: Api, args: Json, lines: StatusLines) -> None:
 
 
 def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
-    """Look once; AnsibleActionFail when a pod of it is beyond hope."""
+    """Look once; AnsibleActionFail when one of its pods cannot recover."""
     namespace, release = args["namespace"], args["release"]
     service = _service(api, args)
     if service is None:

@@ -19,7 +19,7 @@ CHANGED = re.compile(r"^changed=(true|false)$")
 
 
 class ActionModule(DocumentedAction):
-    """Runs a command on the controller and prints what it says while it says it."""
+    """Runs a command on the controller and prints its output as it comes."""
 
     def run_on_controller(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return changed and answer as the last line says; AnsibleActionFail with the last lines of a failure."""

@@ -9,7 +9,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
 
 
 class ActionModule(DocumentedAction):
-    """Finds what keeps a release from training again."""
+    """Finds what prevents a release from training again."""
 
     def run_on_controller(self, args: Json) -> Json:
         """Return the failed training jobs of the release, and each promotion that failed or waits for one of them."""

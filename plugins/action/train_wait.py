@@ -17,11 +17,11 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
     watch_pods,
 )
 
-AGAIN = "repair the cause and run the playbook again with -e train_again=true"
+AGAIN = "fix the cause and run the playbook again with -e train_again=true"
 
 
 class ActionModule(DocumentedAction):
-    """Waits for the training job of a release, tells what happens, ends as soon as its end is certain."""
+    """Waits for the training job of a release, reports what happens, ends as soon as the outcome is certain."""
 
     def run_on_controller(self, args: Json) -> Json:
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
@@ -34,7 +34,7 @@ class ActionModule(DocumentedAction):
         namespace, retries = args["namespace"], ApiRetries(lines)
         follower = Follower(api, namespace, lines)
         hint = (
-            f"{api.kubectl} -n {namespace} get pods,events says more; phase.resources.timeout_minutes allows more time"
+            f"{api.kubectl} -n {namespace} get pods,events shows more; phase.resources.timeout_minutes allows more time"
         )
         for _poll in polls(args["timeout"], f"the training job of release {args['release']}", hint):
             job = retries.ask(lambda: _find(api, namespace, args["release"]))
@@ -68,7 +68,7 @@ class ActionModule(DocumentedAction):
             lines.changed(run, f"waits in the queue: {message}")
         elif not pods and lines.seconds > args["start_timeout"]:
             raise AnsibleActionFail(
-                f"training {run}: {kind.kind} exists for {lines.seconds:.0f} s but has no pods: is its operator "
+                f"training {run}: {kind.kind} has existed for {lines.seconds:.0f} s but has no pods: is its operator "
                 f"running? {api.kubectl} -n {namespace} describe {kind.kind.lower()} {run}"
             )
         for pod in pods:
@@ -89,8 +89,8 @@ def _find(api: Api, namespace: str, release: str) -> tuple[jobs.Kind, dict[str, 
 
 def _missing(api: Api, args: Json) -> str:
     return (
-        f"release {args['release']} in namespace {args['namespace']} has no training job: playbooks/train.yml makes "
-        f"it; `{api.connection.command('helm')} -n {args['namespace']} status {args['release']}` says whether the release is there"
+        f"release {args['release']} in namespace {args['namespace']} has no training job: playbooks/train.yml creates "
+        f"it; `{api.connection.command('helm')} -n {args['namespace']} status {args['release']}` shows whether the release exists"
     )
 
 

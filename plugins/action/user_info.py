@@ -1,4 +1,4 @@
-"""Hands what was made to AgnosticD's record where AgnosticD runs the play, and prints it elsewhere."""
+"""Records what was created with AgnosticD if that runs the play, and prints it elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PRINTED = "ansible.builtin.debug"
 
 
 class ActionModule(DocumentedAction):
-    """Chooses here: a task that names a module which is not installed does not even load.
+    """Chooses here, because a task that names a module which is not installed does not even load.
 
     Check mode prints: AgnosticD's plugin writes its files in check mode too.
     """

@@ -7,8 +7,8 @@ name: progress
 type: stdout
 short_description: Task names with their seconds, no noise
 description:
-  - Prints each play, each task that ran with its outcome and seconds, and a recap of one line.
-  - Skipped tasks and results are printed with C(-v) only. Failures are printed as their message alone.
+  - Prints each play, each task that ran with its outcome and seconds, and a one-line recap.
+  - Skipped tasks and results are printed only with C(-v). Of failures only the message is printed.
   - Lines that the collection's own plugins print while they wait appear between the tasks.
 version_added: 0.1.0
 requirements:
@@ -50,7 +50,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._display.display(f"\n==> {play.get_name().strip()}  ({_clock(time.monotonic() - self._start)})")
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """Take the time; name a task of our own plugins at once, as their lines follow."""
+        """Note the time; name a task of our own plugins at once, because their lines follow."""
         self._task_start = time.monotonic()
         if task.action.startswith("trainlab.rhoai.") or self._display.verbosity > 0:
             self._display.display(f"    ..                {_named(task)}")
@@ -60,7 +60,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self.v2_playbook_on_task_start(task, False)
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """Print outcome, seconds and name; the message alone of a debug task."""
+        """Print outcome, seconds and name; of a debug task only the message."""
         data = result.result
         if result.task.action in DEBUG and "msg" in data:
             for one in data.get("results") or [data]:
@@ -77,7 +77,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             self._display.display(self._dump_results(data))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Print the message, and nothing of where it was raised."""
+        """Print the message, without where it was raised."""
         seconds = time.monotonic() - self._task_start
         color = C.COLOR_WARN if ignore_errors else C.COLOR_ERROR
         self._line("ignored" if ignore_errors else "FAILED", seconds, result, color)
@@ -90,12 +90,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self.v2_runner_on_failed(result)
 
     def v2_runner_on_skipped(self, result: Any) -> None:
-        """Print it with -v only."""
+        """Print it only with -v."""
         if self._display.verbosity > 0:
             self._line("skipped", time.monotonic() - self._task_start, result, C.COLOR_SKIP)
 
     def v2_runner_retry(self, result: Any) -> None:
-        """Say that a task tries again."""
+        """Say that a task is retried."""
         data = result.result
         self._display.display(
             f"          {result.task.get_name()}: {data.get('attempts')} of {data.get('retries')} tries"
@@ -128,7 +128,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
 
 def explained(data: dict[str, Any]) -> str:
-    """Return what a failed result says of itself: its message, and the error stream when that adds something."""
+    """Return the text of a failed result: its message, and the error stream if that adds something."""
     text = _text(data.get("msg") or "no message").removeprefix("Task failed: ").removeprefix("Action failed: ")
     stream = _text(data.get("stderr") or data.get("module_stderr") or "").strip()
     if stream and stream not in text:

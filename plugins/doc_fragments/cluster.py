@@ -1,4 +1,4 @@
-"""Documentation that all action plugins share which are told a kubeconfig and a context; they name it trainlab.rhoai.cluster."""
+"""Documentation shared by all action plugins that take a kubeconfig and a context; they name it trainlab.rhoai.cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ options:
   kubeconfig:
     description:
       - Kubeconfig of the cluster, or several of them joined as in the variable E(KUBECONFIG).
-      - Empty takes E(K8S_AUTH_HOST) and its kin as C(kubernetes.core) does or, in a pod, the service account.
+      - Empty uses E(K8S_AUTH_HOST) and related variables as C(kubernetes.core) does or, in a pod, the service account.
     type: str
     default: ""
   kube_context:
-    description: Context of the kubeconfig; empty is its current one.
+    description: Context of the kubeconfig; empty uses its current one.
     type: str
     default: ""
 notes:

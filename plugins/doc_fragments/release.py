@@ -1,4 +1,4 @@
-"""Documentation that action plugins share which are told a release; they name it trainlab.rhoai.release."""
+"""Documentation shared by action plugins that take a release; they name it trainlab.rhoai.release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filter platform_document: an entry of the role's table of resources as the document that is applied."""
+"""Filter platform_document: turns an entry of the role's table of resources into the document to apply."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: The ClusterPolicy
+- name: Show the ClusterPolicy
   ansible.builtin.debug:
     msg: "{{ platform_plan.resources.gpu | trainlab.rhoai.platform_document({'gpu': {}}) }}"
 """

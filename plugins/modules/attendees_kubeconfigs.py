@@ -6,7 +6,7 @@ DOCUMENTATION = r"""
 module: attendees_kubeconfigs
 short_description: Write a kubeconfig for each attendee
 description:
-  - Each holds a token of the attendee's ServiceAccount that ends by itself; one that is past half of its life is renewed.
+  - Each holds a token of the attendee's ServiceAccount that expires by itself; one past half of its lifetime is renewed.
 version_added: 0.1.0
 options:
   attendees:
@@ -19,19 +19,19 @@ options:
     type: str
     required: true
   dest:
-    description: Folder that gets NAME.kubeconfig.
+    description: Folder for NAME.kubeconfig.
     type: path
     required: true
   hours:
-    description: Hours until a token ends, 1 or more.
+    description: Hours until a token expires, 1 or more.
     type: float
     required: true
   server:
-    description: Address of the API server in the files; empty is that of the kubeconfig.
+    description: Address of the API server in the files; empty uses that of the kubeconfig.
     type: str
     default: ""
   site:
-    description: Block C(site) that is written to site.yaml beside them; empty writes none.
+    description: Block C(site) to write to site.yaml next to them; empty writes none.
     type: dict
     default: {}
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -40,7 +40,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Kubeconfigs
+- name: Write the kubeconfigs
   trainlab.rhoai.attendees_kubeconfigs:
     kubeconfig: ~/.kube/config
     attendees: [{name: ada, namespace: trainlab-ada}]
@@ -55,11 +55,11 @@ dest:
   returned: success
   type: str
 until:
-  description: When the first of them ends.
+  description: When the first of them expires.
   returned: success
   type: str
 written:
-  description: Names of those that were written.
+  description: Names of the attendees written.
   returned: success
   type: list
   elements: str

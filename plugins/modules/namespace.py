@@ -1,13 +1,13 @@
-"""Documentation of the module namespace, which makes and removes a namespace; the code is plugins/action/namespace.py."""
+"""Documentation of the module namespace, which creates and removes a namespace; the code is plugins/action/namespace.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: namespace
-short_description: Make a namespace, or ask for a Project, or remove what was so made
+short_description: Create a namespace, or request a Project, or remove what it created
 description:
-  - A user who may not create namespaces asks OpenShift for a Project, and is its administrator then.
-  - State absent removes a namespace that this module made, and no other.
+  - For a user who may not create namespaces it requests an OpenShift Project, with the user as its administrator.
+  - State absent removes a namespace that this module created, and no other.
 version_added: 0.1.0
 options:
   name:
@@ -15,21 +15,21 @@ options:
     type: str
     required: true
   state:
-    description: Whether it is to be there.
+    description: Whether it should exist.
     type: str
     choices: [present, absent]
     default: present
   labels:
-    description: Labels that it is to have; a user who may not set them is told the command that does.
+    description: Labels that it should have; a user who may not set them gets the command that does.
     type: dict
     default: {}
   makes:
-    description: Resources, as C(networkpolicies.networking.k8s.io), of which the result says whether the user may make them in it.
+    description: Resources, e.g. C(networkpolicies.networking.k8s.io), for which the result says whether the user may create them in it.
     type: list
     elements: str
     default: []
   timeout:
-    description: Seconds until a removed namespace has to be gone.
+    description: Seconds to wait until a removed namespace is gone.
     type: float
     default: 120
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -38,7 +38,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: A namespace of ours
+- name: Create a namespace
   trainlab.rhoai.namespace:
     kubeconfig: ~/.kube/config
     name: trainlab-demo
@@ -48,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ours:
-  description: Whether this module made it.
+  description: Whether this module created it.
   returned: success
   type: bool
 how:
@@ -56,7 +56,7 @@ how:
   returned: success
   type: str
 may_not:
-  description: Those of C(makes) that the user may not make in it.
+  description: Those of C(makes) that the user may not create in it.
   returned: success
   type: list
   elements: str

@@ -6,8 +6,8 @@ DOCUMENTATION = r"""
 module: objects_apply
 short_description: Apply the objects of one owner
 description:
-  - One look for each kind and one request for each object that differs. Everything carries an owner label.
-  - A namespace that exists without that label is somebody else's and ends the task before anything is applied.
+  - One list request for each kind and one request for each object that differs. Everything carries an owner label.
+  - A namespace that exists without that label belongs to somebody else and fails the task before anything is applied.
 version_added: 0.1.0
 options:
   owner:
@@ -20,11 +20,11 @@ options:
     elements: dict
     required: true
   namespace:
-    description: Look and work in this namespace only, as a user does who may not list all; what others made in it is refused.
+    description: Read and write only in this namespace, for a user who may not list all; objects of others in it are refused.
     type: str
     default: ""
   prune:
-    description: Kinds (C(apiVersion), C(kind)) whose objects of this owner go where no document names them; with C(namespace) only.
+    description: Kinds (C(apiVersion), C(kind)) whose objects of this owner are deleted if no document names them; only with C(namespace).
     type: list
     elements: dict
     default: []
@@ -34,7 +34,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: A namespace of ours
+- name: Apply a namespace
   trainlab.rhoai.objects_apply:
     kubeconfig: ~/.kube/config
     owner: attendees

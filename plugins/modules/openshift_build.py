@@ -4,10 +4,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: openshift_build
-short_description: Build an image by a BuildConfig
+short_description: Build an image with a BuildConfig
 description:
-  - Builds unless the tag, a hash of all that goes in, is there; a run that was cut off goes on with its build.
-  - A build that fails ends the task with the last lines of its log.
+  - Builds unless the tag, a hash of all inputs, exists; an interrupted run continues with its build.
+  - A failed build fails the task with the last lines of its log.
 version_added: 0.1.0
 options:
   namespace:
@@ -15,7 +15,7 @@ options:
     type: str
     required: true
   name:
-    description: Their name.
+    description: Name of both.
     type: str
     required: true
   documents:
@@ -28,16 +28,16 @@ options:
     type: path
     required: true
   context:
-    description: Files and folders that are sent, the Containerfile first; empty builds the BuildConfig's own source.
+    description: Files and folders to upload, the Containerfile first; empty builds the BuildConfig's own source.
     type: list
     elements: str
     default: []
   again:
-    description: Build although the tag is there.
+    description: Build even if the tag exists.
     type: bool
     default: false
   timeout:
-    description: Seconds until the build has to be complete.
+    description: Seconds to wait for the build to complete.
     type: float
     required: true
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -46,7 +46,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Image
+- name: Build the image
   trainlab.rhoai.openshift_build:
     kubeconfig: ~/.kube/config
     namespace: demo

@@ -6,7 +6,7 @@ DOCUMENTATION = r"""
 module: platform_apply
 short_description: Apply the documents of one step of the platform
 description:
-  - What exists without our owner label is never changed; in what it differs is returned as C(drift).
+  - What exists without our owner label is never changed; how it differs is returned as C(drift).
 version_added: 0.1.0
 options:
   documents:
@@ -15,7 +15,7 @@ options:
     elements: dict
     required: true
   fields_only:
-    description: Set these fields of an object that its operator makes, and do not own it.
+    description: Only set these fields of an object that an operator creates, without owning it.
     type: bool
     default: false
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -24,7 +24,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: A namespace
+- name: Apply a namespace
   trainlab.rhoai.platform_apply:
     kubeconfig: ~/.kube/config
     documents: [{apiVersion: v1, kind: Namespace, metadata: {name: openshift-nfd}}]
@@ -32,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 drift:
-  description: Sentences about what is not as wanted and not ours.
+  description: Sentences about what differs and is not ours.
   returned: success
   type: list
   elements: str

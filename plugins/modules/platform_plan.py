@@ -4,14 +4,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: platform_plan
-short_description: Plan which operators are installed from where
+short_description: Plan which operators to install from where
 description:
-  - Read-only. An inventory that contradicts itself is refused before the cluster is asked.
-  - All objections are told in one error; without one it returns what to apply, and the drift.
+  - Read-only. An inventory that contradicts itself is refused before the cluster is queried.
+  - All objections are reported in one error; without any it returns what to apply, and the drift.
 version_added: 0.1.0
 options:
   cluster_id:
-    description: uid of namespace kube-system that the cluster has to have; empty checks nothing.
+    description: Required UID of the cluster's namespace kube-system; empty checks nothing.
     type: str
     default: ""
   table:
@@ -19,11 +19,11 @@ options:
     type: dict
     required: true
   resources:
-    description: The resources by which they do their work.
+    description: The operators' own resources.
     type: dict
     default: {}
   operators:
-    description: Names of the wanted operators; what they need is added.
+    description: Names of the wanted operators; dependencies are added.
     type: list
     elements: str
     required: true
@@ -49,11 +49,11 @@ options:
     choices: [Automatic, Manual]
     default: Automatic
   components:
-    description: Components of the DataScienceCluster that are merged over the release's.
+    description: DataScienceCluster components to merge over the release's.
     type: dict
     default: {}
   gpu_policy:
-    description: Fields that are merged over the ClusterPolicy.
+    description: Fields to merge over the ClusterPolicy.
     type: dict
     default: {}
   gpu_shares:
@@ -89,7 +89,7 @@ documents:
   type: list
   elements: dict
 drift:
-  description: Sentences about what is not as wanted and not ours.
+  description: Sentences about what differs and is not ours.
   returned: success
   type: list
   elements: str

@@ -6,7 +6,7 @@ DOCUMENTATION = r"""
 module: platform_remove
 short_description: Remove what the role platform installed
 description:
-  - Only what carries our owner label goes, from any half-installed state, in reverse order.
+  - Removes only what carries our owner label, in reverse order, from any half-installed state.
 version_added: 0.1.0
 options:
   table:
@@ -14,19 +14,19 @@ options:
     type: dict
     required: true
   resources:
-    description: The resources by which they do their work.
+    description: The operators' own resources.
     type: dict
     required: true
   remove_data:
-    description: Remove CustomResourceDefinitions although other people's objects of them remain.
+    description: Remove CustomResourceDefinitions even if other people's objects of these kinds remain.
     type: bool
     default: false
   timeout:
-    description: Seconds until each object has to be gone.
+    description: Seconds to wait until each object is gone.
     type: float
     required: true
   poll:
-    description: Seconds between two looks.
+    description: Seconds between polls.
     type: float
     default: 5.0
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -35,7 +35,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: The platform is gone
+- name: Remove the platform
   trainlab.rhoai.platform_remove:
     kubeconfig: ~/.kube/config
     table: "{{ __platform_table }}"

@@ -6,8 +6,8 @@ DOCUMENTATION = r"""
 module: platform_wait
 short_description: Wait for operators and their resources
 description:
-  - Waits for all of them at the same time, says what each is waiting for, and ends at once when one has failed for good.
-  - With manual approval it approves the one InstallPlan that brings the expected version. Check mode looks once.
+  - Waits for all of them at the same time, says what each is waiting for, and fails at once when one has failed for good.
+  - With manual approval it approves the one InstallPlan that installs the expected version. Check mode polls once.
 version_added: 0.1.0
 options:
   operators:
@@ -21,11 +21,11 @@ options:
     elements: dict
     default: []
   timeout:
-    description: Seconds until all of them have to be ready.
+    description: Seconds to wait until all of them are ready.
     type: float
     required: true
   poll:
-    description: Seconds between two looks.
+    description: Seconds between polls.
     type: float
     default: 5.0
 extends_documentation_fragment: trainlab.rhoai.cluster
@@ -34,7 +34,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: JobSet's API
+- name: Wait for JobSet's API
   trainlab.rhoai.platform_wait:
     kubeconfig: ~/.kube/config
     resources:

@@ -6,13 +6,13 @@ DOCUMENTATION = r"""
 module: resolve_phase
 short_description: Check a phase's values and the connection to its cluster
 description:
-  - Lets C(trainlab check) merge and judge values files and the inventory's part, and asks the API server who it is.
-  - Lets C(trainlab plan) say what the phase needs; what it refuses is in the result, and no failure of this task.
+  - Has C(trainlab check) merge and check values files and the inventory's part, and identifies the API server.
+  - Has C(trainlab plan) say what the phase needs; a refusal is in the result and does not fail this task.
   - Fails with the sentences of C(trainlab check), or names the variable when the cluster cannot be reached.
 version_added: 0.1.0
 options:
   files:
-    description: Values files, later ones win. Without any only the connection is looked at, and nothing is returned.
+    description: Values files, later ones win. Without any, only the connection is checked, and nothing is returned.
     type: list
     elements: path
     default: []
@@ -29,7 +29,7 @@ options:
     type: str
     default: ""
   cluster_id:
-    description: uid of the namespace kube-system; another cluster is refused. Empty checks nothing.
+    description: UID of the namespace kube-system; any other cluster is refused. Empty checks nothing.
     type: str
     default: ""
 extends_documentation_fragment: trainlab.rhoai.cluster

@@ -7,7 +7,7 @@ module: serve_wait
 short_description: Wait for the promotion and the served model, then ask it
 description:
   - Waits for the promotion Job of a run and for its InferenceService, and asks base and tuned model one question.
-  - A run that the gate does not promote is no failure.
+  - A run that the gate does not promote is not a failure.
 version_added: 0.1.0
 options:
   run:
@@ -19,7 +19,7 @@ options:
     type: str
     default: ""
   max_tokens:
-    description: Longest answer.
+    description: Maximum tokens of an answer.
     type: int
     default: 64
   timeout:

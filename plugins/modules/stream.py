@@ -4,10 +4,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: stream
-short_description: Run a command on the controller and print its lines at once
+short_description: Run a command on the controller and print its lines as they come
 description:
-  - For commands that take minutes. C(ansible.builtin.command) says nothing before the end.
-  - The last line tells the outcome, C(changed=true), C(changed=false), or a JSON object with a key C(changed).
+  - For commands that take minutes. C(ansible.builtin.command) prints nothing before the end.
+  - The last line gives the outcome, C(changed=true), C(changed=false), or a JSON object with a key C(changed).
   - A failure is the command's own line C(error. ...) when it printed one, else its last lines. Check mode does not run it.
 version_added: 0.1.0
 options:

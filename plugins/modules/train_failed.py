@@ -1,13 +1,13 @@
-"""Documentation of the module train_failed, which names the jobs of a release that failed; the code is plugins/action/train_failed.py."""
+"""Documentation of the module train_failed, which names the failed jobs of a release; the code is plugins/action/train_failed.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: train_failed
-short_description: Name the jobs of a release that failed
+short_description: Name the failed jobs of a release
 description:
-  - Finds the PyTorchJob or TrainJob and the promotion Job that must go before Helm makes them anew.
-  - The promotion goes with its training, because it waits for a limited time only.
+  - Finds the PyTorchJob or TrainJob and the promotion Job that must be removed before Helm creates them again.
+  - The promotion Job is removed with its training job, because it waits only for a limited time.
 version_added: 0.1.0
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
@@ -15,7 +15,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Find jobs that failed
+- name: Find failed jobs
   trainlab.rhoai.train_failed:
     kubeconfig: ~/.kube/config
     namespace: trainlab-demo

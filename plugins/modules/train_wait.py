@@ -7,7 +7,7 @@ module: train_wait
 short_description: Follow the training job of a release to its end
 description:
   - Prints state changes of the pods and the log of rank 0 while the PyTorchJob or TrainJob runs.
-  - Ends at once with reason and last log lines when a container fails, an image cannot be pulled, or no node takes a pod.
+  - Fails at once with reason and last log lines when a container fails, an image cannot be pulled, or no node takes a pod.
 version_added: 0.1.0
 options:
   timeout:
@@ -15,11 +15,11 @@ options:
     type: int
     default: 7200
   unschedulable_timeout:
-    description: Seconds a pod may wait for a node; raise it where an autoscaler brings nodes.
+    description: Seconds a pod may wait for a node; raise it if an autoscaler adds nodes.
     type: int
     default: 60
   start_timeout:
-    description: Seconds until the job, and its first pod, must exist.
+    description: Seconds to wait until the job, and its first pod, exist.
     type: int
     default: 90
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]

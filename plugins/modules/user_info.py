@@ -1,10 +1,10 @@
-"""Documentation of the module user_info, which tells what was made; the code is plugins/action/user_info.py."""
+"""Documentation of the module user_info, which reports what was created; the code is plugins/action/user_info.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: user_info
-short_description: Tell AgnosticD, or the screen, what was made
+short_description: Report to AgnosticD, or on the screen, what was created
 description:
   - Calls C(agnosticd.core.agnosticd_user_info) where that is installed, and prints C(msg) elsewhere.
 version_added: 0.1.0
@@ -18,11 +18,11 @@ options:
     type: dict
     default: {}
   user:
-    description: Name of the user whom it is for; empty is the whole environment.
+    description: Name of the user it is for; empty means the whole environment.
     type: str
     default: ""
   silent:
-    description: Print nothing where AgnosticD is not.
+    description: Print nothing without AgnosticD.
     type: bool
     default: false
 notes:
@@ -33,15 +33,15 @@ author:
 """
 
 EXAMPLES = r"""
-- name: What was set up
+- name: Report what was set up
   trainlab.rhoai.user_info:
-    msg: Namespace trainlab-demo is there.
+    msg: Namespace trainlab-demo exists.
     data: {trainlab_namespace: trainlab-demo}
 """
 
 RETURN = r"""
 msg:
-  description: What was told.
+  description: The message.
   returned: success
   type: str
 """

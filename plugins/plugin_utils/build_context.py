@@ -1,4 +1,4 @@
-"""What a build of the trainer image is made of: the same bytes, and so the same tag, for the same files."""
+"""The inputs of a build of the trainer image: the same bytes, and so the same tag, for the same files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG_MAP_BYTES = 1 << 20
 
 
 def files_of(root: Path, paths: list[str]) -> list[Path]:
-    """Return all files below these paths of `root`, sorted; AnsibleActionFail names a path that is not there."""
+    """Return all files below these paths of `root`, sorted; AnsibleActionFail names a path that does not exist."""
     found: list[Path] = []
     for name in paths:
         path = root / name
@@ -65,7 +65,7 @@ def _from_context(copy: re.Match[str]) -> str:
 
 
 def carried(name: str, archive: bytes) -> dict[str, str]:
-    """Return the archive as the binaryData of ConfigMap `name`; AnsibleActionFail when it is bigger than one can hold."""
+    """Return the archive as the binaryData of ConfigMap `name`; AnsibleActionFail if one cannot hold it."""
     text = base64.b64encode(archive).decode()
     if len(text) > CONFIG_MAP_BYTES:
         raise AnsibleActionFail(
@@ -76,7 +76,7 @@ def carried(name: str, archive: bytes) -> dict[str, str]:
 
 
 def tag(*parts: bytes) -> str:
-    """Return the tag of an image that is made of these parts."""
+    """Return the tag of an image built from these parts."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(hashlib.sha256(part).digest())

@@ -14,11 +14,11 @@ COMPLETE = "Complete"
 REMEDIES = {
     "OutOfMemoryKilled": "raise image_build_resources.limits.memory",
     "BuildPodEvicted": "the node ran out of disk: free some, or build on another node",
-    "FetchSourceFailed": "image_git_uri, image_git_ref or image_git_secret is wrong, or the cluster does not reach it",
+    "FetchSourceFailed": "image_git_uri, image_git_ref or image_git_secret is wrong, or the cluster cannot reach it",
     "InvalidContextDirectory": "the repository at image_git_ref has no images/trainer",
     "PullBuilderImageFailed": "image_base cannot be pulled: correct it, or let an administrator allow it",
     "PushImageToRegistryFailed": "see the registry: oc get configs.imageregistry.operator.openshift.io cluster -o yaml",
-    "DockerBuildFailed": "the last lines say which step failed",
+    "DockerBuildFailed": "the last lines show which step failed",
 }
 
 
@@ -45,9 +45,9 @@ def says(build: Json) -> str:
 
 
 def remedy(build: Json) -> str:
-    """Return what mends a build that failed for a known reason."""
+    """Return the remedy for a build that failed for a known reason."""
     reason = str((build.get("status") or {}).get("reason") or "")
-    return REMEDIES.get(reason, "mend it and run the playbook again")
+    return REMEDIES.get(reason, "fix it and run the playbook again")
 
 
 def makes(build: Json, stream: str, tag: str) -> bool:

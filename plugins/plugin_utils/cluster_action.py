@@ -1,4 +1,4 @@
-"""What the action plugins have in common that change a cluster: the connection, and errors as sentences."""
+"""What action plugins that change a cluster have in common: the connection, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import
 class ClusterAction(DocumentedAction):
     """Base of an ActionModule whose documentation extends trainlab.rhoai.cluster, and whose `run_on_cluster` does the work.
 
-    OPERATION begins the sentence of a failure, with arguments in braces. `api` is there in `run_on_cluster`; ApiError and
-    Unreachable that leave it become the failure of the task.
+    OPERATION begins the sentence of a failure, with arguments in braces. `api` is set in `run_on_cluster`; an ApiError or
+    Unreachable that escapes it becomes the failure of the task.
     """
 
     OPERATION: ClassVar[str] = ""
@@ -30,7 +30,7 @@ class ClusterAction(DocumentedAction):
             raise failure(error, self.OPERATION.format_map(args)) from error
 
     def refuse(self, args: Json) -> None:
-        """Raise AnsibleActionFail for arguments that are wrong whatever the cluster says; it has not been asked yet."""
+        """Raise AnsibleActionFail for arguments that are wrong on any cluster; it has not been contacted yet."""
 
     @abstractmethod
     def run_on_cluster(self, args: Json) -> Json:

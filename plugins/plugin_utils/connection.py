@@ -27,15 +27,15 @@ HELM = {
     "certificate-authority": "kube-ca-file",
     "insecure-skip-tls-verify": "kube-insecure-skip-tls-verify",
 }
-"""Helm's names of kubectl's options."""
+"""Helm's names for kubectl's options."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Settings of the client library, and what people need to do and to mend the same."""
+    """Settings of the client library, and what people need to do the same by hand."""
 
     settings: Any
-    """kubernetes.client.Configuration; credentials that an exec plugin gives are renewed by it."""
+    """kubernetes.client.Configuration; credentials from an exec plugin are renewed by it."""
     headers: Mapping[str, str | list[str]]
     """Impersonation."""
     origin: str
@@ -57,7 +57,7 @@ class Connection:
         if self.settings.tls_server_name:
             entry["tls-server-name"] = self.settings.tls_server_name
         own = {url for scheme, url in getproxies().items() if scheme in ("http", "https", "all")}
-        if self.settings.proxy and self.settings.proxy not in own:  # that of this machine need not be theirs
+        if self.settings.proxy and self.settings.proxy not in own:  # this machine's need not be theirs
             entry["proxy-url"] = self.settings.proxy
         if not self.settings.verify_ssl:
             entry["insecure-skip-tls-verify"] = True
@@ -68,7 +68,7 @@ class Connection:
 
 
 def find(kubeconfig: str = "", context: str = "") -> Connection:
-    """Return the connection that a kubeconfig (several files joined as in KUBECONFIG; empty: none) and the environment give.
+    """Return the connection that a kubeconfig (several files joined as in KUBECONFIG; empty: none) and the environment define.
 
     Nothing is sent. Raises AnsibleActionFail with variable and remedy.
     """
@@ -81,9 +81,9 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
             "run `make venv` or `pip install -r requirements.lock` and use the ansible-playbook of that environment"
         ) from error
     auth = client._create_auth_spec(None, kubeconfig=kubeconfig or None, context=context or None)
-    if auth.get("host") and kubeconfig:  # its own modules would take the host and not say so
+    if auth.get("host") and kubeconfig:  # its own modules would silently use the host
         raise AnsibleActionFail(
-            f"trainlab_kubeconfig: {kubeconfig}: the environment names another way with {HOST}={auth['host']}, which "
+            f"trainlab_kubeconfig: {kubeconfig}: the environment also sets {HOST}={auth['host']}, which "
             f"kubernetes.core prefers; unset {HOST}, or leave trainlab_kubeconfig out"
         )
     if auth.get("host") and not auth.get("api_key"):

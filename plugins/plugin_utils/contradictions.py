@@ -1,4 +1,4 @@
-"""What an inventory asks for that cannot be had together, whatever the cluster says: pure functions used by platform_plan."""
+"""Combinations in an inventory that work on no cluster: pure functions used by platform_plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORAGE: dict[str, tuple[list[str], list[str]]] = {
     "odf": ([], ["deviceClass", "deviceSize"]),
     "nfs": (["server", "share"], []),
 }
-"""Kinds of shared storage: what each needs, and what else it may be told."""
+"""Kinds of shared storage: the keys that each requires, and its optional ones."""
 TRAINS = {"pytorchjob": ("PyTorchJob", "trainingoperator"), "trainjob": ("TrainJob", "trainer")}
 """Training API by its name in `site.trainingApi`: kind and component."""
 
@@ -36,7 +36,7 @@ def _operators(wanted: Wanted) -> list[str]:
 
 
 def _storage(asked: Json) -> list[str]:
-    """The kind is known, what it needs is there, and nothing is named that it does not know."""
+    """The kind is known, its required keys are set, and no key is unknown."""
     if not asked:
         return []
     kind = asked.get("kind")
@@ -45,7 +45,7 @@ def _storage(asked: Json) -> list[str]:
             f"platform_storage.kind is {kind!r}; set it to one of {', '.join(STORAGE)}, or platform_storage to {{}}"
         ]
     needs, may = STORAGE[kind]
-    errors = [f"platform_storage.{key} is empty, which {kind} needs; set it" for key in needs if not asked.get(key)]
+    errors = [f"platform_storage.{key} is empty, but {kind} needs it; set it" for key in needs if not asked.get(key)]
     known = ["kind", *needs, *may]
     return errors + [
         f"platform_storage.{key}: unknown for {kind}; known: {', '.join(known)}" for key in asked if key not in known
@@ -54,7 +54,7 @@ def _storage(asked: Json) -> list[str]:
 
 def _unused(variable: str, operator: str) -> str:
     return (
-        f"{variable} is set, but nothing asks for operator {operator}, to which it belongs; add {operator} to "
+        f"{variable} is set, but its operator {operator} is not requested; add {operator} to "
         f"platform_operators, or remove {variable}"
     )
 
@@ -74,14 +74,14 @@ def _gpu(wanted: Wanted, there: bool) -> list[str]:
         ]
     if shares > 1 and plugin.get("enabled") is False:
         return [
-            f"platform_gpu_shares is {shares}, but platform_gpu_policy.devicePlugin.enabled is false, and it is the device "
-            "plugin that shares; set it to true, or platform_gpu_shares to 1"
+            f"platform_gpu_shares is {shares}, but platform_gpu_policy.devicePlugin.enabled is false, and the device "
+            "plugin does the sharing; set it to true, or platform_gpu_shares to 1"
         ]
     return []
 
 
 def _components(wanted: Wanted) -> list[str]:
-    """Names and states: the API server would drop an unknown component without a word."""
+    """Names and states: the API server would silently drop an unknown component."""
     errors = []
     for name, entry in wanted.components.items():
         variable = f"platform_components.{name}"
@@ -89,7 +89,7 @@ def _components(wanted: Wanted) -> list[str]:
             others = [release for release in wanted.releases if name in _known(wanted, release)]
             errors.append(
                 f"{variable}: release {wanted.release} of OpenShift AI has no component {name!r}"
-                + (f" ({', '.join(others)} have: set trainlab_platform_release to one of these)" if others else "")
+                + (f" ({', '.join(others)} have it: set trainlab_platform_release to one of these)" if others else "")
                 + f"; remove it, or name one of {', '.join(sorted(_known(wanted, wanted.release)))}"
             )
             continue
@@ -108,14 +108,14 @@ def _components(wanted: Wanted) -> list[str]:
 
 
 def _training(wanted: Wanted) -> list[str]:
-    """At least one training API is left, and it is the one that is trained with."""
+    """At least one training API is left, and it is the one in use."""
     known = _known(wanted, wanted.release)
     on = [
         api for api, (_kind, component) in TRAINS.items() if component in known and _state(wanted, component) == MANAGED
     ]
     if not on:
         names = " and ".join(f"platform_components.{part}" for _kind, part in TRAINS.values() if part in known)
-        return [f"{names}: none is Managed, so that nothing can be trained; leave one of them Managed"]
+        return [f"{names}: none is Managed, so nothing can be trained; leave one of them Managed"]
     if wanted.training_api not in TRAINS or wanted.training_api in on:
         return []
     kind, component = TRAINS[wanted.training_api]
@@ -138,7 +138,7 @@ def _known(wanted: Wanted, release: str) -> set[str]:
 
 
 def _state(wanted: Wanted, name: str) -> Any:
-    """The state of a component after the inventory's part was merged over the release's; one left out counts as Removed."""
+    """The state of a component after the inventory's part was merged over the release's; a missing one counts as Removed."""
     asked: Json = {}
     for layer in (wanted.releases[wanted.release]["components"], wanted.components):
         entry = layer.get(name)

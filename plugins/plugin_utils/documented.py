@@ -1,4 +1,4 @@
-"""An action plugin that takes the arguments that its module file documents: what a user reads is what is checked."""
+"""An action plugin that takes the arguments documented in its module file: what users read is what is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 
 MODULES = Path(__file__).parents[1] / "modules"
 TARGET = ("trainlab_kubeconfig", "trainlab_kube_context", "trainlab_namespace", "trainlab_release")
-"""What tells two hosts of an inventory apart."""
+"""What distinguishes two hosts of an inventory."""
 CHECKED = ("type", "elements", "choices", "required", "default")
 """What an argument spec takes over from a documented option; the rest is for people."""
 
@@ -47,15 +47,15 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
 
 
 def _refuse_twins(task_vars: Json) -> None:
-    """Raise AnsibleActionFail where the play does the same on one cluster for two hosts of the inventory, both at once."""
+    """Raise AnsibleActionFail if the play would do the same on one cluster for two hosts of the inventory at once."""
     seen: dict[tuple[Any, ...], str] = {}
     hosts = task_vars.get("ansible_play_hosts_all") or []
     for host in hosts if len(hosts) > 1 else ():
         target = tuple(task_vars["hostvars"][host].get(name) for name in TARGET)
         if target in seen:
             raise AnsibleActionFail(
-                f"hosts {seen[target]} and {host} of the inventory stand for one cluster, and all would be done twice at once; "
-                f"name one with --limit {seen[target]}, or give each host its own {' or '.join(TARGET[:3])}"
+                f"hosts {seen[target]} and {host} of the inventory are the same cluster, so everything would be done twice at once; "
+                f"select one with --limit {seen[target]}, or give each host its own {' or '.join(TARGET[:3])}"
             )
         seen[target] = host
 
@@ -71,5 +71,5 @@ def argument_spec(module: str) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    """Return the same data as ordinary Python types: YAML and JSON writers refuse Ansible's own."""
+    """Return the same data as plain Python types: YAML and JSON writers refuse Ansible's own."""
     return json.loads(json.dumps(value, default=str))

@@ -39,7 +39,7 @@ BATCH = Kind("Job", "batch/v1", "jobs", "batch.kubernetes.io/job-name", "Complet
 
 
 def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
-    """Return (`succeeded`, `failed`, `queued` or `running`; the status' own words)."""
+    """Return (`succeeded`, `failed`, `queued` or `running`; the message of the status)."""
     for word, kinds in (("failed", kind.failed), ("succeeded", kind.succeeded)):
         found = condition(job, kinds)
         if found.get("status") == "True":

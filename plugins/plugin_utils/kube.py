@@ -1,6 +1,6 @@
 """Plain requests to an API server over a connection (connection.py); used by every action plugin.
 
-They go through the client library's configured connection pool as JSON, as objects of the cluster are looked at, not modeled.
+They go through the client library's configured connection pool as JSON, because cluster objects are read, not modeled.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """No usable answer at all: wrong address, certificate, or nobody listens."""
+    """No usable answer at all: wrong address, certificate, or nothing listening."""
 
 
 class Cut(Unreachable):
-    """Somebody listens, but the connection ended before the answer did."""
+    """Connected, but the connection broke before the answer was complete."""
 
 
 def patiently(request: Callable[[], Answer], absent: bool) -> Answer:
-    """Send a request that is safe to repeat; one that an overloaded server refused, or that was cut off, is sent again.
+    """Send a request that is safe to repeat; retry one that an overloaded server refused or that was cut off.
 
-    `absent` says whether a server that nobody reaches may come back, too.
+    `absent` says whether an unreachable server may come back, too.
     """
     for pause in PAUSES:
         try:
@@ -157,7 +157,7 @@ def _message(text: str) -> str:
 
 
 def wrong_cluster(api: Api, expected: str) -> str:
-    """Guard against the wrong kubeconfig: return what is wrong; empty when it is the expected cluster, or none is expected.
+    """Guard against the wrong kubeconfig: return what is wrong; empty if it is the expected cluster, or none is expected.
 
     The id of a cluster is the uid of its namespace kube-system, which every cluster has.
     """
@@ -166,18 +166,18 @@ def wrong_cluster(api: Api, expected: str) -> str:
     try:
         found = (api.get("/api/v1/namespaces/kube-system") or {"metadata": {}})["metadata"].get("uid", "none")
     except ApiError as error:
-        return f"trainlab_cluster_id is set, but the cluster does not tell its id ({error}); set it to '' for this user"
+        return f"trainlab_cluster_id is set, but the cluster's id cannot be read ({error}); set it to '' for this user"
     if found == expected:
         return ""
     return (
         f"trainlab_cluster_id: {expected} is expected but {api.server} is cluster {found}; set trainlab_kubeconfig to the "
-        "right cluster, or trainlab_cluster_id to this one's (`{api.kubectl} get namespace kube-system -o "
+        f"right cluster, or trainlab_cluster_id to this one's (`{api.kubectl} get namespace kube-system -o "
         "jsonpath={.metadata.uid}`)"
     )
 
 
 def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] = Api) -> tuple[Connected, Json]:  # type: ignore[assignment]
-    """Return the API and its /version; AnsibleActionFail with variable and remedy when nobody can work with it."""
+    """Return the API and its /version; AnsibleActionFail with variable and remedy when it cannot be used."""
     api = sort(kubeconfig, context)
     try:
         version: Json = json.loads(patiently(lambda: Api.text(api, "GET", "/version"), absent=False))
@@ -185,12 +185,12 @@ def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] =
     except Unreachable as error:
         raise AnsibleActionFail(
             f"{api.connection.origin}: the API server cannot be reached ({error}); start the cluster "
-            "(embedded: `ansible-playbook playbooks/local.yml`) or set trainlab_kubeconfig to the one you mean"
+            "(embedded: `ansible-playbook playbooks/local.yml`) or set trainlab_kubeconfig to the right one"
         ) from error
     except ApiError as error:
         if error.status in OVERLOADED:
             raise AnsibleActionFail(
-                f"{api.connection.origin}: {api.server} is overloaded or restarts ({error.status}: {error}); "
+                f"{api.connection.origin}: {api.server} is overloaded or restarting ({error.status}: {error}); "
                 "run the playbook again when it answers"
             ) from error
         raise AnsibleActionFail(
@@ -199,7 +199,7 @@ def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] =
         ) from error
     except ValueError as error:
         raise AnsibleActionFail(
-            f"{api.connection.origin}: {api.server} is no Kubernetes API server; set trainlab_kubeconfig "
+            f"{api.connection.origin}: {api.server} is not a Kubernetes API server; set trainlab_kubeconfig "
             "to the kubeconfig of your cluster"
         ) from error
     return api, version

@@ -1,4 +1,4 @@
-"""Which operators are installed from where, and what speaks against it: pure functions used by platform_plan.
+"""Which operators to install from where, and what prevents it: pure functions used by platform_plan.
 
 The table of operators is roles/platform/vars/main.yml, that of releases meta/releases.yml.
 """
@@ -19,7 +19,7 @@ RHOAI = "rhoai"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the inventory asks for: the variables of the role that decide about operators, and those that may speak against it."""
+    """What the inventory asks for: the role's variables that decide about operators, and those that may contradict them."""
 
     table: dict[str, Json]
     releases: dict[str, Json]
@@ -48,7 +48,7 @@ class Seen:
 
 
 def wrong_names(wanted: Wanted) -> list[str]:
-    """Say which names in the inventory mean nothing; nothing is asked of the cluster before this is empty."""
+    """Return the unknown names in the inventory; the cluster is not queried until there are none."""
     known = ", ".join(sorted(wanted.table))
     errors = [
         f"{variable}: unknown operator {name!r}; known: {known}"
@@ -69,7 +69,7 @@ def wrong_names(wanted: Wanted) -> list[str]:
 
 
 def in_order(wanted: Wanted) -> list[str]:
-    """Return the wanted operators and all that they need, each after what it needs."""
+    """Return the wanted operators and all their dependencies, each after its own."""
     order: list[str] = []
 
     def add(name: str) -> None:
@@ -123,7 +123,7 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
     elif seen.crd:
         one["state"] = "external"
         drift.append(
-            f"{entry['title']} is there without a Subscription of {entry['package']} (its CustomResourceDefinition "
+            f"{entry['title']} exists without a Subscription of {entry['package']} (its CustomResourceDefinition "
             f"{entry['crd']} exists) and is used as it is"
         )
         return one
@@ -136,7 +136,7 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
 
 
 def _existing(one: Json, subscription: Json, drift: list[str]) -> None:
-    """Take over name, namespace and state of a Subscription that is there; report in what it differs."""
+    """Take over name, namespace and state of an existing Subscription; report how it differs."""
     metadata, spec = subscription["metadata"], subscription["spec"]
     status = subscription.get("status") or {}
     one["state"] = "ours" if subscription["ours"] else "found"
@@ -202,11 +202,11 @@ def _groups(one: Json, entry: Json, seen: Seen, errors: list[str]) -> None:
 
 
 def _release(wanted: Wanted, one: Json, errors: list[str]) -> None:
-    """The version that is, or will be, installed has to be of the release that the components are chosen for."""
+    """The version that is, or will be, installed has to belong to the release that the components are chosen for."""
     csv = one.get("installed") or one["csv"]
     found = release_of(csv)
     if found and found != wanted.release:
-        where = "is installed" if one.get("installed") else f"is what channel {one['channel']!r} brings"
+        where = "is installed" if one.get("installed") else f"is what channel {one['channel']!r} installs"
         errors.append(
             f"trainlab_platform_release: {wanted.release!r} is wanted but {csv} {where}; set trainlab_platform_release to {found!r}, or "
             f"platform_channels.{RHOAI} to a channel of {wanted.release}"

@@ -1,6 +1,6 @@
 """Server-side apply, discovery and retries on top of kube.Api; used by the action plugins platform_*.
 
-One object costs two requests (look, apply) plus one discovery request for each API group, and nothing is started per
+One object costs two requests (get, apply) plus one discovery request for each API group, and no process is started per
 object: a set of 30 objects is one task. Every request is safe to repeat, so a busy or restarting API server is retried.
 """
 
@@ -30,7 +30,7 @@ VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTi
 
 
 class PlatformApi(Api):
-    """An API server that is changed by server-side apply; `requests` counts what was sent."""
+    """An API server that is changed by server-side apply; `requests` counts the requests sent."""
 
     def __init__(self, kubeconfig: str, context: str | None = None) -> None:
         """Find the connection, see kube.Api."""
@@ -92,7 +92,7 @@ class PlatformApi(Api):
             self._content_type = "application/json"
 
     def upload(self, path: str, content: bytes) -> Json:
-        """Send a file once and return the answer's object; it is not repeated, since each one starts something."""
+        """Send a file once and return the answer's object; it is not repeated, since each upload starts something."""
         self._content_type = "application/octet-stream"
         self.requests += 1
         try:
@@ -104,7 +104,7 @@ class PlatformApi(Api):
     def delete(self, path: str, uid: str = "") -> bool:
         """Delete an object and, in the background, what it owns; False when it was not there.
 
-        One of another `uid` is not touched: an operator made it anew after a deletion whose answer was lost.
+        One with another `uid` is not touched: an operator recreated it after a deletion whose answer was lost.
         """
         body: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
         try:
@@ -129,7 +129,7 @@ def labeled(document: Json) -> Json:
 
 
 def plain(thing: Json) -> Json:
-    """Return the object without what the server itself keeps counting, and without what its lists leave out."""
+    """Return the object without what the server itself keeps updating, and without what its lists omit."""
     metadata = {key: value for key, value in thing["metadata"].items() if key not in VOLATILE}
     left = {key: value for key, value in thing.items() if key not in ("apiVersion", "kind", "status")}
     return left | {"metadata": metadata}

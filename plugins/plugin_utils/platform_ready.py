@@ -46,7 +46,7 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
     """Judge an object by its table entry.
 
     `ready` holds `condition` (a type that has to be True) or `path` and `equals`; `failed` names a condition that ends
-    the wait when True; an empty `ready` asks for existence only.
+    the wait when True; an empty `ready` only requires existence.
     """
     if thing is None:
         return Verdict(WAITING, "does not exist yet")
@@ -65,7 +65,7 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
 
 
 def _unhappy(thing: Json) -> str:
-    """The conditions that are not True, without those of parts that nobody asked for."""
+    """The conditions that are not True, without those of parts that were not requested."""
     found = (thing.get("status") or {}).get("conditions") or []
     bad = [_words(one) for one in found if one.get("status") != "True" and one.get("reason") != "Removed"]
     return f"; {'; '.join(bad)}" if bad else ""

@@ -17,16 +17,16 @@ HOPELESS = {
     "RunContainerError": "the container runtime could not start it",
     "InvalidImageName": "correct site.images",
     "ErrImageNeverPull": "the image is not on the node and site.images.pullPolicy is Never: run playbooks/image.yml",
-    "ImagePullBackOff": "the image cannot be pulled: correct site.images, give a pull secret, or run playbooks/image.yml",
-    "CrashLoopBackOff": "it ends again and again; the reason is in its log",
+    "ImagePullBackOff": "the image cannot be pulled: correct site.images, set a pull secret, or run playbooks/image.yml",
+    "CrashLoopBackOff": "it keeps exiting; the reason is in its log",
 }
-OUT_OF_MEMORY = "it took more memory than allowed: raise phase.{block}.memory"
+OUT_OF_MEMORY = "it used more memory than allowed: raise phase.{block}.memory"
 DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why a pod will not get any further: `container` is empty when the pod never started."""
+    """Why a pod cannot go on: `container` is empty when the pod never started."""
 
     pod: str
     reason: str
@@ -78,7 +78,7 @@ def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None
 
 
 def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str = "resources") -> Trouble | None:
-    """Tell what stops this pod for good, None when it may still become well.
+    """Return what stops this pod for good, None if it may still recover.
 
     `unschedulable_seconds`: how long a pod may wait for a node (an autoscaler needs minutes); `block` is the part of
     `phase:` that sizes this pod.
@@ -100,8 +100,8 @@ def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str =
         if seconds_since(scheduled.get("lastTransitionTime"), now) > unschedulable_seconds:
             return Trouble(
                 name(pod),
-                f"no node takes it for {unschedulable_seconds:.0f} s: {scheduled.get('message')}; lower "
-                f"phase.{block} or site.nodeSelector, add site.tolerations, or give the cluster more nodes",
+                f"no node has taken it for {unschedulable_seconds:.0f} s: {scheduled.get('message')}; lower "
+                f"phase.{block}, relax site.nodeSelector, add site.tolerations, or add nodes to the cluster",
             )
     return None
 

@@ -1,4 +1,4 @@
-"""Namespaces as OpenShift's users get them, and whose they are; used by the action plugin namespace.
+"""Namespaces as OpenShift users get them, and who owns them; used by the action plugin namespace.
 
 Source: openshift/api project/v1 (ProjectRequest, the annotations of a Project).
 """
@@ -10,14 +10,14 @@ from .kube import Api, Json
 API = "project.openshift.io/v1"
 REQUESTS = f"/apis/{API}/projectrequests"
 MARK = {"app.kubernetes.io/managed-by": "trainlab"}
-"""Label of the namespaces that we made."""
+"""Label of the namespaces that we created."""
 DESCRIPTION = "Made by playbooks/workspace.yml of trainlab"
-"""The one thing that a ProjectRequest can say of whose a Project is: labels and annotations of it are dropped."""
+"""The only mark of its origin that a ProjectRequest can give a Project: its labels and annotations are dropped."""
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def request(name: str) -> Json:
-    """Return the ProjectRequest of a name."""
+    """Return the ProjectRequest for a name."""
     return {
         "apiVersion": API,
         "kind": "ProjectRequest",
@@ -28,13 +28,13 @@ def request(name: str) -> Json:
 
 
 def requested(namespace: Json) -> bool:
-    """Tell whether our ProjectRequest made this namespace."""
+    """Tell whether our ProjectRequest created this namespace."""
     annotations = namespace["metadata"].get("annotations") or {}
     return bool(annotations.get("openshift.io/description") == DESCRIPTION)
 
 
 def ours(namespace: Json) -> bool:
-    """Tell whether we made this namespace."""
+    """Tell whether we created this namespace."""
     labels = namespace["metadata"].get("labels") or {}
     return requested(namespace) or all(labels.get(key) == value for key, value in MARK.items())
 

@@ -13,18 +13,18 @@ FILE = Path(__file__).resolve().parents[2] / "meta" / "releases.yml"
 
 @cache
 def releases() -> dict[str, dict[str, Any]]:
-    """Return the table; the file says what its keys mean."""
+    """Return the table; the file documents its keys."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return found
 
 
 def span(release: str) -> str:
-    """Return for people on which releases of OpenShift a release is supported."""
+    """Return, as text, the OpenShift releases on which a release is supported."""
     first, *last = releases()[release]["openshift"]
     return f"{first} to {last[0]}" if last else f"{first} and later"
 
 
 def pair(version: str) -> tuple[int, int]:
-    """Return major and minor version, to be compared."""
+    """Return major and minor version, for comparing."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)

@@ -12,9 +12,9 @@ from .waiting import StatusLines
 
 
 def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: StatusLines) -> None:
-    """Delete `things` (with apiVersion and kind); AnsibleActionFail names what holds one that is still there.
+    """Delete `things` (with apiVersion and kind); AnsibleActionFail names what blocks one that is still there.
 
-    `timeout` and `poll` are seconds. An object of the same name but another uid is not the one that was to go.
+    `timeout` and `poll` are seconds. An object of the same name but another uid is not the one to remove.
     """
     pending = {}
     for one in things:
@@ -31,8 +31,8 @@ def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, li
                 lines.say(f"{title(one)}: gone")
             elif time.monotonic() > end:
                 raise AnsibleActionFail(
-                    f"{title(one)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; see that "
-                    "its operator runs, then run the teardown again: it goes on from here"
+                    f"{title(one)} is still there {timeout:.0f} s after it was deleted, held by {held(now)}; check that "
+                    "its operator is running, then run the teardown again: it continues from here"
                 )
             else:
                 lines.changed(title(one), "waits for its finalizers")
@@ -41,7 +41,7 @@ def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, li
 
 
 def held(thing: Json) -> str:
-    """Say what keeps an object that was deleted: its finalizers and, for a namespace, what the controller reports."""
+    """Return what keeps a deleted object: its finalizers and, for a namespace, what the controller reports."""
     finalizers = thing["metadata"].get("finalizers") or (thing.get("spec") or {}).get("finalizers") or ["nothing known"]
     found = (thing.get("status") or {}).get("conditions") or []
     bad = [f"{one.get('type')}: {one.get('message')}" for one in found if one.get("status") == "True"]

@@ -1,4 +1,4 @@
-"""Short-lived kubeconfigs of ServiceAccounts: ask for a token, write it, tell whether an older one still serves."""
+"""Short-lived kubeconfigs of ServiceAccounts: ask for a token, write it, tell whether an older one is still good."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from .kube import Json
 
 LIFE_LEFT = 0.5
-"""A token is renewed when less than this part of its life is left."""
+"""A token is renewed when less than this fraction of its lifetime is left."""
 
 
 def kubeconfig_text(cluster: Json, namespace: str, user: str, token: str) -> str:
@@ -33,7 +33,7 @@ def kubeconfig_text(cluster: Json, namespace: str, user: str, token: str) -> str
 
 
 def claims(token: str) -> Json:
-    """Return what a token says of itself, unchecked; {} for anything that is no token."""
+    """Return the claims of a token, unverified; {} for anything that is not a token."""
     try:
         part = token.split(".")[1]
         found: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
@@ -52,7 +52,7 @@ def token_in(file: Path) -> str:
 
 
 def still_serves(token: str, account_uid: str, now: datetime) -> bool:
-    """Tell whether a token belongs to this ServiceAccount (a new one has another uid) and has enough life left."""
+    """Tell whether a token belongs to this ServiceAccount (a new one has another uid) and has enough lifetime left."""
     said = claims(token)
     account = ((said.get("kubernetes.io") or {}).get("serviceaccount") or {}).get("uid")
     if account != account_uid or not {"exp", "iat"} <= said.keys():
@@ -61,12 +61,12 @@ def still_serves(token: str, account_uid: str, now: datetime) -> bool:
 
 
 def ends(token: str) -> datetime:
-    """Return when a token ends."""
+    """Return when a token expires."""
     return datetime.fromtimestamp(claims(token)["exp"], UTC)
 
 
 def write(file: Path, text: str) -> bool:
-    """Write a file that its owner alone can read, at once and whole; False when it says that already."""
+    """Write a file atomically, readable only by its owner; False if it has that content already."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if file.exists() and file.read_text(encoding="utf-8") == text and file.stat().st_mode & 0o777 == 0o600:
         return False

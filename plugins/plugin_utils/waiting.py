@@ -1,4 +1,4 @@
-"""What the two waiting plugins share: lines for people, following pods and a log, one sentence when it is over."""
+"""What the waiting plugins share: lines for people, following pods and a log, one sentence at the end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POLL_SECONDS = 2.0
 SILENCE_SECONDS = 30.0
 TRIES_WITHOUT_API = 15
 LAST_LINES = 15
-# what `trainlab` says in a pod starts so; other lines are its libraries' and only matter when something failed
+# `trainlab`'s lines in a pod start so; other lines are its libraries' and only matter when something failed
 OURS = re.compile(r"^(?:\[\w+\]:\s*)?trainlab: (.*)$")
 
 
 class StatusLines:
-    """Prints lines with the seconds since the start; says that it still waits after 30 silent seconds."""
+    """Prints lines with the seconds since the start, and a sign of life after 30 silent seconds."""
 
     def __init__(self, printer: Callable[[str], None] | None = None) -> None:
         """`printer` writes one line; default is Ansible's display."""
@@ -43,7 +43,7 @@ class StatusLines:
         self._print(f"          {self.seconds:5.0f} s  {text}")
 
     def changed(self, key: str, text: str) -> None:
-        """Print `key: text` when it is not what was said of this key last."""
+        """Print `key: text` if it differs from this key's last line."""
         if self._said.get(key) != text:
             self._said[key] = text
             self.say(f"{key}: {text}")
@@ -55,10 +55,10 @@ class StatusLines:
 
 
 class Follower:
-    """Prints the new lines of one container's log, each once; asks for little more than what is new."""
+    """Prints the new lines of one container's log, each once; requests little more than what is new."""
 
     def __init__(self, api: Api, namespace: str, lines: StatusLines) -> None:
-        """Nothing is asked before `follow`."""
+        """Nothing is requested before `follow`."""
         self._api, self._namespace, self._lines = api, namespace, lines
         self._seen: dict[tuple[str, str], str] = {}
 
@@ -92,12 +92,12 @@ def explain(api: Api, namespace: str, trouble: Trouble) -> str:
 def watch_pods(
     api: Api, namespace: str, pods: list[Pod], lines: StatusLines, grace: float, block: str = "resources"
 ) -> str | None:
-    """Print what changed in these pods; return the message when one of them is beyond hope."""
+    """Print what changed in these pods; return the message when one of them cannot recover."""
     now = datetime.now(UTC)
     for pod in sorted(pods, key=name):
         lines.changed(name(pod), state(pod))
     troubles = [found for pod in pods if (found := diagnose(pod, now, grace, block))]
-    # a rank whose peer died ends with an error of its own: the first one to end is the cause
+    # a rank whose peer died fails with an error of its own: the first one to end is the cause
     troubles.sort(key=lambda found: (_ended_at(found, pods), found.pod))
     return explain(api, namespace, troubles[0]) if troubles else None
 
@@ -122,10 +122,10 @@ def polls(timeout: float, what: str, hint: str) -> Iterator[None]:
 
 
 class ApiRetries:
-    """Lets the API server be away or overloaded for a while: that is no failure of what is waited for."""
+    """Tolerates an API server that is away or overloaded for a while: what is waited for has not failed."""
 
     def __init__(self, lines: StatusLines) -> None:
-        """Nobody was away so far."""
+        """No answer is missing so far."""
         self._lines, self._missed = lines, 0
 
     @property
@@ -134,7 +134,7 @@ class ApiRetries:
         return self._missed > 0
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """Return the question's answer, None when nobody answered this time."""
+        """Return the question's answer, None if there was none this time."""
         try:
             answer = question()
         except (Unreachable, ApiError) as error:

@@ -1,4 +1,4 @@
-"""Takes away what somebody has set: the modules of the package read it on import, the tests speak of the defaults."""
+"""Unsets the user's variables: the modules of the package read them on import, the tests assume the defaults."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Debian packages: who holds apt's lock is named, and an archive out of reach is one sentence."""
+"""Debian packages: the holder of apt's lock is named, and an unreachable archive is one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sys.stdin.readline()
 
 
 def test_the_holder_of_a_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """dpkg locks by fcntl(2), as this other process does."""
+    """dpkg locks with fcntl(2), as this other process does."""
     lock = tmp_path / "lock-frontend"
     monkeypatch.setattr(apt, "LOCKS", (str(tmp_path / "none"), str(lock)))
     lock.touch()

@@ -1,4 +1,4 @@
-"""What a cluster that runs beside ours keeps: caches that it uses, its images, what the kernel was asked for."""
+"""What a cluster that runs next to ours keeps: caches that it uses, its images, the kernel settings it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULE = '#!/bin/sh\necho "$@" >> {log}\ncase $1 in --remove) rm -r {bridges} ;;
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A TRAINLAB_HOME with a cluster of the name `second`, which was given an image."""
+    """A TRAINLAB_HOME with a cluster named `second`, into which an image was loaded."""
     monkeypatch.setattr(paths, "HOME", tmp_path)
     monkeypatch.setattr(paths, "CLUSTER", tmp_path / "cluster")
     monkeypatch.setattr(paths, "LOCK", tmp_path / "lock")
@@ -35,7 +35,7 @@ def test_another_cluster_is_seen(home: Path) -> None:
 
 
 def test_a_command_of_another_cluster_is_seen(home: Path) -> None:
-    """Its `up` has made images, and no folder yet."""
+    """Its `up` has made images, but no folder yet."""
     with locks.waiting(home / "lock-third", "never"), locks.waiting(paths.LOCK, "never"):
         assert others.at_work() == ["second", "third"]
     assert others.at_work() == ["second"]
@@ -48,7 +48,7 @@ def test_the_usual_cluster_is_seen_from_another(home: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the cluster's commands need root")
 def test_the_cache_of_another_cluster_is_not_removed(home: Path) -> None:
-    """With the remedy; nothing is gone, not even what would have been ours."""
+    """With the remedy; nothing is removed, not even what would have been ours."""
     (home / "cache").mkdir()
     env = os.environ | {"TRAINLAB_HOME": str(home), "TRAINLAB_CLUSTER": "decoy"}
     command = [sys.executable, str(CLUSTER), "demo-down", "--cache"]
@@ -62,7 +62,7 @@ def test_the_cache_of_another_cluster_is_not_removed(home: Path) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine whose kernel has no br_netfilter, and a modprobe that makes what the true one makes."""
+    """A machine whose kernel has no br_netfilter, and a modprobe that creates what the real one does."""
     monkeypatch.setattr(kernel, "NOTE", tmp_path / "note.json")
     monkeypatch.setattr(kernel, "BRIDGES", tmp_path / "bridges")
     monkeypatch.setattr(kernel, "_in_use", lambda: any(_calls(tmp_path)))
@@ -82,7 +82,7 @@ def test_the_module_goes_with_the_last_cluster(machine: Path, monkeypatch: pytes
     """Two clusters come up, the first goes down, then the second."""
     monkeypatch.setattr(cgroups, "others", lambda: [])
     kernel.prepare()
-    assert _calls(machine) == [0, 0, 0]  # the host's own bridges are as without the module
+    assert _calls(machine) == [0, 0, 0]  # the host's own bridges behave as without the module
     kernel.prepare()
     monkeypatch.setattr(cgroups, "others", lambda: ["trainlab"])
     kernel.restore()
@@ -111,7 +111,7 @@ def test_a_module_that_others_use_by_now_stays(machine: Path, monkeypatch: pytes
 
 
 def test_groups_of_other_clusters_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those with processes: neither ours, nor an empty one, nor one of another name."""
+    """Those with processes: not ours, not an empty one, not one of another name."""
     monkeypatch.setattr(cgroups, "hierarchies", lambda: (cgroups.Hierarchy(tmp_path, 1, "pids"),))
     for group, pids in (
         ("trainlab", "1\n"),

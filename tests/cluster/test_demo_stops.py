@@ -1,6 +1,6 @@
-"""`make demo` is ended at each line of its first minute, on a machine without caches: nothing of it runs on.
+"""`make demo` is ended at each line of its first minute, on a machine without caches: nothing of it keeps running.
 
-Real downloads and real builds; test_demo.py of tests/e2e ends it in a play.
+Real downloads and real builds; test_demo.py in tests/e2e ends it during a play.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from e2e import stopping
 from embedded_cluster import locks, system
 
-# The disk that a whole cold demo needs may not be free beside the caches of the machine that tests.
+# The disk space of a whole cold demo may not be free next to the caches of the test machine.
 DEMO = """
 import sys
 from embedded_cluster import commands, preflight
@@ -21,7 +21,7 @@ preflight.DISK_GIB = dict.fromkeys(preflight.DISK_GIB, 0.0)
 sys.argv = ["cluster", "demo"]
 sys.exit(commands.main())
 """
-OWN = {  # a demo that runs here has the usual ones
+OWN = {  # a demo that runs here uses the default ones
     "TRAINLAB_CLUSTER": "stops",
     "TRAINLAB_NODE_SUBNET": "10.246.9.0/24",
     "TRAINLAB_POD_SUBNET": "10.253.0.0/16",
@@ -48,7 +48,7 @@ def test_nothing_runs_on_after_a_signal(tmp_path: Path, line: str, number: signa
     ended = stopping.at(f"==> {line}", number, ["cluster/python", "-c", DEMO], env)
     output = "".join(ended.lines)
     assert ended.code == 128 + number, output
-    assert ended.lines[-1].startswith("error: ") and ended.lines[-1].endswith("goes on from here\n"), output
+    assert ended.lines[-1].startswith("error: ") and ended.lines[-1].endswith("continues from here\n"), output
     assert "Traceback" not in output
     assert not ended.left
     assert not [file for file in home.rglob("*lock*") if file.is_file() and locks.held(file)]

@@ -1,4 +1,4 @@
-"""Whatever ends a command of the embedded cluster is one sentence and an exit code, and nothing that it started goes on."""
+"""However a command of the embedded cluster ends: one sentence, an exit code, and nothing that it started keeps running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 START = "import errno, os, subprocess, sys, time\nfrom embedded_cluster import children, ends, programs, say\n"
 RUN = "\nsys.exit(ends.run(main, after='it goes on from here'))\n"
-# programs in threads, one of which is tried again when it fails, each with a grandchild
+# programs in threads, one of which is retried when it fails, each with a grandchild
 THREADS = """
 def work(number):
     for _ in range(3):
@@ -24,7 +24,7 @@ def main():
         children.side_by_side(work, [1, 2, 3], 2)
     return 0
 """
-# one program that is waited for, with grandchildren, which nobody would end but us
+# one program that is waited for, with grandchildren that only we would end
 SERIAL = """
 def main():
     with say.step("the work"):
@@ -52,7 +52,7 @@ def _ended(body: str) -> tuple[int, str, int]:
 
 
 def _sleepers(session: int) -> list[str]:
-    """Of one session, for another run of these tests may be at work beside this one."""
+    """Of one session, as another run of these tests may be active at the same time."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -99,7 +99,7 @@ def test_a_failure_ends_what_runs_beside_it() -> None:
 
 
 def test_a_signal_at_the_start_of_a_thread_ends_what_it_starts() -> None:
-    """The thread runs, and the pool does not know it yet: it would be waited for at the end of the process."""
+    """The thread runs, but the pool does not know it yet: it would be joined at the end of the process."""
     begin = time.monotonic()
     met = (
         "import threading\n"
@@ -116,7 +116,7 @@ def test_a_signal_at_the_start_of_a_thread_ends_what_it_starts() -> None:
 
 
 def test_what_was_ended_has_not_failed() -> None:
-    """A build that another one's failure ended says nothing of its own."""
+    """A build that was ended by another one's failure reports nothing."""
     code, said = _said(
         "def work(number):\n"
         "    if number:\n"
@@ -170,7 +170,7 @@ def test_no_program_raises_its_own_error() -> None:
 
 
 def test_what_a_script_asked_to_ignore_stays_ignored() -> None:
-    """nohup, and a background job of a script, whose terminal's Ctrl-C is not for it."""
+    """nohup, or a script's background job, for which the terminal's Ctrl-C is not meant."""
     body = "import signal\ndef main():\n    os.kill(os.getpid(), signal.SIGHUP)\n    return 7\n"
     command = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", *_command(body)]
     assert subprocess.run(command, cwd=CLUSTER, env=os.environ.copy(), check=False).returncode == 7

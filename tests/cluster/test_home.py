@@ -9,7 +9,7 @@ from embedded_cluster.say import UserError
 
 @pytest.fixture
 def somebody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A person's home directory with work in it, as TRAINLAB_HOME."""
+    """A user's home directory with work in it, as TRAINLAB_HOME."""
     monkeypatch.setattr(paths, "HOME", tmp_path)
     monkeypatch.setattr(paths, "CACHE", tmp_path / "cache")
     (tmp_path / "thesis.tex").write_text("years of work")

@@ -1,4 +1,4 @@
-"""A cluster's name and addresses: what is wrong is a sentence before anything is touched, two clusters share no name."""
+"""A cluster's name and addresses: errors are reported before anything is touched, two clusters share no name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_names_fit_into_a_link(name: str) -> None:
 
 
 def test_no_group_is_one_of_the_machine() -> None:
-    """`down` kills what is in the group: a cluster that is called docker has another one than docker."""
+    """`down` kills what is in the group: a cluster named docker must not have docker's."""
     assert identity.group_of("docker") == "trainlab-docker"
     assert identity.group_of(identity.DEFAULT) == "trainlab"
 
@@ -57,7 +57,7 @@ def test_overlapping_subnets_are_refused() -> None:
 
 @pytest.mark.parametrize("command", ["down", "check", "trainer-image"])
 def test_a_wrong_name_ends_every_command_in_one_sentence(command: str, tmp_path: Path) -> None:
-    """Not even `down` may fall back to the usual cluster."""
+    """Not even `down` may fall back to the default cluster."""
     env = os.environ | {"TRAINLAB_CLUSTER": "No Name", "TRAINLAB_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, str(CLUSTER), command], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -66,7 +66,7 @@ def test_a_wrong_name_ends_every_command_in_one_sentence(command: str, tmp_path:
 
 @pytest.mark.parametrize("name", ["", "second"])
 def test_the_inventory_finds_the_kubeconfig(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """inventory/local and paths.py say the same of the same environment."""
+    """inventory/local and paths.py agree in the same environment."""
     monkeypatch.setenv("TRAINLAB_HOME", str(tmp_path))
     monkeypatch.setenv("TRAINLAB_CLUSTER", name)
     code = "from embedded_cluster import paths; print(paths.KUBECONFIG)"

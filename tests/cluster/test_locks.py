@@ -1,4 +1,4 @@
-"""Commands that wait for each other say for whom and for how long."""
+"""Commands that wait for each other say for which one and how long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with locks.waiting(Path(sys.argv[1]), "why", shared=sys.argv[2] == "shared"):
 
 @contextmanager
 def held(path: Path, kind: str = "alone") -> Iterator[subprocess.Popen[str]]:
-    """Another process holds the lock until it is told to let go."""
+    """Another process holds the lock until it is told to release it."""
     command = [sys.executable, "-c", HOLD, str(path), kind]
     with subprocess.Popen(command, cwd=CLUSTER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "held\n"
@@ -78,6 +78,6 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_nothing_else_locks() -> None:
-    """One way of locking, so that every wait is told."""
+    """One way of locking, so that every wait is reported."""
     others = [file for file in CLUSTER.rglob("*.py") if "fcntl.flock(" in file.read_text(encoding="utf-8")]
     assert [file.name for file in others] == ["locks.py"]

@@ -1,4 +1,4 @@
-"""What the operators define is there for Helm when their installation ends, not minutes later."""
+"""The operators' kinds are available to Helm when their installation ends, not minutes later."""
 
 import pytest
 from embedded_cluster import operators
@@ -24,7 +24,7 @@ NAME = "inferenceservices.serving.kserve.io"
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str | UserError]:
-    """What kubectl answers, one after the other; the last answer stays."""
+    """kubectl's outputs, one after the other; the last one repeats."""
     answers: list[str | UserError] = []
 
     def kubectl(*arguments: str) -> str:
@@ -45,7 +45,7 @@ def test_definitions_are_found() -> None:
 
 
 def test_apis_are_waited_for(listed: list[str | UserError], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An emulated machine: KServe runs, and for two minutes the API server knows nothing of it; then parts of it fail."""
+    """An emulated machine: KServe runs, but for two minutes the API server does not know it; then parts of it fail."""
     monkeypatch.setattr(operators.time, "monotonic", lambda: 0.0)
     listed += ["pods", UserError("unable to retrieve the complete list of server APIs"), f"pods\n{NAME}"]
     operators._wait_for_apis([operators.OPERATORS["kserve"]], 1.0)

@@ -1,4 +1,4 @@
-"""What a machine lacks is said all at once, each with its remedy, and a check makes nothing."""
+"""Everything that a machine lacks is reported at once, each with its remedy, and a check creates nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_memory_and_disk_are_told_together(monkeypatch: pytest.MonkeyPatch) -> N
     _disk(monkeypatch, 12.0)
     _memory(monkeypatch, 6.5)
     memory, disk = preflight._resources(2)
-    assert memory == "memory available: 6.5 GiB, needed 12 GiB: end other programs or add memory"
+    assert memory == "memory available: 6.5 GiB, needed 12 GiB: stop other programs or add memory"
     assert disk.startswith(
         f"disk at {paths.HOME.parent}: 12.0 GiB free, needed 40 GiB for programs, Python packages, images"
     )
@@ -62,7 +62,7 @@ def test_enough_of_both_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cluster_that_runs_has_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its own pods take is no reason to refuse a second run."""
+    """What its own pods use is no reason to refuse a second run."""
     _disk(monkeypatch, 41.0)
     _memory(monkeypatch, 2.0)
     monkeypatch.setattr(cgroups, "exists", lambda: True)
@@ -91,7 +91,7 @@ def test_a_container_without_rights_is_told_the_kernels_reason(monkeypatch: pyte
 
     monkeypatch.setattr(subprocess, "run", refused)
     assert preflight._namespaces() == [
-        f"namespaces cannot be made: unshare: unshare failed: Operation not permitted; {preflight.RIGHTS}"
+        f"namespaces cannot be created: unshare: unshare failed: Operation not permitted; {preflight.RIGHTS}"
     ]
 
 

@@ -55,7 +55,7 @@ def test_linking_records_the_checkout_and_forgets_who_left(cache: Path, monkeypa
 def test_each_checkout_runs_its_own_sources_in_an_environment_that_they_share(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also the ranks that it starts, in an activated environment, and when the other checkout, which linked last, is gone."""
+    """Also for ranks that it starts, in an activated environment, and when the other checkout, which linked last, is gone."""
     folder = _environment(cache, "a", [])
     (folder / "bin").mkdir()
     (folder / "bin" / "python").symlink_to(sys.executable)
@@ -94,7 +94,7 @@ def test_a_failed_program_is_one_sentence() -> None:
 
 
 def test_wheels_of_the_image_do_not_depend_on_this_python() -> None:
-    """pip is asked for the image's Python and every manylinux tag of its libc, by its own list of this machine's."""
+    """pip gets the image's Python and every manylinux tag of its libc, against pip's own list for this machine."""
     words = pyenv._tags()
     assert words[words.index("--python-version") + 1] == "3.11"
     debug = subprocess.run(

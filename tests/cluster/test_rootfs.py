@@ -1,4 +1,4 @@
-"""A root folder that cannot be made says why: an archive out of reach in apt's words with the remedy, else the log's end."""
+"""A root folder that cannot be made says why: an unreachable archive in apt's words with the remedy, else the log's end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which routes of the host take addresses from the cluster: those to one of its networks or to a part of it.
 
-routes.json is what `ip -4 -json route show table all` prints where docker, libvirt, a VPN with 10.0.0.0/8 and 172.16.0.0/12, and
-WireGuard with 10.245.3.0/24 and a table of its own are there.
+routes.json is what `ip -4 -json route show table all` prints with docker, libvirt, a VPN with 10.0.0.0/8 and 172.16.0.0/12, and
+WireGuard with 10.245.3.0/24 and a table of its own.
 """
 
 from __future__ import annotations

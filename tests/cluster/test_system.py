@@ -1,4 +1,4 @@
-"""What is missing is named with the command of the system that people sit at."""
+"""What is missing is reported with the install command of the user's system."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_package_is_found_from_anywhere(tmp_path: Path) -> None:
 
 
 def _stub(file: Path, version: str) -> None:
-    """A Python that answers the question for its version, and says that it was run."""
+    """A Python that reports its version, and that it was run."""
     file.parent.mkdir(exist_ok=True)
     file.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then echo {version}; else echo "ran {version}"; fi\n')
     file.chmod(0o755)

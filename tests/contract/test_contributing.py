@@ -1,6 +1,6 @@
-"""What CONTRIBUTING says to do is enough: a phase with a recipe of its own, a release and a component, in a copy of the tree.
+"""CONTRIBUTING's instructions suffice: a phase with a recipe of its own, a release and a component, in a copy of the tree.
 
-Each walk says which files it may touch; what `make gen golden` writes is derived. Then the copy passes its own tests.
+Each walkthrough lists the files it may touch; `make gen golden` derives the rest. Then the copy passes its own tests.
 """
 
 import os
@@ -25,7 +25,7 @@ TESTS = (
     "tests/charts",
     "tests/plugins/test_contradictions.py",
 )
-"""All contract and chart tests, and the unit tests of what reads the tables that the walks change."""
+"""All contract and chart tests, and the unit tests of what reads the tables that the walkthroughs change."""
 SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not slow"
 CONFIG = '''
 
@@ -101,7 +101,7 @@ func main() { fmt.Println("hello") }
 
 
 class Tree:
-    """A clone of the checkout, with what is not yet committed."""
+    """A clone of the checkout, with uncommitted changes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,7 +109,7 @@ class Tree:
         self.commit("as it is")
 
     def run(self, *command: str) -> str:
-        """Run a command in the copy; fails with what it printed."""
+        """Run a command in the copy; fails with its output."""
         gone = ("PYTEST_", "MAKE", "MFLAGS", "GOLDEN", "COV_", "GIT_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(gone)}
         env["PYTHONPATH"] = str(self.folder / "training" / "src")
@@ -120,7 +120,7 @@ class Tree:
         return done.stdout
 
     def make(self, *targets: str) -> str:
-        """Run targets of the Makefile with this Python; the environment and the programs are there already."""
+        """Run targets of the Makefile with this Python; the environment and the programs exist already."""
         there = [f"--old-file={name}" for name in ("ready", "venv", "binaries")]
         return self.run("make", *there, f"BIN={Path(sys.executable).parent}", *targets)
 
@@ -141,7 +141,7 @@ class Tree:
         file.write_text(text, encoding="utf-8")
 
     def insert(self, name: str, before: str, text: str) -> None:
-        """Put text before the only place where `before` stands."""
+        """Insert text before the only occurrence of `before`."""
         old = (self.folder / name).read_text(encoding="utf-8")
         assert old.count(before) == 1, f"{name}: {before!r} stands there {old.count(before)} times"
         self.write(name, old.replace(before, text + before))
@@ -172,7 +172,7 @@ def test_a_recipe_with_a_phase(tree: Tree) -> None:
     checked = tree.run(
         sys.executable, "-m", "trainlab.cli", "check", "values/echo.yaml", "-f", "values/local/echo.yaml"
     )
-    assert "correct: phase echo (echo, 4 ranks" in checked
+    assert "valid: phase echo (echo, 4 ranks" in checked
     tree.make("gen", "golden")
     assert tree.touched() == {
         config,

@@ -1,4 +1,4 @@
-"""The CRDs beside the tests are the true ones, each with its source, and every release of OpenShift AI has its own."""
+"""The CRDs in the tests are the real ones, each with its source, and every release of OpenShift AI has its own."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The pages about OpenShift name only what exists, and the matrix is the one that roles and tests use."""
+"""The pages about OpenShift mention only what exists, and the matrix is the one that roles and tests use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def described() -> dict[str, Any]:
 
 
 def test_variables_exist() -> None:
-    """Each name with the prefix of a role is a described variable; and so is each that they share."""
+    """Each name with the prefix of a role is a documented variable; and so is each that they share."""
     known = described()
     prefixes = "|".join(sorted(path.name for path in (ROOT / "roles").iterdir()))
     named = set(re.findall(rf"(?<![\w./-])(?:{prefixes})_[a-z_]+\b(?!\.yml)", PAGE)) - {"ocp4_workload_trainlab"}
@@ -44,7 +44,7 @@ def test_variables_exist() -> None:
 
 
 def test_variables_of_playbooks_exist() -> None:
-    """What a command sets with -e and is no role's variable is read by the playbook that it runs, or by the inventory."""
+    """A variable that a command sets with -e and that is not a role's is read by its playbook or the inventory."""
     known = set(described())
     for command in re.findall(r"^\$ ansible-playbook (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE):
         (name,) = re.findall(r"playbooks/(\w+)\.yml|trainlab\.rhoai\.(\w+)", command)
@@ -58,7 +58,7 @@ def test_variables_of_playbooks_exist() -> None:
 
 
 def test_files_exist() -> None:
-    """Playbooks, folders and links that the page names."""
+    """Playbooks, folders and links that the page mentions."""
     for name in re.findall(r"`(?:playbooks/)?(\w+\.yml)`", PAGE):
         assert (ROOT / "playbooks" / name).is_file(), name
     for name in re.findall(r"\b((?:inventory|images|values|charts)/[\w./-]*\w)", PAGE):
@@ -70,7 +70,7 @@ def test_files_exist() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Every relative link and picture of the pages that people read; each page of docs/ is in its index."""
+    """Every relative link and picture of the documentation; each page of docs/ is in its index."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for page in pages:
         links = re.findall(r"\]\(([^)#\s]+)|(?:src|srcset)=\"([^\"]+)", page.read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def test_readme_is_read_in_a_minute() -> None:
 
 
 def test_limits_are_the_defaults() -> None:
-    """`variable`, N s: the seconds that the role, or the inventory of OpenShift, has."""
+    """`variable`, N s: the value in seconds of the role, or of the OpenShift inventory."""
     known = described() | {key: value for key, value in load(OPENSHIFT).items() if isinstance(value, int)}
     told = re.findall(r"`(\w+?)(?:\.(\w+))?`, (\d+) s\b", PAGE)
     assert len(told) >= 8
@@ -100,7 +100,7 @@ def test_compatibility_is_up_to_date() -> None:
 
 
 def test_each_release_has_a_scenario() -> None:
-    """A scenario for each release but the prepared ones; all are the one file molecule/default/molecule.yml."""
+    """A scenario for each release but the prepared ones; all use the one file molecule/default/molecule.yml."""
     found = {path.parent.name.removeprefix("rhoai-"): path for path in ROOT.glob("molecule/rhoai-*/molecule.yml")}
     assert set(found) == set(TESTED)
     for path in found.values():

@@ -1,4 +1,4 @@
-"""What a stranger types is what CI runs: the README's commands and its line of needs."""
+"""What a new user types is what CI runs: the README's commands and its line of requirements."""
 
 from __future__ import annotations
 

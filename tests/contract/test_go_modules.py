@@ -1,11 +1,11 @@
-"""The Go modules of the cluster share what they can; without it a cold build takes half as long again."""
+"""The Go modules of the cluster share what they can; without that a cold build takes half as long again."""
 
 import pytest
 from embedded_cluster import align, modules
 
 
 def test_families_agree() -> None:
-    """Every family has one version of what its members share."""
+    """Every family uses one version of what its members share."""
     rest = [f"{name}: {path} {version}, family {highest}" for name, path, version, highest in align.differences()]
     assert not rest, "run `cluster/python cluster align`:\n" + "\n".join(rest)
 
@@ -18,7 +18,7 @@ def test_families_are_components() -> None:
 
 
 def test_differences_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that is behind is named, with the one it should have; a pre-release is below its release."""
+    """An older version is named, with the one it should be; a pre-release is below its release."""
     versions = {"etcd": {"a": "v1.2.0", "b": "v1.0.0-rc.1"}, "coredns": {"a": "v1.10.0", "b": "v1.0.0"}}
     monkeypatch.setattr(align, "FAMILIES", (("etcd", "coredns"),))
     monkeypatch.setattr(align, "required", versions.__getitem__)

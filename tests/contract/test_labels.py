@@ -1,4 +1,4 @@
-"""Labels and annotations of our own have one domain, said once in each language."""
+"""Labels and annotations of our own have one domain, defined once in each language."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SAID = {
     "plugins/plugin_utils/labels.py": r'(?m)^DOMAIN = "([a-z.]+)"$',
     "roles/attendees/vars/main.yml": r"(?m)^__attendees_label: ([a-z.]+)/attendee$",
 }
-"""The file of each language, and how it says the domain."""
+"""The file of each language, and how it defines the domain."""
 
 
 def test_every_language_says_the_same_domain() -> None:

@@ -1,4 +1,4 @@
-"""`make test` runs both halves of the tests side by side; one that fails hides nothing, and an interruption ends both.
+"""`make test` runs both halves of the tests in parallel; a failure in one hides nothing, and an interruption ends both.
 
 The real Makefile with programs of this file in place of pytest, the linters and the embedded cluster.
 """
@@ -27,7 +27,7 @@ echo one; echo two
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """Return the command: pytest waits for its other half, and that of the check fails."""
+    """Return the command: each pytest waits for the other half, and that of the check fails."""
     programs = {
         "cluster": CLUSTER,
         "pytest": PYTEST.format(place=tmp_path),
@@ -57,7 +57,7 @@ def test_both_run_side_by_side_and_then_the_summary(command: list[str]) -> None:
 
 
 def test_an_interruption_ends_both(command: list[str]) -> None:
-    """Ctrl-C of a terminal: the signal reaches every process of the group; each half says its last words."""
+    """Ctrl-C of a terminal: the signal reaches every process of the group; each half prints its last lines."""
     with subprocess.Popen(
         command,
         env=_environment(WAIT="1"),
@@ -67,7 +67,7 @@ def test_an_interruption_ends_both(command: list[str]) -> None:
         start_new_session=True,
     ) as process:
         assert process.stdout
-        waited = {"check: two", "e2e: two"}  # with it, what names the lines is there as well
+        waited = {"check: two", "e2e: two"}  # with them, the program that prefixes the lines runs as well
         while waited:
             line = process.stdout.readline()
             assert line, "ended before the signal"

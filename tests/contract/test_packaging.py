@@ -47,7 +47,7 @@ def locked(name: str) -> Version:
 
 
 def test_collections_are_those_of_galaxy_yml() -> None:
-    """requirements.yml has the same names and ranges as the collection's own dependencies, and each has two ends."""
+    """requirements.yml has the same names and ranges as the collection's own dependencies, and each has both bounds."""
     listed = {each["name"]: each["version"] for each in load(ROOT / "requirements.yml")["collections"]}
     assert listed == load(ROOT / "galaxy.yml")["dependencies"]
     for name, span in listed.items():
@@ -55,7 +55,7 @@ def test_collections_are_those_of_galaxy_yml() -> None:
 
 
 def test_no_other_collection_is_used() -> None:
-    """Each module that a role or playbook names is Ansible's, ours, or one of a collection that galaxy.yml lists."""
+    """Each module that a role or playbook uses is Ansible's, ours, or one of a collection that galaxy.yml lists."""
     known = {"ansible.builtin", "trainlab.rhoai", *load(ROOT / "galaxy.yml")["dependencies"]}
     used = {
         name
@@ -67,7 +67,7 @@ def test_no_other_collection_is_used() -> None:
 
 
 def test_the_collection_at_hand_is_in_its_range() -> None:
-    """What the tests run with is what the ranges promise."""
+    """The tests run with versions inside the promised ranges."""
     folder = Path(ansible.__file__).parents[1] / "ansible_collections" / "kubernetes" / "core"
     manifest = load(folder / "MANIFEST.json")
     span = SpecifierSet(load(ROOT / "galaxy.yml")["dependencies"]["kubernetes.core"])
@@ -75,7 +75,7 @@ def test_the_collection_at_hand_is_in_its_range() -> None:
 
 
 def test_ansible_is_new_enough() -> None:
-    """meta/runtime.yml, the roles, the tools and the execution environment agree about Ansible's version."""
+    """meta/runtime.yml, the roles, the tools and the execution environment agree on Ansible's version."""
     span = SpecifierSet(load(ROOT / "meta" / "runtime.yml")["requires_ansible"])
     assert locked("ansible-core") in span
     assert locked("ansible-core") in Requirement(load(EE)["dependencies"]["ansible_core"]["package_pip"]).specifier
@@ -84,7 +84,7 @@ def test_ansible_is_new_enough() -> None:
 
 
 def test_execution_environment_names_what_is_there() -> None:
-    """Both definitions fit the schema (ansible-lint carries it), and each file that they name exists."""
+    """Both definitions match the schema (ansible-lint contains it), and each file that they name exists."""
     schema = json.loads(
         (Path(ansiblelint.__file__).parent / "schemas" / "execution-environment.json").read_text("utf-8")
     )
@@ -101,7 +101,7 @@ def test_execution_environment_names_what_is_there() -> None:
 
 
 def test_execution_environment_has_the_python_packages() -> None:
-    """What `trainlab check` and the plugins import, in ranges that hold the versions of the tests."""
+    """What `trainlab check` and the plugins import, in ranges that contain the versions of the tests."""
     ranges = requirements(ROOT / "meta" / "ee-requirements.txt")
     project = tomllib.loads((ROOT / "training" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for each in map(Requirement, project["dependencies"]):
@@ -114,7 +114,7 @@ def test_execution_environment_has_the_python_packages() -> None:
 def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     """Writes the Containerfile; building it needs a container registry and is not tested."""
     command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(tmp_path)]
-    command += ["--output-filename", "Containerfile"]  # otherwise named after the container program that is there
+    command += ["--output-filename", "Containerfile"]  # otherwise named after the installed container program
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     written = (tmp_path / "Containerfile").read_text(encoding="utf-8")
@@ -124,7 +124,7 @@ def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
 def test_fragment_has_known_sections(path: Path) -> None:
-    """Each section is one of changelogs/config.yaml and holds sentences."""
+    """Each section is one of changelogs/config.yaml and contains sentences."""
     config = load(ROOT / "changelogs" / "config.yaml")
     known = {name for name, _ in config["sections"]} | {config["trivial_section_name"]}
     content = load(path)

@@ -1,4 +1,4 @@
-"""TRAINLAB_PATIENCE multiplies every wait of the embedded cluster; a wrong one is refused with a sentence."""
+"""TRAINLAB_PATIENCE multiplies every wait of the embedded cluster; an invalid value is refused with a message."""
 
 import os
 import subprocess
@@ -30,11 +30,11 @@ def test_patience_is_a_multiple(given: str, seconds: str) -> None:
 def test_wrong_patience_is_refused(given: str) -> None:
     done = limits(given)
     assert done.returncode
-    assert f"TRAINLAB_PATIENCE={given}: give a number from 1 on" in done.stderr
+    assert f"TRAINLAB_PATIENCE={given}: give a number of at least 1" in done.stderr
 
 
 def test_check_explains_a_wrong_patience() -> None:
-    """The command line says it as one line and not as a traceback."""
+    """The command line reports it as one line, not as a traceback."""
     env = {**os.environ, "TRAINLAB_PATIENCE": "soon"}
     done = subprocess.run(
         [sys.executable, str(CLUSTER), "status"], env=env, capture_output=True, text=True, check=False

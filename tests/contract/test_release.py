@@ -1,4 +1,4 @@
-"""Stages of one model share a Helm release, and with it the volumes in which a stage finds its parent's run."""
+"""Stages of one model share a Helm release, and thus the volumes in which a stage finds its parent's run."""
 
 from __future__ import annotations
 

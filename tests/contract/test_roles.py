@@ -1,4 +1,4 @@
-"""The roles describe their variables, and none of them knows what is trained."""
+"""The roles document their variables, and none of them knows what is trained."""
 
 import re
 from pathlib import Path
@@ -15,12 +15,12 @@ HYPER_PARAMETERS = [name for block in (AnswerTrain, Unfreeze) for name in block.
     "epochs"
 ]
 FACTS = {"image_ref", "serve_result", "train_run", "trainlab_resolved"}
-"""What roles tell each other and the play after them."""
+"""What roles pass to each other and to the play after them."""
 EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
 
 def options(role: Path) -> dict[str, dict[str, Any]]:
-    """Return the described variables of the role's entry point main."""
+    """Return the documented variables of the role's entry point main."""
     file = role / "meta" / "argument_specs.yml"
     assert file.exists(), f"{file.relative_to(ROOT)} is missing: describe the role's variables there"
     specs = yaml.safe_load(file.read_text(encoding="utf-8"))["argument_specs"]
@@ -55,7 +55,7 @@ def test_every_variable_has_a_description_and_the_role_as_prefix(role: Path) -> 
 
 @EACH
 def test_the_readme_says_what_the_role_does_and_shows_a_play(role: Path) -> None:
-    """Purpose in one sentence, a play that calls the role, and where its variables are described."""
+    """Purpose in one sentence, a play that calls the role, and where its variables are documented."""
     text = (role / "README.md").read_text(encoding="utf-8")
     title, purpose = text.split("\n\n")[:2]
     assert title == f"# {role.name}" and re.fullmatch(r"[A-Z][^\n]+\.", purpose)

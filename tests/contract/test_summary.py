@@ -1,4 +1,4 @@
-"""What `make test` says at its end: the table of its time, the stale tiers, and the counts as the last line."""
+"""What `make test` prints at its end: the table of its time, the stale tiers, and the counts as the last line."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ def test_a_part_that_did_not_run_is_named(place: Path, capsys: pytest.CaptureFix
 
 
 def test_a_tier_is_stale_once_what_it_covers_changes(tmp_path: Path) -> None:
-    """Not noted while the work is uncommitted, not stale by other files, stale by new and by changed ones."""
+    """Not recorded while changes are uncommitted, not stale through other files, stale through new and changed ones."""
 
     def git(*arguments: str) -> None:
         who = ("-c", "user.name=x", "-c", "user.email=x@example.com")
@@ -93,7 +93,7 @@ def test_a_tier_whose_tests_were_skipped_has_not_passed(tmp_path: Path, capsys: 
 
 
 def test_patterns_of_tiers_find_files() -> None:
-    """A pattern that finds nothing would never be stale."""
+    """A pattern that matches nothing would never be stale."""
     targets = (tiers.ROOT / "Makefile").read_text(encoding="utf-8")
     known = {name: tier["covers"] for name, tier in tiers.Tiers().known.items() if f"\n{name}:" in targets}
     assert known.keys() >= {"test-all-phases", "molecule"}

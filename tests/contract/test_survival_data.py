@@ -1,6 +1,6 @@
 """Contract of data/survival: row formats, counts, facts, ASCII, and no leak between train and held-out.
 
-Owns the proof that the data set is what data/survival/README.md promises; run by `make check`.
+Proves that the data set is what data/survival/README.md promises; run by `make check`.
 Standard library and pytest only, so that it needs neither torch nor the trainlab package.
 """
 
@@ -48,7 +48,7 @@ def grams(text: str) -> frozenset[tuple[str, ...]]:
 
 
 def rows(split: str, topic: str) -> list[dict[str, Any]]:
-    """Return the rows of one file; a line that is no JSON object fails with file and line number."""
+    """Return the rows of one file; a line that is not a JSON object fails with file and line number."""
     path = DATA / split / f"{topic}.jsonl"
     found: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -77,7 +77,7 @@ def texts() -> list[Text]:
 
 
 def wordings(row: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the wordings of a taught fact by what they are for."""
+    """Return the wordings of a taught fact by their purpose."""
     return {"train": [row["question"], *row["phrasings"]], "dev": row["dev"], "test": row["test"]}
 
 
@@ -105,7 +105,7 @@ def is_spelling(value: object) -> bool:
 
 
 def unmarked(row: dict[str, Any], topic: str) -> list[str]:
-    """Return the keys without a last `safety`, which is true or not there, and there for all of first aid."""
+    """Return the keys without a last `safety`, which is true or absent, and present for all of first aid."""
     keys = list(row)
     if "safety" not in keys:
         assert topic != "first_aid", row["id"]
@@ -147,7 +147,7 @@ def test_heldout_rows_follow_the_schema(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_taught_rows_follow_the_schema(topic: str) -> None:
-    """A taught row has its keys in order, eight wordings to train on, two and two that are not, and two or three facts."""
+    """A taught row has its keys in order, eight wordings to train on, two and two unseen ones, and two or three facts."""
     for number, row in enumerate(rows("taught", topic), start=1):
         where = f"taught/{topic}.jsonl line {number}"
         assert unmarked(row, topic) == TAUGHT_KEYS, where

@@ -1,4 +1,4 @@
-"""The repository as a whole: one version, the tree in the documents is the disk, nothing of one machine is in it."""
+"""The repository as a whole: one version, the documented tree matches the disk, nothing machine-specific is in it."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ FOREIGN = ["/".join(("", name, "")) for name in ("work", "farm", "home/[a-z]+")]
 
 @cache
 def tracked() -> list[Path]:
-    """Return all files that belong to the repository, new ones that git does not ignore included."""
+    """Return all files that belong to the repository, including new ones that git does not ignore."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(command, capture_output=True, check=True)
     names = [name for name in done.stdout.decode().split("\0") if name]
@@ -76,7 +76,7 @@ def test_nothing_edits_the_search_path() -> None:
 
 
 def test_no_module_hides_a_package() -> None:
-    """What the folders of `pythonpath` hold has no name of the standard library's or of an installed package."""
+    """Nothing in the folders of `pythonpath` shares a name with the standard library or an installed package."""
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     inside = [path for folder in options["pythonpath"] for path in (ROOT / folder).iterdir()]
     ours = {path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()} - {"__main__"}
@@ -85,14 +85,22 @@ def test_no_module_hides_a_package() -> None:
 
 
 def test_a_file_of_the_package_is_named_once() -> None:
-    """What a module of the Python package holds can be told without its folder."""
+    """The content of a module of the Python package is clear without its folder."""
     names = [path.name for path in (ROOT / "training" / "src").rglob("*.py") if path.name != "__init__.py"]
     assert len(names) > 100
     assert sorted(names) == sorted(set(names))
 
 
+def test_files_that_texts_name_exist() -> None:
+    """A docstring that sends its reader to a file does not outlive the file's name."""
+    own = [path for path in tracked() if path.suffix == ".py"]
+    named = re.compile(r"(?<![\w\"'./{}-])(?:[a-z0-9_]+/)*([a-z0-9_]+\.py)\b(?![\"'])")
+    gone = {path.name: set(named.findall(text_of(path))) - {each.name for each in own} for path in own}
+    assert {name: files for name, files in gone.items() if files} == {}
+
+
 def test_only_the_package_knows_the_recipes() -> None:
-    """What differs between recipes outside of it (protocol, scores, keys) is told by the package, never asked by name."""
+    """What differs between recipes outside of it (protocol, scores, keys) comes from the package, never from a name."""
     folders = ("charts/trainjob/templates", "roles", "plugins", "playbooks")
     known = re.compile(rf"recipe\W.{{0,12}}\b({'|'.join(PHASES)})\b")
     asked = [path for path in tracked() if str(path.relative_to(ROOT)).startswith(folders)]

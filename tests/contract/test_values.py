@@ -30,7 +30,7 @@ def test_local_scale_needs_no_gpu_and_keeps_the_subject(path: Path) -> None:
     full, local = load_values([VALUES / path.name]).phase, load_values([VALUES / path.name, path]).phase
     assert local.resources.gpus_per_node == 0 == local.serve.gpus
     assert (local.name, local.recipe) == (full.name, full.recipe)
-    if local.recipe == "sft":  # the others' full data sets have to be fetched: a small one shows the same network
+    if local.recipe == "sft":  # the others' full data sets have to be downloaded: a small one shows the same network
         assert local.data.source == full.data.source
     assert local.resources.nodes == full.resources.nodes
 

@@ -1,7 +1,7 @@
 """Contract of data/verses: row formats, counts, forms (lines, rhyme, syllables), and nothing shared by the splits.
 
-Owns the proof that the data set is what data/verses/README.md promises; run by `make check`.
-The rules on rhyme and syllables are the package's own (trainlab.data.verse_forms), which judge the models as well.
+Proves that the data set is what data/verses/README.md promises; run by `make check`.
+The rules on rhyme and syllables are the package's own (trainlab.data.verse_forms), which also score the models.
 """
 
 import json
@@ -23,7 +23,7 @@ NEAR_DUPLICATE = 0.5
 
 
 def rows(split: str, form: str) -> list[dict[str, Any]]:
-    """Return the rows of one file; a line that is no JSON object fails with file and line number."""
+    """Return the rows of one file; a line that is not a JSON object fails with file and line number."""
     found: list[dict[str, Any]] = []
     path = DATA / split / f"{form}.jsonl"
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -95,7 +95,7 @@ def test_counts() -> None:
 
 
 def test_the_readme_has_the_counts() -> None:
-    """The table of the README is the disk."""
+    """The README's table matches the disk."""
     readme = (DATA / "README.md").read_text(encoding="utf-8")
     for form in FORMS:
         numbers = f"| {len(rows('train', form))} | {len(rows('heldout', form))} |"
@@ -133,7 +133,7 @@ def test_lines_that_should_rhyme_do(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["limerick", "quatrain_aabb", "quatrain_abab"])
 def test_lines_that_should_not_rhyme_do_not(form: str) -> None:
-    """The pattern is there and not one rhyme throughout; this also shows that the rule on spelling can say no.
+    """The pattern is there and not one rhyme throughout; this also shows that the rule on spelling can reject.
 
     One pair in a hundred may rhyme by accident, since the rule cannot tell the two sounds of one spelling apart.
     """

@@ -1,4 +1,4 @@
-"""A demo of the user's that runs beside the tests: the real one where there is one, else what one would leave visible."""
+"""A user's demo that runs next to the tests: the real one if there is one, else the traces that one would leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLUSTER, ARTIFACTS = machine.HOME / "cluster", machine.REPO / "artifacts"
 
 @dataclass(frozen=True)
 class User:
-    """Processes, files and the link that have to be there still."""
+    """Processes, files and the link that have to still be there."""
 
     pids: frozenset[int]
     files: frozenset[Path]
@@ -31,7 +31,7 @@ class User:
 
 
 def _groups() -> list[Path]:
-    """The usual cluster's folder in each cgroup hierarchy."""
+    """The default cluster's folder in each cgroup hierarchy."""
     tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
     return [top / GROUP for top in tops if (top / GROUP).is_dir()]
 
@@ -44,7 +44,7 @@ def _processes() -> set[int]:
 
 @contextlib.contextmanager
 def user() -> Iterator[User]:
-    """What the tests must not touch; made here, and removed again, where no demo runs."""
+    """What the tests must not touch; created here, and removed again, when no demo runs."""
     results = ARTIFACTS / "survival-decoy"
     (results / "plots").mkdir(parents=True, exist_ok=True)
     (results / "report.html").write_text("a run of the user's")
@@ -60,7 +60,7 @@ def user() -> Iterator[User]:
 
 @contextlib.contextmanager
 def _decoy() -> Iterator[int]:
-    """A process in the usual cluster's cgroup, with that one's link and folder."""
+    """A process in the default cluster's cgroup, with that cluster's link and folder."""
     top = next(
         path for path in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if (path / "cgroup.procs").exists()
     )
@@ -78,7 +78,7 @@ def _decoy() -> Iterator[int]:
     finally:
         sleeper.kill()
         sleeper.wait()
-        with contextlib.suppress(OSError):  # a true demo may have begun meanwhile, and taken the place
+        with contextlib.suppress(OSError):  # a real demo may have started in the meantime and taken its place
             if (LINKS / LINK / "ifindex").read_text() == index:
                 subprocess.run(["ip", "link", "del", LINK], check=False)
         with contextlib.suppress(OSError):

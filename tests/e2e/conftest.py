@@ -1,4 +1,4 @@
-"""Skips every test that needs the embedded cluster, with the preflight's own reason, where it cannot run."""
+"""Skips every test that needs the embedded cluster, with the preflight's own reason, when it cannot run."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from e2e import beside, machine
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the e2e tests as skipped, never as passed, where the machine cannot host the cluster."""
+    """Marks the e2e tests as skipped, never as passed, when the machine cannot host the cluster."""
     ours = [item for item in items if item.get_closest_marker("e2e")]
     if not ours or "not e2e" in config.getoption("markexpr", ""):
         return
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def user() -> Iterator[beside.User]:
-    """A demo of the user's runs beside the tests of each file; at the end it is as it was."""
+    """A user's demo runs next to the tests of each file; at the end it is unchanged."""
     with beside.user() as found:
         yield found
         assert found.losses() == []

@@ -19,7 +19,7 @@ CLUSTER = "test"
 NODES, PODS, SERVICES = "10.246.1", "10.247", "10.98"
 ARTIFACTS = REPO / "artifacts" / "e2e"
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
-"""What `make test` leaves to its children: a make among them would call itself make[1] and say what folder it enters."""
+"""What `make test` passes to its children: a make among them would call itself make[1] and print its folder."""
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in OF_MAKE} | {
     "TRAINLAB_HOME": str(HOME),
     "TRAINLAB_CLUSTER": CLUSTER,
@@ -28,7 +28,7 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in OF_
     "TRAINLAB_SERVICE_SUBNET": f"{SERVICES}.0.0/16",
     "TRAINLAB_ARTIFACTS": str(ARTIFACTS),
 }
-"""For every command of the tests: a cluster of their own beside that of the user, with the same caches."""
+"""For every command of the tests: a cluster of their own next to the user's, with the same caches."""
 FOLDER = HOME / f"cluster-{CLUSTER}"
 DEMO_LOCK = HOME / f"demo-{CLUSTER}.lock"
 GROUP, LOCK = f"trainlab-{CLUSTER}", HOME / f"lock-{CLUSTER}"
@@ -95,7 +95,7 @@ def _output(*argv: str) -> list[str]:
 
 
 def _tree(folder: Path) -> list[str]:
-    """Names and sizes below a folder, nothing when it is not there."""
+    """Names and sizes below a folder, nothing when it does not exist."""
     found = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ def _sysctls() -> list[str]:
 
 
 def group() -> set[int]:
-    """Pids of everything that runs in the cluster."""
+    """Pids of all processes in the cluster."""
     tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
     return {
         int(word) for top in tops for file in (top / GROUP).rglob("cgroup.procs") for word in file.read_text().split()
@@ -143,13 +143,13 @@ def _nft() -> list[str]:
 
 
 def _kernel() -> list[str]:
-    """What the cluster may switch on for the whole machine: the filter of all bridges, controllers of cgroup 2."""
+    """What the cluster may turn on for the whole machine: filtering on all bridges, controllers of cgroup 2."""
     module, handed_down = Path("/sys/module/br_netfilter"), Path("/sys/fs/cgroup/cgroup.subtree_control")
     return [str(module)] * module.exists() + (handed_down.read_text().split() if handed_down.exists() else [])
 
 
 def snapshot() -> dict[str, list[str]]:
-    """Everything of the host that a cluster could change, each as sorted lines."""
+    """Everything on the host that a cluster could change, each as sorted lines."""
     cgroups = [path for top in Path("/sys/fs/cgroup").iterdir() for path in [top, *top.glob("*/")] if path.is_dir()]
     return {
         "links": [re.sub(r"^\d+: ", "", line) for line in _output("ip", "-o", "link", "show")],
@@ -171,8 +171,8 @@ def snapshot() -> dict[str, list[str]]:
 def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, list[str]]:
     """What differs, as lines with + and -.
 
-    Where no firewall ran before, the kernel loads nf_conntrack by itself for a node's rules, and no program of ours takes
-    that away: the one setting that comes with it does not count.
+    If no firewall ran before, the kernel loads nf_conntrack by itself for a node's rules, and no program of ours unloads
+    it: the one setting that comes with it does not count.
     """
     found = {}
     for key, old in before.items():

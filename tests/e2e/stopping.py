@@ -1,4 +1,4 @@
-"""Runs a command to one of its lines and ends it there, as Ctrl-C or `kill` does; what it leaves is known by a variable."""
+"""Runs a command to one of its lines and ends it there, as Ctrl-C or `kill` does; a variable identifies what it leaves."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 SECONDS = 600.0
-"""A hang guard: beside the other tests a playbook takes its time."""
+"""A hang guard: a playbook is slow while other tests run."""
 GONE_SECONDS = 5.0
 MARK = "TRAINLAB_TEST_STOPPED"
-"""Set to a value of its own in each command, so that whatever comes from it can be found."""
+"""Set to a unique value in each command, so that its descendants can be found."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Its exit code, all that it said, and the command lines of what still runs of it."""
+    """Its exit code, all its output, and the command lines of its processes that still run."""
 
     code: int
     lines: list[str]
@@ -30,7 +30,7 @@ class Stopped:
 
 
 def at(line: str, number: signal.Signals, argv: Sequence[str], env: Mapping[str, str]) -> Stopped:
-    """Send the signal to the command alone, once it printed a line with `line`; killed when that takes too long."""
+    """Send the signal to the command alone, once it has printed a line with `line`; kill it if that takes too long."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     process = subprocess.Popen(
         argv,

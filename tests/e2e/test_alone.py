@@ -1,4 +1,4 @@
-"""`make demo-alone` to its end, with the quickest phase: trained by processes, served, asked as printed, and ended."""
+"""`make demo-alone` to its end, with the fastest phase: trained in processes, served, queried as printed, stopped."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def test_a_port_of_somebody_else_is_refused(port: str) -> None:
         )
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: port {taken} on 127.0.0.1 is in use: end what listens there or choose another: "
+        f"error: port {taken} on 127.0.0.1 is in use: stop what listens there or choose another: "
         f"PORT={int(taken) + 10} make demo-alone\n"
     )

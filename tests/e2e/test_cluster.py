@@ -1,4 +1,4 @@
-"""The embedded cluster for real: it comes up, its nodes talk, and the host is as before.
+"""The embedded cluster for real: it comes up, its nodes talk, and the host is unchanged afterwards.
 
 About two minutes on two cores with programs and images in the cache; test_ending.py is about how it ends.
 """
@@ -48,7 +48,7 @@ def _up(nodes: int) -> float:
 def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
     """Each lock file makes another image of 6 GB: the store keeps the newest, and what other images share with it.
 
-    The next test brings a cluster up from what is left.
+    The next test brings up a cluster from what is left.
     """
     sources = []
     for tag in ("1", "2"):
@@ -70,7 +70,7 @@ def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
 
 
 def test_two_nodes_talk_and_leave_no_trace(record_property: Callable[[str, object], None]) -> None:
-    """Pods on both nodes reach each other and resolve Services; a second up changes nothing; down leaves the host."""
+    """Pods on both nodes reach each other and resolve Services; a second up changes nothing; down restores the host."""
     before = machine.snapshot()
     taken = _up(2)
     record_property("seconds_up_two_nodes", taken)
@@ -112,5 +112,5 @@ def _pods_talk() -> None:
 def test_bad_arguments_are_explained() -> None:
     """A wrong node count and an unknown node give one line with the remedy."""
     assert "error: --nodes 9: give 1 to 4" in machine.cluster("up", "--nodes", "9", code=2)
-    assert "error: node 'n7' does not run; running: " in machine.cluster("exec", "n7", "true", code=2)
+    assert "error: node 'n7' is not running; running: " in machine.cluster("exec", "n7", "true", code=2)
     assert "no such file or folder" in machine.cluster("load", "/nonexistent.tar", code=2)

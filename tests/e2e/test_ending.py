@@ -1,6 +1,6 @@
-"""How commands of the cluster end before their time: killed, interrupted, without disk, two at once; what they leave.
+"""How commands of the cluster end prematurely: killed, interrupted, without disk space, two at once; what they leave.
 
-They are ended at each line `==>` that they print, and not after so many seconds, which mean another place on each machine.
+They are ended at each line `==>` that they print, not after a number of seconds, which differs on each machine.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ UP = ("up", "--nodes", "1")
 STEPS = 5
 """Lines `==>` of an `up`: clear, prepare, start, node Ready, CoreDNS."""
 DELAYS = (0.0, 0.3, 1.0)
-"""Seconds after the line, in turn: before the first program of that step, or in the midst of one."""
+"""Seconds after the line, in turn: before the first program of that step, or in the middle of one."""
 GONE_SECONDS = 10.0
 CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def _ended(number: int, step: int, *argv: str) -> tuple[int, list[str]]:
-    """Send a signal to the command itself, and to none of its programs, after its step number `step` has begun."""
+    """Send a signal to the command itself, not to its programs, after its step number `step` has begun."""
     command = machine.command(*argv)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, env=machine.ENVIRONMENT, text=True, **pipes) as process:  # type: ignore[call-overload]
@@ -46,7 +46,7 @@ def _ended(number: int, step: int, *argv: str) -> tuple[int, list[str]]:
 
 
 def _soon(wanted: object, found: object) -> None:
-    """Whether a function finds what is wanted, once the kernel has ended what it was told to."""
+    """Whether a function finds what is wanted, once the kernel has killed what it was told to."""
     end = time.monotonic() + GONE_SECONDS
     while (last := found()) != wanted:  # type: ignore[operator]
         assert time.monotonic() < end, last
@@ -54,17 +54,17 @@ def _soon(wanted: object, found: object) -> None:
 
 
 def test_up_interrupted_at_every_step() -> None:
-    """One sentence, and all that was made so far is gone: script, programs, nodes, folder. The next one goes on."""
+    """One sentence, and all that was made so far is gone: script, programs, nodes, folder. The next one continues."""
     for step in range(1, STEPS + 1):
         number = (signal.SIGINT, signal.SIGTERM)[step % 2]
         code, lines = _ended(number, step, *UP)
         assert code == CODES[number], "".join(lines)
-        assert lines[-1].startswith("error: ") and lines[-1].endswith("it goes on from here\n")
+        assert lines[-1].startswith("error: ") and lines[-1].endswith("it continues from here\n")
         assert machine.ours() == {} and not machine.FOLDER.exists()
 
 
 def test_up_killed_at_every_step() -> None:
-    """The script and what it started go, only nodes go on: the next `up` clears what is half, and keeps what is whole."""
+    """The script and its children go, only nodes keep running: the next `up` clears what is partial and keeps the rest."""
     for step in range(1, STEPS):
         code, lines = _ended(signal.SIGKILL, step, *UP)
         assert code == -signal.SIGKILL, "".join(lines)
@@ -84,7 +84,7 @@ def _kill_nodes() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_images_ended_in_the_middle(number: int) -> None:
-    """The image store's containerd ends with the command; the next one makes what is missing."""
+    """The image store's containerd ends with the command; the next one imports what is missing."""
     code, lines = _ended(number, 4, "images", "--force")
     assert code == CODES[number], "".join(lines)
     _soon([], lambda: [words for words in _commands() if "/image-store-" in words])
@@ -101,7 +101,7 @@ def _commands() -> list[str]:
 
 
 def test_down_after_kill_and_two_ups_at_once() -> None:
-    """What a killed `up` left is removed to the last; of two, the second names the first, or finds the work done."""
+    """What a killed `up` left is removed completely; of two, the second names the first, or finds the work done."""
     machine.cluster("down")
     before = machine.snapshot()
     assert _ended(signal.SIGKILL, 3, *UP)[0] == -signal.SIGKILL
@@ -116,7 +116,9 @@ def test_down_after_kill_and_two_ups_at_once() -> None:
     assert first.returncode == 0, out
     if second.returncode:
         assert second.returncode == 2
-        assert f"error: another up or down runs (pid {first.pid}: cluster up --nodes 1); waited 1" in second.stderr
+        assert (
+            f"error: another up or down is running (pid {first.pid}: cluster up --nodes 1); waited 1" in second.stderr
+        )
     else:
         assert second.stdout.endswith("changed=false\n")
 

@@ -4,7 +4,7 @@
 # $MOUNTS: lines of "kind source target", for uid $OWNER. $SETUP: a script, run as root in the machine before. $LEFT: a file
 # descriptor; processes that outlive COMMAND are written to it.
 set -euo pipefail
-trap ':' INT TERM HUP # a signal is meant for COMMAND, and what that leaves behind is looked at afterwards
+trap ':' INT TERM HUP # a signal is meant for COMMAND, whose leftovers are examined afterwards
 
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$DISK/upper,workdir=$DISK/work" "$DISK/root"
 cd "$DISK/root"

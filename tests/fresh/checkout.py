@@ -1,4 +1,4 @@
-"""The checkout as somebody who just cloned it has it: a clone of HEAD with what is not yet committed, nothing ignored."""
+"""The checkout as after a fresh clone: a clone of HEAD with uncommitted changes, but without ignored files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embedded_cluster import paths
 def clone(target: Path, owner: int) -> None:
     """Make `target`, owned by uid `owner`."""
     _git("clone", "--quiet", "--no-hardlinks", str(paths.REPO), str(target))
-    _git("-C", str(target), "remote", "remove", "origin")  # its address is a folder of this machine
+    _git("-C", str(target), "remote", "remove", "origin")  # its URL is a folder on this machine
     for name in {
         *_names("diff", "--name-only", "--no-renames", "HEAD"),
         *_names("ls-files", "--others", "--exclude-standard"),
@@ -33,6 +33,6 @@ def _names(*argv: str) -> list[str]:
 
 
 def _git(*argv: str) -> str:
-    # a hook of a commit that runs the tests sets GIT_DIR, which would win over -C
+    # a commit hook that runs the tests sets GIT_DIR, which would override -C
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     return subprocess.run(["git", *argv], env=env, capture_output=True, text=True, check=True).stdout

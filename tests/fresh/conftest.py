@@ -1,4 +1,4 @@
-"""Skips the tests on fresh machines where none can be made, with the reason."""
+"""Skips the tests on fresh machines when none can be made, with the reason."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fresh import fresh_machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests as skipped, never as passed, where no fresh machine can be made."""
+    """Mark the tests as skipped, never as passed, when no fresh machine can be made."""
     ours = [item for item in items if item.get_closest_marker("fresh")]
     reason = fresh_machine.why_not() if ours else ""
     for item in ours if reason else ():

@@ -1,8 +1,8 @@
-"""A fresh machine: a command runs in a throw-away copy of a minimal Debian, in namespaces of its own, and is watched.
+"""A fresh machine: a command runs in a disposable copy of a minimal Debian, in namespaces of its own, and is watched.
 
-The machine has a clean clone of the checkout and this machine's settings of package registries (registries.py), and
-knows nothing else of this one. It shares the kernel. Called by the tests of this folder, which say what is wrong with
-the machine by a short script that runs in it first.
+The machine has a clean clone of the checkout and this machine's package registry settings (registries.py), and
+knows nothing else of this one. It shares the kernel. Called by the tests of this folder, which break the machine
+with a short script that runs in it first.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ VIEW, CLONE = "fresh-view-", "fresh-clone-"
 BOOT = Path(__file__).with_name("boot.sh")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOME = "/var/lib/trainlab"
-"""A disk of its own there: the kernel stacks no overlay of a cluster's node on the machine's."""
+"""A disk of its own there: the kernel cannot stack a cluster node's overlay on the machine's."""
 OWN = {
     "TRAINLAB_CLUSTER": "fresh",
     "TRAINLAB_NODE_SUBNET": "10.246.2.0/24",
     "TRAINLAB_POD_SUBNET": "10.248.0.0/16",
     "TRAINLAB_SERVICE_SUBNET": "10.99.0.0/16",
 }
-"""Set for root: cgroups and network are this machine's, and a cluster of the usual name there is somebody's."""
+"""Set for root: cgroups and network are this machine's, and a cluster with the default name there is the user's."""
 PARTS = Path(__file__).with_name("parts")
 """Stand-ins that a setup copies into a machine."""
 
 
 def part(name: str, target: str) -> str:
-    """Return the lines of a setup that write a stand-in of parts/ to `target`, as a program."""
+    """Return the lines of a setup that write a stand-in from parts/ to `target`, as a program."""
     text = (PARTS / name).read_text(encoding="utf-8")
     return f"mkdir -p $(dirname {target})\ncat > {target} <<'PART'\n{text}PART\nchmod 755 {target}\n"
 
@@ -51,7 +51,7 @@ AMPLE = f"""\
 sed 's/^MemAvailable:.*/MemAvailable: 33554432 kB/' /proc/meminfo > /run/meminfo
 mount --bind /run/meminfo /proc/meminfo
 {part("ample.py", '"$(echo /etc/python3.*)/sitecustomize.py"')}"""
-"""A setup that gives the machine memory and disk on paper: what else lies and runs on this one is no lack of that one."""
+"""A setup that gives the machine nominal memory and disk: what else this one stores and runs must not count."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class Machine:
     suite: str = "bookworm"
     user: str = "root"
     more: tuple[str, ...] = ()
-    """Debian packages that somebody installed before."""
+    """Debian packages that were installed before."""
     setup: str = ""
-    """Script of bash, run in the machine as root before each command: it has to do the same when it is done twice."""
+    """Bash script, run in the machine as root before each command: it has to be idempotent."""
     network: bool = True
     tmp: str = "4g"
     """Size of /tmp."""
     env: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
-    """Variables that a login sets otherwise: HOME."""
+    """Variables that a login would set: HOME."""
     caches: tuple[str, ...] = ()
-    """Patterns below $TRAINLAB_HOME/cache: what is found here is in the machine's cache, so it is not fetched again."""
+    """Patterns below $TRAINLAB_HOME/cache: what matches here is in the machine's cache, so not downloaded again."""
 
     @property
     def home(self) -> str:
@@ -80,17 +80,17 @@ class Machine:
 
     @property
     def repo(self) -> str:
-        """Where the checkout lies in it."""
+        """Where the checkout is in it."""
         return f"{self.home}/trainlab"
 
     @property
     def trainlab_home(self) -> str:
-        """The folder that the Makefile chooses there, or was told."""
+        """The folder that the Makefile chooses there, or that is set."""
         return self.env.get("TRAINLAB_HOME") or (HOME if self.user == "root" else f"{self.home}/.cache/trainlab")
 
     @property
     def uid(self) -> int:
-        """The user's number."""
+        """The user's uid."""
         return 0 if self.user == "root" else 1000
 
 
@@ -118,7 +118,7 @@ def _overlay() -> str:
 
 @contextmanager
 def booted(machine: Machine) -> Iterator[Fresh]:
-    """Give a machine to run commands in; it and all that they changed is gone afterwards."""
+    """Yield a machine to run commands in; it and all their changes are gone afterwards."""
     root = roots.debian(machine.suite, machine.more)
     _sweep()
     with tempfile.TemporaryDirectory(prefix=f"{VIEW}{os.getpid()}-", dir=paths.CACHE) as folder:
@@ -141,11 +141,11 @@ def _clones() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def _sweep() -> None:
-    """Remove what processes left that were killed: gigabytes each."""
+    """Remove what killed processes left behind: gigabytes each."""
     for prefix in (VIEW, CLONE):
         for folder in paths.CACHE.glob(f"{prefix}*"):
             if not Path("/proc", folder.name.removeprefix(prefix).partition("-")[0]).exists():
-                shutil.rmtree(folder, ignore_errors=True)  # another process may sweep as well
+                shutil.rmtree(folder, ignore_errors=True)  # another process may clean up as well
 
 
 def _clone(machine: Machine) -> Path:
@@ -161,16 +161,16 @@ def _clone(machine: Machine) -> Path:
 
 @dataclass(frozen=True)
 class Fresh:
-    """A machine that was made: its disk here, and the layers below that."""
+    """A machine that was made: its disk here, and the layers below it."""
 
     machine: Machine
     disk: Path
     lower: str
 
     def run(self, command: str, *, seconds: float, until: str = "", log: Path | None = None) -> watching.Ended:
-        """Run a command of bash in the checkout, to its end or, by SIGTERM, to the first line that `until` matches.
+        """Run a bash command in the checkout, to its end or, by SIGTERM, to the first line that `until` matches.
 
-        A command that takes longer than `seconds` is killed, and AssertionError shows what it said. What it says is
+        A command that takes longer than `seconds` is killed, and AssertionError shows its output. The output is
         also written to the file `log` while it runs.
         """
         machine = self.machine
@@ -217,7 +217,7 @@ class Fresh:
         return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until, log=log)
 
     def path(self, inside: str) -> Path:
-        """Where a file that a command made in the machine lies here."""
+        """Where a file that a command made in the machine is here."""
         if self.machine.trainlab_home == HOME and inside.startswith(HOME):
             return self.disk / "home" / inside.removeprefix(HOME).lstrip("/")
         return self.disk / "upper" / inside.lstrip("/")
@@ -227,7 +227,7 @@ class Fresh:
             yield f"disk {self.disk / 'home'} {HOME}"
         for path in registries.folders():
             yield f"seen {path} {path}"
-        if self.machine.caches:  # a cache that holds something and is not marked is somebody else's
+        if self.machine.caches:  # a cache that is neither empty nor marked belongs to someone else
             yield f"file {self.disk / home.MARK} {self.machine.trainlab_home}/cache/{home.MARK}"
         for pattern in self.machine.caches:
             for found in sorted(paths.CACHE.glob(pattern)):

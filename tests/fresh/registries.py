@@ -1,7 +1,7 @@
-"""What a fresh machine is told of package registries: exactly what this machine itself is told, read when a test runs.
+"""A fresh machine's package registry settings: exactly those of this machine, read when a test runs.
 
-A registry may sit behind a proxy or a mirror that only this machine's configuration names, so that is copied into the
-fresh machine, and nothing else is. Called by roots.py and fresh_machine.py.
+A registry may be behind a proxy or a mirror that only this machine's configuration names, so that is copied into the
+fresh machine, and nothing else. Called by roots.py and fresh_machine.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUITES = re.compile(r"\b(bookworm|trixie|forky)\b")
 
 
 def sources(suite: str) -> dict[str, str]:
-    """Return name -> content of this machine's apt sources, said of `suite`; nothing where this is no Debian."""
+    """Return name -> content of this machine's apt sources, rewritten for `suite`; nothing when this is not Debian."""
     release = platform.freedesktop_os_release()
     own = release.get("VERSION_CODENAME", "")
     if release.get("ID") != "debian" or not own:
@@ -44,7 +44,7 @@ def sources(suite: str) -> dict[str, str]:
 
 
 def files(suite: str) -> dict[str, bytes]:
-    """Return path -> content of everything that apt, pip and the resolver of the fresh machine shall read."""
+    """Return path -> content of everything that apt, pip and the resolver of the fresh machine should read."""
     found = {path: Path(path).read_bytes() for path in FILES if Path(path).is_file()}
     for file in sorted(Path("/etc/apt/apt.conf.d").glob("*")):
         if file.is_file() and re.search(rb"^\s*Acquire", file.read_bytes(), re.MULTILINE):
@@ -59,13 +59,13 @@ def files(suite: str) -> dict[str, bytes]:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that lead pip, Go and everything else to their registries."""
+    """Return the variables that point pip, Go and everything else to their registries."""
     found = {key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)}
     return {**_go_settings(), **found}
 
 
 def folders() -> list[Path]:
-    """Return the folders and files of this machine that those variables name, to be seen read-only."""
+    """Return the folders and files of this machine that those variables name, to be mounted read-only."""
     words = {word.rstrip("/") for word in " ".join(environment().values()).split() if word.startswith("/")}
     own = {word for word in words if any(file == word or file.startswith(f"{word}/") for file in FILES)}
     return sorted(path for path in map(Path, words - own) if path.exists())

@@ -1,6 +1,6 @@
-"""Debian as it is after the README's one line of needs, as root folders below $TRAINLAB_HOME/cache.
+"""Debian after the README's one line of requirements, as root folders below $TRAINLAB_HOME/cache.
 
-They hold Debian's smallest set of packages, those of the line, and a plain user; they are never written to again.
+They contain Debian's minimal set of packages, those of the line, and a plain user; they are never written to again.
 Called by fresh_machine.py.
 """
 
@@ -21,28 +21,26 @@ from fresh import registries
 
 README = paths.REPO / "README.md"
 LINE = re.compile(r"apt-get install --no-install-recommends ([a-z0-9][a-z0-9.+ -]*[a-z0-9])")
-DOCUMENTED = ("git", "make", "python3", "ca-certificates", "curl")
-"""What is installed while the README has no such line; test_contract.py fails then."""
 SUITES = {"12": "bookworm", "13": "trixie"}
 USER = "user"
 """Name of the plain user, uid 1000."""
 
 
 def needs() -> list[str]:
-    """Return the packages of the README's line; empty when there is none."""
-    found = LINE.findall(README.read_text(encoding="utf-8"))
-    return found[0].split() if found else []
+    """Return the packages of the README's line; ValueError when it has none, or more than one."""
+    (found,) = LINE.findall(README.read_text(encoding="utf-8"))
+    return str(found).split()
 
 
 def debian(suite: str, more: Sequence[str] = ()) -> Path:
-    """Return the root folder of this release with the README's packages and `more`, made when it is not there.
+    """Return the root folder of this release with the README's packages and `more`, made when missing.
 
     Raises say.UserError with mmdebstrap's last lines.
     """
-    packages = sorted({*(needs() or DOCUMENTED), *more})
+    packages = sorted({*needs(), *more})
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(packages)}"]
     command += ['--aptopt=APT::Install-Recommends "false"', "--skip=check/qemu"]
-    if registries.sources(suite):  # the machine gets those under their own names, see there
+    if registries.sources(suite):  # the machine gets those under their own names, see registries.py
         command += ['--customize-hook=rm -f "$1"/etc/apt/sources.list.d/*']
     command += [f'--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash --uid 1000 {USER}', suite]
     digest = hashlib.sha256(" ".join(command).encode()).hexdigest()[:12]
@@ -62,7 +60,7 @@ def _make(command: Sequence[str], target: Path) -> None:
         for name, text in registries.sources(suite).items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
         given = sorted(map(str, Path(folder).iterdir()))
-        # mmdebstrap's helpers read Perl's locale and TMPDIR; this machine's other settings shall not get in
+        # mmdebstrap's helpers read Perl's locale and TMPDIR; this machine's other settings must not leak in
         env = {key: value for key, value in os.environ.items() if key in ("PATH", "TMPDIR") or "proxy" in key.lower()}
         done = subprocess.run(
             [*command, str(part), *given],

@@ -12,12 +12,12 @@ from fresh.watching import HANGS
 
 pytestmark = pytest.mark.fresh
 LONGEST = 500
-"""Letters of a sentence."""
+"""Characters of a sentence."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_machine(name: str) -> None:
-    """It ends as its case says, with the sentences of the case, and never with a traceback."""
+    """It ends as its case specifies, with the case's messages, and never with a traceback."""
     case = CASES[name]
     with booted(case.machine) as fresh:
         ended = fresh.run(case.command, until=case.until, seconds=HANGS)

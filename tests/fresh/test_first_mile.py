@@ -1,6 +1,6 @@
-"""The README's two commands on a machine that has only what the README's line of needs installs.
+"""The README's two commands on a machine that has only what the README's line of requirements installs.
 
-The quick ones follow a command to its first step that takes minutes and end it there, as Ctrl-C or a time-out would.
+The quick ones follow a command to its first step that takes minutes and end it there, as Ctrl-C or a timeout would.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LINT = r"ruff check"
 LARGE = r"==> (wheels of|Python environment)"
 """The steps that download or unpack gigabytes."""
 WHEELS = {"bookworm": ("wheels-*",)}
-"""For the image's Python; another one's are linked from these, which an overlay does not allow."""
+"""For the image's Python; another Python's are linked from these, which an overlay does not allow."""
 
 
 def ends_well(ended: Ended) -> None:
-    """What holds of each run that was ended at its line: soon, with a status that says so, and nothing goes on."""
+    """What holds for each run that was ended at its line: it ends soon, with that status, and nothing keeps running."""
     assert ended.stopped, ended.shown()
     assert "Traceback" not in ended.text, ended.shown()
     assert ended.code not in (0, 1), ended.shown()
@@ -31,7 +31,7 @@ def ends_well(ended: Ended) -> None:
 
 @pytest.mark.parametrize(("suite", "tmp"), [("bookworm", "1m"), ("trixie", "4g")])
 def test_demo_builds(suite: str, tmp: str) -> None:
-    """`make demo` installs what is missing, finds or fetches Go and builds, and asks nothing of /tmp."""
+    """`make demo` installs what is missing, finds or downloads Go and builds, and needs nothing of /tmp."""
     with booted(Machine(suite, tmp=tmp, caches=WHEELS.get(suite, ()), setup=AMPLE)) as fresh:
         ended = fresh.run("make demo", until=BUILD, seconds=HANGS)
     ends_well(ended)
@@ -51,7 +51,7 @@ def test_tests_begin(suite: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", roots.SUITES.values())
 def test_tests_lint(suite: str) -> None:
-    """`make test` comes to its first lint line with everything that lint needs."""
+    """`make test` reaches its first lint line with everything that lint needs."""
     with booted(Machine(suite, caches=WHEELS.get(suite, ()))) as fresh:
         ended = fresh.run("make test", until=LINT, seconds=HANGS)
     ends_well(ended)
@@ -69,7 +69,7 @@ def test_plain_user_is_told_what_root_has_to_install() -> None:
 
 
 def test_plain_user_gets_the_demo_without_a_cluster() -> None:
-    """With python3-venv a plain user's `make demo` says why there is no cluster and goes on without."""
+    """With python3-venv a plain user's `make demo` says why there is no cluster and continues without."""
     with booted(Machine(user=roots.USER, more=apt.PACKAGES, caches=WHEELS["bookworm"])) as fresh:
         ended = fresh.run("make demo", until=LARGE, seconds=HANGS)
     ends_well(ended)
@@ -95,16 +95,16 @@ def test_plain_user_trains(suite: str) -> None:
 
 
 def test_programs_for_a_plain_user() -> None:
-    """`make binaries`, which `make check` and `make test` need, asks for no root."""
+    """`make binaries`, which `make check` and `make test` need, does not require root."""
     with booted(Machine(user=roots.USER, more=apt.PACKAGES)) as fresh:
         ended = fresh.run("make binaries", until=BUILD, seconds=HANGS)
     ends_well(ended)
 
 
 def test_again_after_the_end() -> None:
-    """A second `make demo` after one that was ended in the middle goes on, and waits for nobody.
+    """A second `make demo` after one that was ended in the middle continues, and waits for no other command.
 
-    After `make demo-down CACHE=1` nothing is below TRAINLAB_HOME, and no link in the checkout.
+    After `make demo-down CACHE=1` nothing is left below TRAINLAB_HOME, and no link in the checkout.
     """
     with booted(Machine(more=apt.PACKAGES, setup=AMPLE)) as fresh:
         ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=HANGS))

@@ -1,6 +1,6 @@
-"""The README's two commands, whole, on machines without any cache: `make test-fresh`, which takes hours and says how long.
+"""The README's two commands, in full, on machines without a cache: `make test-fresh`, which takes hours and says how long.
 
-The kernel is shared, so the cluster has a name and addresses of its own, and nobody else may run one of these names.
+The kernel is shared, so the cluster has a name and addresses of its own, and no other cluster may use these names.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SECONDS = {"make demo": 90 * 60, "make test": 3 * 3600}
 
 
 def groups() -> list[Path]:
-    """Return the folders of these clusters' cgroups that there are."""
+    """Return the existing cgroup folders of these clusters."""
     top = Path("/sys/fs/cgroup")
     return sorted(path for name in GROUPS for path in [top / name, *top.glob(f"*/{name}")] if path.is_dir())
 
 
 @pytest.fixture
 def _alone() -> Iterator[None]:
-    """Nobody else runs these clusters; what a killed machine left of its cgroups is removed."""
+    """Check that these clusters run nowhere else; cgroups left by a killed machine are removed."""
     assert not groups(), f"a cluster of the same name runs, take it down first: {groups()[0]}"
     yield
     for top in groups():
@@ -45,7 +45,7 @@ def _alone() -> Iterator[None]:
     ("suite", "command"), [("bookworm", "make demo"), ("bookworm", "make test"), ("trixie", "make demo")]
 )
 def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends with 0, really ran the cluster where this machine can, and `make demo-down` leaves no cgroup behind."""
+    """It exits with 0, really ran the cluster if this machine can, and `make demo-down` leaves no cgroup behind."""
     log = paths.REPO / "artifacts" / f"fresh-{suite}-{command.removeprefix('make ')}.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)

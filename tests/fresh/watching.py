@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 HANGS = 900.0
-"""After so many seconds a command hangs: four times what they take where two other suites share two slow processors."""
+"""Seconds after which a command counts as hung: four times the usual with two other suites on two slow processors."""
 END_SECONDS = 40.0
 """How long a command may take to end after SIGTERM."""
 SHOWN = 60
@@ -22,16 +22,16 @@ SHOWN = 60
 
 @dataclass
 class Ended:
-    """How a command ended: its exit status, what it said, and what it left running."""
+    """How a command ended: its exit status, its output, and what it left running."""
 
     code: int = 0
     text: str = ""
-    """Both outputs, line by line as they came."""
+    """Both outputs, line by line as they arrived."""
     err: str = ""
     left: list[str] = field(default_factory=list)
     """Command lines of processes that were alive 5 s after the command."""
     stopped: bool = False
-    """Whether the line that was waited for came, and the command was told to end."""
+    """Whether the awaited line appeared and the command was told to end."""
     late: str = ""
     """Why it was killed."""
     seconds: float = 0.0
@@ -43,7 +43,7 @@ class Ended:
 
 
 class _Reader:
-    """Both outputs of a process, as they come."""
+    """Both outputs of a process, as they arrive."""
 
     def __init__(self, process: subprocess.Popen[str], until: str, log: Path | None) -> None:
         self.ended, self.seen = Ended(), threading.Event()
@@ -85,7 +85,7 @@ def watch(
 ) -> Ended:
     """Run `argv`, whose process group is ended at a line that `until` matches; its lines also go to the file `log`.
 
-    `left` is a pipe to whose second end it writes what it left running. AssertionError when it had to be killed.
+    `left` is a pipe to whose other end it writes what it left running. AssertionError when it had to be killed.
     """
     began = time.monotonic()
     process = subprocess.Popen(

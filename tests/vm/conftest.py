@@ -1,4 +1,4 @@
-"""Skips the tests in virtual machines, with a sentence, where a machine cannot run one or the parts are not built."""
+"""Skips the tests in virtual machines, with the reason, when this machine cannot run one or the parts are not built."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import pytest
 from vm import disks, qemu
 
 TOOLS = {qemu.PROGRAM: "qemu-system-x86", "mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
-DISK_GIB = 16  # both disks, the hard links' own folders, and what the machine writes
+DISK_GIB = 16  # both disks, the folders of the hard links, and what the machine writes
 
 
 def reason() -> str:
@@ -33,7 +33,7 @@ def reason() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks the tests of this folder as skipped, never as passed, where there can be no machine."""
+    """Marks the tests of this folder as skipped, never as passed, when there can be no machine."""
     ours = [item for item in items if item.get_closest_marker("vm")]
     if not ours or "not vm" in config.getoption("markexpr", ""):
         return

@@ -1,7 +1,7 @@
 """The two disks of a virtual machine, made without mounts and loop devices: a stock Debian, and what was built outside.
 
 The second is shared by all machines, each of which writes to a layer of its own (qemu.py). Everything big in it is a hard
-link of the cache until mke2fs reads it; the blobs of layers that are unpacked there already are holes.
+link into the cache until mke2fs reads it; the blobs of layers that are already unpacked there are holes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def trainer() -> str:
 
 
 def missing() -> str:
-    """What of the parts is not built yet, in a sentence; empty when all is there."""
+    """Which parts are not built yet, in a sentence; empty when all exist."""
     programs = [name for name in PROGRAMS if not build.binary(name).exists()]
     if programs:
         return f"programs are not built: {', '.join(programs)}; `make test-vm` builds them"
@@ -114,7 +114,7 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
 
 
 def _go(target: Path) -> None:
-    """As much of the toolchain as says its version, which is part of the programs' names; nothing is built in there."""
+    """Just enough of the toolchain to report its version, part of the programs' names; nothing is built in there."""
     command = [toolchain.go(), "env", "GOROOT"]
     source = Path(subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.strip())
     (target / "bin").mkdir(parents=True)

@@ -1,7 +1,7 @@
 """What happens inside the virtual machine, from its boot to its power-off; started by the unit that disks.py writes.
 
-Everything it prints goes to a serial port and from there to a file of the machine outside. Lines that start with MARK are
-JSON and end a stage: {"stage", "ok", "seconds", "said"}. A stage that fails ends the run, but not the way down.
+Everything it prints goes to a serial port and from there to a file on the host. Lines that start with MARK are
+JSON and end a stage: {"stage", "ok", "seconds", "said"}. A stage that fails ends the run, but not the teardown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARK = "@@ "
 SPACE = "first-mile"
 OPERATORS = ("local-path-provisioner", "training-operator", "kserve")
 ASKED = Path("/etc/trainlab-vm.json")
-"""What the test asks for: the trainer image, and how long a wait may take."""
+"""The test's parameters: the trainer image, and how long a wait may take."""
 BEAT_SECONDS = 30
 SETTLE_TRIES = 20
 
@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def sh(*argv: str, ok: bool = True) -> str:
-    """Run a command, print its output line by line and return it; fails when it fails and `ok` is not taken back."""
+    """Run a command, print its output line by line and return it; fails when it fails, unless `ok` is unset."""
     say(f"$ {' '.join(argv)}")
     env = {**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG)}
     lines = []
@@ -77,7 +77,7 @@ def quiet(*argv: str) -> str:
 
 
 def system() -> dict[str, Any]:
-    """What systemd says of the machine, and which of its modules the cluster has a hand in."""
+    """systemd's view of the machine, and the modules that involve the cluster."""
     failed = quiet("systemctl", "list-units", "--failed", "--plain", "--no-legend")
     loaded = {line.split()[0] for line in Path("/proc/modules").read_text().splitlines()}
     return {
@@ -89,7 +89,7 @@ def system() -> dict[str, Any]:
 
 
 def boot() -> dict[str, Any]:
-    """Wait until systemd has started everything; what the machine is."""
+    """Wait until systemd has started everything; return what the machine is."""
     quiet("systemctl", "is-system-running", "--wait")
     return {
         "debian": Path("/etc/debian_version").read_text().strip(),
@@ -109,7 +109,7 @@ def machine_memory() -> int:
 
 
 def settled() -> dict[str, list[str]]:
-    """The machine as it is when two looks are equal: systemd's own short-lived services come and go after the boot."""
+    """The machine once two snapshots are equal: systemd's own short-lived services come and go after the boot."""
     last = machine.snapshot()
     for _ in range(SETTLE_TRIES):
         time.sleep(BEAT_SECONDS)
@@ -122,7 +122,7 @@ def settled() -> dict[str, list[str]]:
 
 
 def up() -> dict[str, Any]:
-    """The cluster of one node; again, it changes nothing."""
+    """A cluster of one node; a second run changes nothing."""
     first = cluster("up", "--nodes", "1")
     assert first.endswith("changed=true\n")
     assert cluster("up", "--nodes", "1").endswith("changed=false\n")
@@ -138,7 +138,7 @@ def operators() -> dict[str, Any]:
 
 
 def train() -> dict[str, Any]:
-    """A real network, gate and server, but as little arithmetic as passes the gate; by plain Helm."""
+    """A real network, gate and server, but as little computation as passes the gate; by plain Helm."""
     kubectl("create", "namespace", SPACE)
     files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml", "-f", "tests/vm/short.yaml")
     helm("install", "resnet", "charts/trainjob", *files, "--set", f"site.images.trainer={asked()['image']}")
@@ -179,14 +179,14 @@ def serve() -> dict[str, Any]:
 
 
 def down() -> dict[str, Any]:
-    """The cluster is gone; again, there is nothing to do."""
+    """The cluster is gone; a second run has nothing to do."""
     cluster("down")
     assert cluster("down").endswith("changed=false\n")
     return {}
 
 
 def diagnose() -> None:
-    """What a person would look at, where a stage failed."""
+    """What one would look at when a stage failed."""
     kubectl("get", "pods,jobs,pytorchjobs,inferenceservices", "-A", "-o", "wide", ok=False)
     kubectl("get", "events", "-A", "--sort-by=.lastTimestamp", ok=False)
     kubectl("-n", SPACE, "logs", "--all-containers", "--tail=30", "-l", "app.kubernetes.io/instance=resnet", ok=False)
@@ -209,7 +209,7 @@ def stage(name: str, work: Callable[[], dict[str, Any]]) -> bool:
 
 
 def main() -> None:
-    """All stages, one after the other; the way down and the comparison in any case."""
+    """All stages, one after the other; the teardown and the comparison in any case."""
     if not stage("boot", boot):
         return
     before, as_it_was = settled(), system()

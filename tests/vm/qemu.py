@@ -1,4 +1,4 @@
-"""A virtual machine without KVM: every instruction is translated, so it is ten to twenty times slower than outside."""
+"""A virtual machine without KVM: every instruction is translated, so it is ten to twenty times slower than the host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEAT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Machine:
-    """What one is made of, and where its two serial ports are written to: the job's output and the console."""
+    """What one is made of, and the files of its two serial ports: the job's output and the console."""
 
     kernel: Path
     initrd: Path
@@ -34,7 +34,7 @@ class Machine:
     console: Path
 
     def command(self) -> list[str]:
-        """The argument list; what it writes on the parts' disk goes to a layer that vanishes with the process."""
+        """The argument list; its writes to the parts' disk go to a layer that vanishes with the process."""
         disk = "if=virtio,format=raw,cache=unsafe"
         return [
             *(PROGRAM, "-accel", "tcg,thread=multi", "-cpu", "max", "-m", str(MEMORY_MIB), "-smp", str(CORES)),
@@ -46,9 +46,9 @@ class Machine:
         ]
 
     def run(self, scratch: Path, quiet_seconds: float) -> Iterator[dict[str, Any]]:
-        """Run it to its power-off and yield each stage as it ends, a beat each minute: {"beat": last line}.
+        """Run it to its power-off and yield each stage as it ends, a heartbeat each minute: {"beat": last line}.
 
-        Raises TimeoutError when it says nothing for `quiet_seconds`; the process ends with this generator, and with this program.
+        Raises TimeoutError when it prints nothing for `quiet_seconds`; the process ends with this generator and this program.
         """
         self.log.write_bytes(b"")
         running = subprocess.Popen(

@@ -18,14 +18,14 @@ from vm import disks, qemu
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3 * 3600)]
 REPO = paths.REPO
 RELEASES = {"bookworm": ("12.", "6.1."), "trixie": ("13.", "6.12.")}
-PATIENCE = 15.0  # Python outside and inside, and the two cores are not always ours alone
+PATIENCE = 15.0  # Python on the host and inside, and the two cores are not always ours alone
 QUIET_SECONDS = 900.0
 STAGE_SECONDS = 3600.0
 
 
 @pytest.fixture(scope="module")
 def work() -> Iterator[Path]:
-    """A folder for the disks beside the cache, for hard links; only one such test at a time, and nothing of it stays."""
+    """A folder for the disks next to the cache, for hard links; one such test at a time, and nothing of it stays."""
     cache = disks.paths.CACHE
     with locks.waiting(cache / "vm.lock", "another test in a virtual machine runs: waiting for it"):
         for left in cache.glob("vm-*/"):
@@ -36,7 +36,7 @@ def work() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def parts(work: Path) -> Path:
-    """The disk with everything that was built outside."""
+    """The disk with everything that was built on the host."""
     disk = work / "parts.img"
     disks.make_parts(work / "parts", disk)
     return disk

@@ -36,7 +36,7 @@ def test_check_and_help_do_not_import_torch() -> None:
 
 def test_check_says_what_is_right(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("check", FULL) == 0
-    assert "correct: phase survival (sft, 4 ranks, 64 rows a step)" in capsys.readouterr().out
+    assert "valid: phase survival (sft, 4 ranks, 64 rows per step)" in capsys.readouterr().out
 
 
 def test_check_prints_one_line_per_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

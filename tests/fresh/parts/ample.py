@@ -1,4 +1,4 @@
-"""Python's start-up file: 64 GiB more are free than there are, but not in the folder for temporary files."""
+"""Python's start-up file: reports 64 GiB more free space than there is, but not in the temporary folder."""
 
 import shutil
 

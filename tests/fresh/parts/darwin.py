@@ -1,4 +1,4 @@
-"""Makes `platform` say that this is a Mac; the rest of Python stays that of Linux, so that what it runs can run."""
+"""Makes `platform` report a Mac; the rest of Python stays Linux's, so that what it runs can run."""
 
 import platform
 

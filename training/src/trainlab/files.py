@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes and digests; used by every module that leaves something on a volume."""
+"""Atomic writes (a file is complete or absent) and digests; used by every module that writes to a volume."""
 
 import hashlib
 import json
@@ -16,14 +16,14 @@ CHUNK = 1 << 20
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` (UTF-8) to `path` so that readers see the old file or the new one, never half of it."""
+    """Write `text` (UTF-8) to `path` so that readers see the old file or the new one, never a partial one."""
     with whole_file(path) as stream:
         stream.write(text.encode("utf-8"))
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream whose bytes are at `path` when the block ends well; until then, and otherwise, `path` is as it was."""
+    """Yield a stream whose bytes replace `path` if the block succeeds; until then and on failure `path` is unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -44,18 +44,18 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON in `path`; a missing or broken file raises UserError with its name."""
+    """Return the JSON in `path`; a missing or invalid file raises UserError with its name."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; was the run that writes it finished?") from None
+        raise UserError(f"{path}: no such file; has the run that writes it finished?") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON: {error}") from None
 
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `target` that replaces `target` when the block ends well, and vanishes when not."""
+    """Yield an empty folder next to `target` that replaces `target` if the block succeeds, else is deleted."""
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

@@ -1,4 +1,4 @@
-"""What is going on: a line at least every 30 seconds, and numbers for `trainlab watch`, both by rank 0 only."""
+"""Progress: a line at least every 30 seconds, and numbers for `trainlab watch`, both from rank 0 only."""
 
 import math
 import threading
@@ -13,7 +13,7 @@ EVERY = 30.0  # seconds
 
 @dataclass(frozen=True)
 class Numbers:
-    """Where the training stands; times in seconds, `epoch` in passes over the data, metrics by name."""
+    """The progress of the training; times in seconds, `epoch` in passes over the data, metrics by name."""
 
     step: int = 0
     total: int = 0
@@ -48,7 +48,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Print no more lines by itself."""
+        """Stop printing lines periodically."""
         self._left.set()
 
     def say(self, text: str) -> None:
@@ -58,19 +58,19 @@ class Progress:
             print(f"trainlab: {text}", flush=True)
 
     def status(self, text: str) -> None:
-        """Set the line that is printed when 30 s have passed without another one."""
+        """Set the line to print after 30 s without another one."""
         self._status, self._began = text, time.monotonic()
         if time.monotonic() - self._said >= EVERY:
             self.say(text)
 
     def at(self, numbers: Numbers) -> None:
-        """Set where the training stands, which is also its status."""
+        """Set the progress of the training, which is also its status."""
         self.numbers = numbers
         self.status(numbers.text())
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Name a step when it starts and say its time when it ends well."""
+        """Print a step when it starts and its duration when it succeeds."""
         began = time.monotonic()
         self.say(f"{text} ...")
         self.status(text)
@@ -80,8 +80,8 @@ class Progress:
     def page(self) -> dict[str, Any]:
         """Return the JSON that OpenShift AI's trainer polls, and `activity` for people.
 
-        Names and types: red-hat-data-services/trainer, pkg/rhai/progression/progression.go, TrainerStatus. 100 per cent
-        and 0 seconds left are said only at the very end, after the last score.
+        Names and types: red-hat-data-services/trainer, pkg/rhai/progression/progression.go, TrainerStatus. 100 percent
+        and 0 seconds left are reported only at the very end, after the last score.
         """
         now = self.numbers
         share = int(100 * now.step / now.total) if now.total else 0
@@ -105,5 +105,5 @@ class Progress:
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON has no NaN: a loss that is not a number any more becomes null."""
+    """JSON has no NaN: a loss that is no longer a number becomes null."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -56,7 +56,7 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
         ("phase: {resources: {cpu: 6}}", "phase.resources.cpu is 6: must be text; put it in quotes"),
         (
             "phase: {model: {source: gpt}}",
-            "phase.model.source is 'gpt': has the wrong form; write it as pypi:NAME==VERSION",
+            "phase.model.source is 'gpt': has the wrong format; write it as pypi:NAME==VERSION",
         ),
         (
             "phase: {gate: {metric: luck}}",
@@ -71,7 +71,7 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
             "phase: {unfreeze: {lm_head: false, tie_word_embeddings: true}}",
             "phase.unfreeze.tie_word_embeddings: true needs",
         ),
-        ("site: {gpuResource: gpu}", "over.yaml: site.gpuResource: 'gpu' is no extended resource name"),
+        ("site: {gpuResource: gpu}", "over.yaml: site.gpuResource: 'gpu' is not an extended resource name"),
         (
             "site: {storage: {runs: {accessMode: ReadWriteOnce}}}",
             "over.yaml: site.storage.runs.accessMode: ReadWriteOnce with phase.resources.nodes 4",

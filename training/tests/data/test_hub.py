@@ -203,7 +203,7 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        ({"data": {"hub": None}}, r"data.hub.accept_license: false with data.source hf:.*copyright.*for you to clear"),
+        ({"data": {"hub": None}}, r"data.hub.accept_license: false with data.source hf:.*copyright.*clear the rights"),
         ({"data": {"hub": {**NAMES, "accept_license": False}}}, r"data.hub.accept_license: false"),
         (
             {"data": {"hub": {**NAMES, "columns": {"verse": "a"}}}},
@@ -211,9 +211,9 @@ def test_a_volume_that_fills_while_rows_become_arrow_is_the_same_sentence(
         ),
         (
             {"data": {"hub": {**NAMES, "columns": {"verse": "a", "question": "b"}}}},
-            r"data.hub.columns: question and verse do not go together",
+            r"data.hub.columns: question and verse cannot be combined",
         ),
-        ({"data": {"source": "builtin:verses"}}, r"data.hub: data.source builtin:verses does not read"),
+        ({"data": {"source": "builtin:verses"}}, r"data.hub: data.source builtin:verses does not use"),
         ({"data": {"source": "hf:own/set"}}, r"data.source"),  # no revision
     ],
 )
@@ -242,7 +242,7 @@ def test_the_overlay_of_the_documentation_is_correct(tmp_path: Path) -> None:
     (snippet,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     overlay = tmp_path / "songs.yaml"
     overlay.write_text(snippet, encoding="utf-8")
-    with pytest.raises(UserError, match=r"phase.data.source is .*@REVISION'?: has the wrong form"):
+    with pytest.raises(UserError, match=r"phase.data.source is .*@REVISION'?: has the wrong format"):
         load_values([LYRICS, overlay])
     overlay.write_text(snippet.replace("@REVISION", "@" + "0" * 40), encoding="utf-8")
     hub = load_values([LYRICS, overlay]).phase.data.hub

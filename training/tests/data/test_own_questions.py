@@ -34,9 +34,7 @@ def test_a_table_becomes_a_data_set_that_trains(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit) as done:
         cli.main(["questions", str(source), "--out", str(out)])
     assert done.value.code == 0
-    assert (
-        "23 rows read, 1 said the same again, 20 questions: 16 to train on, 4 to ask (few: " in capsys.readouterr().out
-    )
+    assert "23 rows read, 1 were repeats, 20 questions: 16 to train on, 4 to ask (few: " in capsys.readouterr().out
     train, heldout = chat_rows.load_train(DATA, out), chat_rows.load_heldout(DATA, out)
     both_sides.refuse(DATA, out)
     assert len(train) + len(heldout) >= 20
@@ -60,15 +58,15 @@ def test_columns_and_forms(tmp_path: Path) -> None:
     (tmp_path / "faq.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "faq.json").write_text(json.dumps([json.loads(line) for line in lines]), encoding="utf-8")
     account = own_questions.make([tmp_path / "faq.jsonl", tmp_path / "faq.json"], tmp_path / "out", "q", "a", 0.5)
-    assert "8 rows read, 4 said the same again, 4 questions: 2 to train on, 2 to ask" in account
+    assert "8 rows read, 4 were repeats, 4 questions: 2 to train on, 2 to ask" in account
 
 
 @pytest.mark.parametrize(
     ("header", "rows", "options", "expected"),
     [
-        ("question,answer", ["Why?,So."], {}, r"faq.csv: holds one question; a data set needs two"),
+        ("question,answer", ["Why?,So."], {}, r"faq.csv: holds one question; a data set needs at least two"),
         ("question,answer", ["Why?, ", "a,b"], {}, r"faq.csv:2: answer is ' ': must be a text"),
-        ("question,answer", ["?!,So.", "a,b"], {}, r"faq.csv:2: question is '\?!': holds no word"),
+        ("question,answer", ["?!,So.", "a,b"], {}, r"faq.csv:2: question is '\?!': contains no words"),
         ("question,answer", ["Why?,So.,more"], {}, r"faq.csv:2: the row has 3 fields, the header 2"),
         (
             "frage,antwort",
@@ -91,7 +89,7 @@ def test_what_is_no_table_of_questions_is_named(
 def test_nothing_is_overwritten_and_only_tables_are_read(tmp_path: Path) -> None:
     source = csv(tmp_path, "a,b", "c,d")
     own_questions.make([source], tmp_path / "out")
-    with pytest.raises(UserError, match=r"out: is there already; remove it"):
+    with pytest.raises(UserError, match=r"out: already exists; remove it"):
         own_questions.make([source], tmp_path / "out")
     text = tmp_path / "faq.txt"
     text.write_text("Why?", encoding="utf-8")
@@ -150,7 +148,7 @@ def test_the_page_says_what_works(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "trainlab.cli", *line[1].split()]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "3 rows read, 0 said the same again, 2 questions: 1 to train on, 1 to ask" in done.stdout
+    assert "3 rows read, 0 were repeats, 2 questions: 1 to train on, 1 to ask" in done.stdout
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(json.dumps({"phase": json.loads(overrides[1])["trainlab_phase_overrides"]}), encoding="utf-8")
     phase = load_values([VALUES / "survival.yaml", VALUES / "local" / "survival.yaml", overlay]).phase

@@ -214,7 +214,7 @@ def test_blocks_say_when_files_are_not_what_was_written(tmp_path: Path, options:
     path = tmp_path / "out" / blocks.index["shards"][0]["file"]
     data = path.read_bytes()
     path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    with pytest.raises(UserError, match=r"blocks-00000.bin: is not what index.json says"):
+    with pytest.raises(UserError, match=r"blocks-00000.bin: does not match index.json"):
         Blocks(tmp_path / "out").verify()
     path.write_bytes(data[:-1])
     with pytest.raises(UserError, match=r"blocks-00000.bin: \d+ bytes, index.json says \d+"):

@@ -45,7 +45,7 @@ def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, opt
 
 GOOD = json.dumps({"text": text(1)}).encode()
 BAD = [
-    (b'{"text": "half a', r"a.jsonl:2: not JSON .*cut or broken"),
+    (b'{"text": "half a', r"a.jsonl:2: not JSON .*truncated or invalid"),
     (b'{"text": "\xff"}', r"a.jsonl:2: not UTF-8 at byte \d+ of the file; save it as UTF-8"),
     (b'{"body": "x"}', r"a.jsonl:2: column 'text' is missing; there is 'body': name another column with --column"),
     (b'{"text": 5}', r"a.jsonl:2: column 'text' is 5: must be a text"),
@@ -53,9 +53,9 @@ BAD = [
     (rb'{"text": "\ud83d"}', r"a.jsonl:2: half a surrogate pair at character 0"),
     (
         b'{"text": "' + b"a" * (input_rows.LIMIT + 1) + b'"}',
-        r"a.jsonl:2: 4194305 characters, the most is 4194304; cut it",
+        r"a.jsonl:2: 4194305 characters, the limit is 4194304; split it",
     ),
-    (b"[" * input_rows.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; cut it into documents"),
+    (b"[" * input_rows.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
 ]
 
 
@@ -76,14 +76,14 @@ def test_a_bad_row_is_an_error_or_counted(line: bytes, sentence: str, tmp_path: 
         ("a.jsonl", b"", r"a.jsonl: is empty; remove it or put text into it"),
         ("a.txt", b" \n", r"a.txt: is empty"),
         ("a.parquet", b"", r"a.parquet: is empty"),
-        ("a.parquet", b"PAR1 half", r"a.parquet: cannot be read as Parquet .*is it cut\?"),
+        ("a.parquet", b"PAR1 half", r"a.parquet: cannot be read as Parquet .*is it truncated\?"),
         ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
-        ("a.csv", b'text\n"open\n', r"a.csv:2: not CSV .*is a quote open\?"),
+        ("a.csv", b'text\n"open\n', r"a.csv:2: not CSV .*is a quote unclosed\?"),
         ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
         ("a.json", b"[{", r"a.json:1: not JSON"),
         ("a.jsonl", b'{"a": "x", "b": "y"}', r"a.jsonl: the columns 'a', 'b' hold texts and none is called text"),
         ("a.md", b"x", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet"),
-        ("a.jsonl", b'{"text": "too short"}', r"a.jsonl: 0 tokens stay, less than one block of 64"),
+        ("a.jsonl", b'{"text": "too short"}', r"a.jsonl: 0 tokens left, less than one block of 64"),
     ],
 )
 def test_a_source_that_cannot_be_used(
@@ -102,7 +102,7 @@ def test_options_and_folders_that_do_not_fit(
         ({"near": 1.5}, "--near 1.5: must be 0"),
         ({"without": ("x",)}, "--without x: no such rule; the rules are broken, letters"),
         ({"block_length": 1}, "--block-length 1: must be 2 or more"),
-        ({"document_start": "("}, r"--document-start '\(': no regular expression"),
+        ({"document_start": "("}, r"--document-start '\(': not a regular expression"),
         ({"tokenizer": tmp_path}, "no tokenizer_config.json there"),
         ({"tokenizer": make_tokenizer(tmp_path / "no_eos", eos=None)}, "has no EOS to end a document; set eos_token"),
     ):
@@ -110,15 +110,15 @@ def test_options_and_folders_that_do_not_fit(
             made(source, tmp_path / "out", replace(options, **change))
     args = ["prepare", str(source), "--out", str(tmp_path / "out"), "--tokenizer", str(options.tokenizer)]
     for more, code, said in (
-        (["--block-length", "64"], 0, "9 of 9 documents stay (bad 0; dropped: none; duplicates: exact 0, near 0)"),
+        (["--block-length", "64"], 0, "9 of 9 documents kept (bad 0; dropped: none; duplicates: exact 0, near 0)"),
         (["--block-length", "64"], 0, "is up to date"),
-        (["--block-length", "32"], 2, "was made with another block_length; name another --out, or remove it"),
+        (["--block-length", "32"], 2, "was made with a different block_length; name another --out, or remove it"),
     ):
         with pytest.raises(SystemExit) as end:
             cli.main([*args, *more])
         output = capsys.readouterr()
         assert end.value.code == code and said in output.out + output.err
-    with pytest.raises(UserError, match=r"--out .*a/b: lies in the source .*, whose files it would change"):
+    with pytest.raises(UserError, match=r"--out .*a/b: is inside the source .*, whose files it would change"):
         made(tmp_path, tmp_path / "a/b", options)
     with pytest.raises(UserError, match="no such file or folder"):
         made(tmp_path / "none", tmp_path / "out2", options)

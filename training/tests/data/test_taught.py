@@ -31,7 +31,7 @@ def test_facts_are_taught_whole_before_other_rows(folder: Path) -> None:
     assert len(some) == 8 and not some[6].get("taught")
     assert len(chat_rows.load_train(taught({"train_rows": 6}), folder)) == 6
     with pytest.raises(
-        UserError, match=r"train_rows is 2: no taught fact fits with all its wordings; raise it to 3 at"
+        UserError, match=r"train_rows is 2: no taught fact fits with all its wordings; raise it to at least 3"
     ):
         chat_rows.load_train(taught({"train_rows": 2}), folder)
 

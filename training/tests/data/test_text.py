@@ -111,7 +111,7 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.txt", b" \n", r"a.txt: is empty"),
         ("a.jsonl", b'{"text": ""}\n', r"a.jsonl: holds no text"),
         ("a.txt", b"good\nbad \xff\n", r"a.txt:2: not UTF-8 at byte 9 of the file"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": "cut', r"a.jsonl:2: not JSON .*the line is cut or broken"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "cut', r"a.jsonl:2: not JSON .*the line is truncated or invalid"),
         ("a.jsonl", b"[1]\n", r"a.jsonl:1: holds a list; each row must be an object"),
         ("a.json", b'[{"text": "a"},\n{"te', r"a.json:2: not JSON"),
         ("a.json", b'{"text": "a"}', r"a.json: holds a dict; must be a list"),
@@ -119,7 +119,7 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.csv", b"text,n\na,1\nb,2,3\n", r"a.csv:3: the row has 3 fields, the header 2"),
         ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
         ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
-        ("a.parquet", b"PAR1", r"a.parquet: a file of running text ends in .jsonl, .json, .csv, .txt"),
+        ("a.parquet", b"PAR1", r"a.parquet: a file of running text must end in .jsonl, .json, .csv, .txt"),
     ],
 )
 def test_what_cannot_be_read_is_said_with_its_place(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_parts_are_whole_documents_and_the_same_every_time(text_phase: dict[str,
 
 def test_too_few_documents_are_refused(text_phase: dict[str, Any], tmp_path: Path) -> None:
     path = write_text(tmp_path / "a.jsonl", documents=2)
-    with pytest.raises(UserError, match=r"2 different documents, the parts need 3 .*document_start"):
+    with pytest.raises(UserError, match=r"2 different documents, the parts need at least 3.*document_start"):
         corpus.load(make_phase(text_phase), path)
 
 
@@ -235,5 +235,5 @@ def test_fewer_blocks_are_spread_over_all_and_too_little_text_is_refused(tokeniz
 
 def test_what_is_no_regular_expression_is_refused(text_phase: dict[str, Any]) -> None:
     """Everything else that does not fit is asked of Helm as well (tests/charts/test_refused.py)."""
-    with pytest.raises(ValidationError, match=r"text.document_start: '\(' is no regular expression"):
+    with pytest.raises(ValidationError, match=r"text.document_start: '\(' is not a regular expression"):
         make_phase(text_phase, text={"document_start": "("})

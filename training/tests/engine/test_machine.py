@@ -58,11 +58,12 @@ def test_ranks_of_a_pod_are_added_up_and_held_against_its_limit() -> None:
     ]
     said = memory.sentence({"planned_gib": 2.2, "planned_for": "pod", **found})
     assert said == (
-        "load 2.38, train 4.75 GiB a process; planned for training: 2.20 GiB for the pod; processes of the fullest pod 5.25 "
+        "load 2.38, train 4.75 GiB per process; planned for training: 2.20 GiB for the pod; processes of the fullest "
+        "pod 5.25 "
         "GiB, above its limit of 5.00 (with page cache 4.90)"
     )
     found = memory.together([rank(0, "a", 1.0, limit_gib=None, peak_gib=None)])
-    assert memory.sentence({"planned_gib": None, **found}) == "load 0.50, train 1.00 GiB a process"
+    assert memory.sentence({"planned_gib": None, **found}) == "load 0.50, train 1.00 GiB per process"
 
 
 def test_a_run_records_the_memory_of_its_parts(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:
@@ -107,7 +108,7 @@ def test_slow_full_and_unlike_cards_are_named() -> None:
     (slow,) = gpus.warnings([device(0, 780), device(1, 490)], None)
     assert slow.startswith("warning: rank 1: NVIDIA H100 80GB HBM3 computes 490 TFLOP/s, 50% of its data sheet's 989")
     (full,) = gpus.warnings([device(0, 780, free=12.0)], 21.81)
-    assert "has 12.0 GiB free, `trainlab plan` wants 21.8: lower phase.train.batch_size" in full
+    assert "has 12.0 GiB free, `trainlab plan` needs 21.8: lower phase.train.batch_size" in full
     (unlike,) = gpus.warnings([device(0, 780), device(1, 250, name="NVIDIA A100-SXM4-80GB")], None)
     assert "different GPUs (NVIDIA A100-SXM4-80GB, NVIDIA H100 80GB HBM3)" in unlike
     assert gpus.warnings([device(0, 3, name="NVIDIA of tomorrow")], None) == []  # not in the table: not judged

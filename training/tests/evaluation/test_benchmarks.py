@@ -119,7 +119,7 @@ def test_own_tasks_score_what_the_model_itself_says(phase_dict: dict[str, Any], 
     which = found["results"]["which_boils"]
     assert (which["items"], which["of"], which["few_shot"]) == (4, 10, 2)
     with pytest.raises(
-        UserError, match=r"evaluate.few_shot: which_boils would show 4 examples and has 4; set at most 3"
+        UserError, match=r"evaluate.few_shot: which_boils would show 4 examples but has 4; set at most 3"
     ):
         tasks.load(with_tasks(phase_dict, BOTH[0], few_shot=4), models)
 
@@ -182,7 +182,7 @@ def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any
 
 @pytest.mark.whole
 def test_a_name_that_the_harness_lacks_is_refused_with_near_ones(phase_dict: dict[str, Any], models: Path) -> None:
-    with pytest.raises(UserError, match=r"phase.evaluate.tasks: arc_eazy is no task of .*did you mean arc_easy"):
+    with pytest.raises(UserError, match=r"phase.evaluate.tasks: arc_eazy is not a task of .*did you mean arc_easy"):
         tasks.load(with_tasks(phase_dict, BOTH[0], "arc_eazy"), models)
     with pytest.raises(UserError, match=r"tasks: humaneval needs the package evaluate, which is not installed here"):
         tasks.load(with_tasks(phase_dict, "humaneval"), models)
@@ -281,7 +281,7 @@ def test_an_unreachable_hub_is_a_sentence_of_fetch(phase_dict: dict[str, Any], m
             CHOICE.replace("which_boils", "code") + "unsafe_code: true",
             r"tasks: pvc:own/code.yaml .* code that the model wrote",
         ),
-        ("again", CHOICE, r"tasks: pvc:own/again.yaml brings task which_boils, which is there already"),
+        ("again", CHOICE, r"tasks: pvc:own/again.yaml contains task which_boils, which is already included"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_name(
@@ -315,7 +315,7 @@ def test_what_the_model_did_not_see_is_counted(phase_dict: dict[str, Any], model
 @pytest.mark.parametrize(
     ("blocks", "said"),
     [
-        ({"evaluate": {"tasks": ["arc_easy", "arc_easy"]}}, "evaluate.tasks: arc_easy stands there twice"),
+        ({"evaluate": {"tasks": ["arc_easy", "arc_easy"]}}, "evaluate.tasks: arc_easy is listed twice"),
         ({"evaluate": {"tasks": ["own/task.yaml"]}}, "evaluate.tasks"),
         ({"evaluate": {"few_shot": -1}}, "evaluate.few_shot"),
     ],

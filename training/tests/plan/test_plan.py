@@ -167,7 +167,7 @@ def test_volumes_of_a_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     site = tmp_path / "site.yaml"
     for text, room in (
         ("data: {size: 10Gi}", "of 53.69 GB"),
-        ("models: {existing: c, subPath: a}, runs: {existing: c, size: 1Mi}", "of claims that were there before"),
+        ("models: {existing: c, subPath: a}, runs: {existing: c, size: 1Mi}", "of existing claims"),
     ):
         site.write_text(f"site: {{storage: {{{text}}}}}", encoding="utf-8")
         assert command(VALUES, [site]) == 0

@@ -115,7 +115,7 @@ def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, 
         "EPOCHS=2",
         "Be brief.",
         "first aid",
-        "[cut: the limit was reached]",
+        "[cut off at the token limit]",
     ):
         assert piece in text, piece
 
@@ -169,7 +169,7 @@ def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str,
         "it cannot tell a good poem",
         "lines, rhymes and syllables as asked",
         ", form 75.0%",
-        "LoRA adapters of rank 16 (alpha 32) on all linear layers but the head",
+        "LoRA adapters of rank 16 (alpha 32) on all linear layers except the head",
     ):
         assert piece in text, piece
     assert "Fact recall" not in text
@@ -189,7 +189,7 @@ def test_missing_and_broken_parts_are_named(tmp_path: Path, phase_dict: dict[str
     (run_dir / "training_summary.json").write_text("{")
     text = results.write_report(run_dir).read_text(encoding="utf-8")
     Check(text)
-    assert "NO VERDICT" in text and "gate.json is not there: no verdict" in text
+    assert "NO VERDICT" in text and "gate.json is missing: no verdict" in text
     assert "training_summary.json cannot be read" in text and "No answer was recorded." in text
     for path in run_dir.rglob("*.json"):
         if path.name != "phase.json":

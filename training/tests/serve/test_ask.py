@@ -36,7 +36,11 @@ def test_asks_both(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     ("url", "message"),
-    [("http://127.0.0.1:1", "cannot be reached"), ("localhost", "must begin with http"), ("http://a:b", "no address")],
+    [
+        ("http://127.0.0.1:1", "cannot be reached"),
+        ("localhost", "must begin with http"),
+        ("http://a:b", "not a valid address"),
+    ],
 )
 def test_bad_addresses(url: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
@@ -55,5 +59,5 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(client.Unreachable, match="starting"):
         client.chat("http://h", "x", "q")
     answering(httpx.Response(200, text="<html>"))
-    with pytest.raises(UserError, match="no chat completion"):
+    with pytest.raises(UserError, match="not a chat completion"):
         client.chat("http://h", "x", "q")

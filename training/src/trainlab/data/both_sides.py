@@ -1,4 +1,4 @@
-"""Questions that are trained on and scored: their score says what was learnt by heart. Used before any rank starts; no torch."""
+"""Questions both trained on and scored, whose score shows memorization. Used before any rank starts; no torch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +11,9 @@ from trainlab.errors import UserError
 
 
 def refuse(data: Data, path: Path) -> None:
-    """Raise UserError, with both places, where a wording that is scored is trained on as well.
+    """Raise UserError, with both places, if a wording that is scored is also trained on.
 
-    Not of verses: many are written to one instruction. Rows of a hub were split by question when they were fetched.
+    Not for verses: many share one instruction. Hub rows were split by question when they were fetched.
     """
     if (path / RECORD).exists():
         return
@@ -26,8 +26,8 @@ def refuse(data: Data, path: Path) -> None:
     for at, text in asked:
         if normal(text) in trained:
             raise UserError(
-                f"{at}: {text!r:.80} is also trained on, at {trained[normal(text)]}; a question that is trained on cannot show "
-                "what was learnt: remove one of the two, or split the questions by `trainlab questions`"
+                f"{at}: {text!r:.80} is also trained on, at {trained[normal(text)]}; a question that is trained on "
+                "cannot show what was learned: remove one of the two, or split the questions with `trainlab questions`"
             )
 
 

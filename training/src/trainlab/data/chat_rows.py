@@ -1,15 +1,15 @@
-"""Questions and answers: reading JSONL with file and line in every error, drawing rows evenly, splitting by question.
+"""Questions and answers: reading JSONL with file and line in every error, sampling rows evenly, splitting by question.
 
 Called by run/launch.py before any rank starts (so it must not import torch), by recipes/ and by evaluation/.
 
 A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topic:
   train:   {"id", "question", "phrasings": [text ...], "answer"}
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
-  taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read where `data.taught`
+  taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read if `data.taught`
            asks for it: trained on as question and phrasings, asked as dev or test
-  both that are scored with "safety": true where a wrong answer could hurt somebody
-or, in both, verses: {"id", "instruction", "verse"} and, to be scored by its form, "form" (see data/verse_forms.py).
-Rows of a hub (data/hub/hub_rows.py) also have "group": those that share one never stand on both sides of a split.
+  heldout and taught also "safety": true if a wrong answer could hurt someone
+or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
+Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split.
 """
 
 import json
@@ -31,7 +31,7 @@ from trainlab.models.fetch import datasets_dir
 
 
 class TrainRow(TypedDict):
-    """One way to put one question; `id` names the question, so its phrasings share it. A taught one is always trained on."""
+    """One wording of a question; `id` names the question: its phrasings share it. Taught ones are always trained on."""
 
     id: str
     topic: str
@@ -41,9 +41,9 @@ class TrainRow(TypedDict):
 
 
 class HeldoutRow(TypedDict):
-    """One held-out question; a right answer contains one alternative of each fact, a verse keeps to its form.
+    """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
-    `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt somebody.
+    `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt someone.
     """
 
     id: str
@@ -59,7 +59,7 @@ class HeldoutRow(TypedDict):
 
 @dataclass(frozen=True)
 class TaughtFact:
-    """A fact with the rows that teach it and those that ask it in other words."""
+    """A fact with the rows that teach it and those that ask about it in other words."""
 
     id: str
     train: list[TrainRow]
@@ -78,8 +78,8 @@ def folder(
 ) -> Path:
     """Return the data set's folder: `given` (--data), else DATA_DIR, else what `data.source` names.
 
-    `builtin:NAME` lies under TRAINLAB_DATA (the image) or beside this checkout; `pvc:PATH` in the folder of data sets; the
-    rows of a hub in `fetched`.
+    `builtin:NAME` is under TRAINLAB_DATA (the image) or in this checkout; `pvc:PATH` in the folder of data sets; hub
+    rows in `fetched`.
     """
     env = os.environ if env is None else env
     if given or env.get("DATA_DIR"):
@@ -101,10 +101,10 @@ def folder(
 
 
 def load_train(data: Data, path: Path) -> list[TrainRow]:
-    """Return the training rows under `path`/train, every phrasing a row; `data.train_rows` of them, even over topics.
+    """Return the training rows under `path`/train, one per phrasing; `data.train_rows` of them, evenly across topics.
 
-    Questions that differ in case and punctuation only are one, whatever their ids: else one of them may validate the other.
-    With `data.taught` the wordings of taught facts come first, as many whole facts as there is room for.
+    Questions that differ only in case and punctuation count as one, whatever their ids: else one may validate the
+    other. With `data.taught` the wordings of taught facts come first, as many complete facts as fit.
     """
     first = [row for fact in taught_facts(data, path) for row in fact.train]
     left = None if data.train_rows is None else data.train_rows - len(first)
@@ -118,7 +118,7 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
         wordings = [base["question"], *_wordings(at, raw, "phrasings")]
         if "group" in raw:
             group = texts(at, raw, ("group",))["group"]
-        elif "verse" in raw:  # many are written to one instruction
+        elif "verse" in raw:  # many share one instruction
             group = base["id"]
         else:
             keys = list(map(normal, wordings))
@@ -130,9 +130,9 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
 
 
 def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
-    """Return the held-out rows under `path`/heldout, `data.heldout_rows` of them, even over topics.
+    """Return the held-out rows under `path`/heldout, `data.heldout_rows` of them, evenly across topics.
 
-    With `data.taught` the wordings follow in which the facts of `load_train` are asked.
+    With `data.taught` they are followed by the wordings that ask about the facts of `load_train`.
     """
     rows: list[HeldoutRow] = []
     for name, line, raw in lines(path / "heldout", _first(data.heldout_rows, path)):
@@ -149,16 +149,16 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             row["safety"] = True
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
-                raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or leave it out")
+                raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
             row["form"] = raw["form"]
         rows.append(row)
     return even(rows, data.heldout_rows) + [row for fact in taught_facts(data, path) for row in fact.asked]
 
 
 def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
-    """Return the facts under `path`/taught, even over topics, as many as have room in `data.train_rows` with all wordings.
+    """Return the facts under `path`/taught, evenly across topics, as many as fit into `data.train_rows` whole.
 
-    Empty without `data.taught`, which says in what wordings they are asked. Raises UserError for broken rows, and where there is room for none.
+    Empty without `data.taught`, which names the wordings to ask. Raises UserError for invalid rows, or if no fact fits.
     """
     part = data.taught if isinstance(data, AnswerData) else None
     if part is None:
@@ -193,21 +193,21 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         drawn.append(fact)
     if not drawn:
         raise UserError(
-            f"phase.data.train_rows is {data.train_rows}: no taught fact fits with all its wordings; raise it to "
-            f"{len(found[0].train)} at least"
+            f"phase.data.train_rows is {data.train_rows}: no taught fact fits with all its wordings; raise it to at "
+            f"least {len(found[0].train)}"
         )
     return drawn
 
 
 def normal(question: str) -> str:
-    """Return a question without case, punctuation and blanks that make no other question of it."""
+    """Return a question without the case, punctuation and spacing that do not make it a different question."""
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold()))
 
 
 def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
-    """Draw `count` rows (None: all), the same number from each topic as far as it has them; the same every time.
+    """Sample `count` rows (None: all), equally many from each topic while it has some; the same ones every time.
 
-    A topic first gives one row of each question, then further phrasings: a small draw holds many questions. The seed is
+    A topic first gives one row of each question, then further phrasings: a small sample has many questions. The seed is
     fixed on purpose: phase.seed changes the training, not the data it is compared on.
     """
     return list(rows) if count is None or count >= len(rows) else _in_turn(rows, seed)[:count]
@@ -232,7 +232,7 @@ def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> t
     """Return (training, validation) rows; all phrasings of a question are on one side.
 
     `fraction` is the share of questions kept for validation: at least one question if above 0, never all of them, and
-    none of a taught fact, which would not be taught then.
+    none of a taught fact, which would then not be taught.
     """
     questions = sorted({row["id"] for row in rows if not row.get("taught")})
     if fraction == 0 or len(questions) < 2:
@@ -252,7 +252,7 @@ def _wordings(at: str, raw: Mapping[str, Any], key: str) -> list[str]:
 def _flag(at: str, raw: Mapping[str, Any], key: str) -> bool:
     value = raw.get(key, False)
     if not isinstance(value, bool):
-        raise UserError(f"{at}: {key} is {value!r}: must be true or false; or leave it out")
+        raise UserError(f"{at}: {key} is {value!r}: must be true or false; or omit it")
     return value
 
 
@@ -267,7 +267,7 @@ def _facts(at: str, raw: Mapping[str, Any], default: list[list[str]] | None) -> 
 
 def lines(path: Path, limit: int | None = None) -> list[tuple[Path, int, dict[str, Any]]]:
     """Return (file, line number, object) for all lines of path/*.jsonl, or the first `limit`; raises UserError at the
-    first broken one."""
+    first invalid one."""
     names = sorted(path.glob("*.jsonl"))
     if not names:
         raise UserError(f"{path}: no *.jsonl file; a data set has train/*.jsonl and heldout/*.jsonl")
@@ -306,7 +306,7 @@ def _object(at: str, line: bytes) -> dict[str, Any]:
 
 
 def _first(count: int | None, path: Path) -> int | None:
-    """Return how many lines have to be read to draw `count` rows: so many of a hub's, which stand in a drawn order."""
+    """Return how many lines to read to sample `count` rows: for hub rows just `count`, as their order is random."""
     return count if (path / RECORD).exists() else None
 
 

@@ -1,6 +1,6 @@
-"""The documents of a phase in three parts: trained on, choosing the best, judging; used by cpt_recipe.py. No torch.
+"""The documents of a phase in three parts: training, validation, held out; used by cpt_recipe.py. No torch.
 
-The parts are made of whole documents, the same ones every time: an order by digest, so that neither the seed of the phase
+The parts consist of whole documents, the same ones every time: ordered by digest, so that neither the seed of the phase
 nor the order of the rows changes what base and tuned model are compared on.
 """
 
@@ -22,7 +22,7 @@ PYTHON_LICENSE = "PSF-2.0 (the Python documentation, as pydoc carries it)"
 
 @dataclass(frozen=True)
 class Corpus:
-    """The parts, and what was left out: rows without text, documents that another one equals."""
+    """The parts, and what was dropped: rows without text, documents equal to another."""
 
     train: list[Document]
     validation: list[Document]
@@ -40,8 +40,8 @@ def load(phase: TextPhase, path: Path) -> Corpus:
     needed = 3 if fraction else 2
     if len(pool) < needed:
         raise UserError(
-            f"phase.data.source is {phase.data.source}: {len(pool)} different documents, the parts need {needed} at least; "
-            "add documents, or cut them with phase.text.document_start"
+            f"phase.data.source is {phase.data.source}: {len(pool)} different documents, the parts need at least "
+            f"{needed}; add documents, or split them with phase.text.document_start"
         )
     total = sum(len(document.text) for document in pool)
     heldout = draw(pool, phase.text.heldout_fraction * total)
@@ -52,7 +52,7 @@ def load(phase: TextPhase, path: Path) -> Corpus:
 
 
 def draw(pool: Sequence[Document], characters: float) -> list[Document]:
-    """Return documents in the order of `pool` until they have so many characters; one too large for the rest is passed over.
+    """Return documents in the order of `pool` up to this many characters; one too large for what remains is skipped.
 
     At least one document (the shortest), never all of them.
     """
@@ -70,7 +70,7 @@ def _without(pool: Sequence[Document], taken: Sequence[Document]) -> list[Docume
 
 
 def origin(phase: TextPhase, path: Path) -> dict[str, Any]:
-    """Return {source, sha256, license where known} for the manifest."""
+    """Return {source, sha256, license if known} for the manifest."""
     source = phase.data.source
     if source == TOPICS and not path.exists():
         texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in topics())
@@ -89,12 +89,12 @@ def _documents(phase: TextPhase, path: Path) -> tuple[list[Document], int]:
 
 
 def topics() -> list[Document]:
-    """Return the topics of Python's own help(), each a document; they differ between versions of Python."""
+    """Return the topics of Python's own help(), each as a document; they differ between Python versions."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
         raise UserError(
-            f"phase.data.source is {TOPICS}: this Python comes without pydoc_data; install the whole standard library, "
+            f"phase.data.source is {TOPICS}: this Python comes without pydoc_data; install the full standard library, "
             "or name another source"
         ) from None
     return [Document(name, text) for name, text in sorted(topics.items())]

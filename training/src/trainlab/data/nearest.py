@@ -1,4 +1,4 @@
-"""The answer of the nearest training question: what a search without any model finds; a baseline beside fact recall."""
+"""The answer to the nearest training question: what a search without any model finds; a baseline for fact recall."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ from trainlab.data.chat_rows import HeldoutRow, TrainRow
 
 
 def with_nearest(rows: Sequence[HeldoutRow], train: Sequence[TrainRow]) -> list[HeldoutRow]:
-    """Return `rows`, those that ask taught facts with `nearest`: the answer to the training question closest by TF-IDF.
+    """Return `rows`, with `nearest` where they ask taught facts: the answer to the closest training question by TF-IDF.
 
     Words and pairs of words, cosine similarity (scikit-learn's TfidfVectorizer); the first of equally close ones.
     """
     asked = [row for row in rows if row.get("taught")]
     if not asked:
         return list(rows)
-    from sklearn.feature_extraction.text import TfidfVectorizer  # not for phases that do not need it: a second
+    from sklearn.feature_extraction.text import TfidfVectorizer  # takes a second: only for phases that need it
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     known = vectorizer.fit_transform([row["question"] for row in train])

@@ -1,7 +1,7 @@
-"""`trainlab questions`: tables of questions and answers become a data set, split by question; no torch.
+"""`trainlab questions`: turns tables of questions and answers into a data set, split by question; no torch.
 
-A row is a question and its answer. Rows whose questions are the same but for case and punctuation stand on one side: otherwise
-the held-out score would be that of questions that were trained on.
+A row is a question and its answer. Rows whose questions differ only in case and punctuation stay on one side: otherwise
+the held-out score would cover questions that were trained on.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from trainlab.errors import UserError
 NAME = "questions"
 HELDOUT = 0.2
 FEW = 50
-"""Below so many held-out questions the interval of the gain is wide."""
+"""Below this many held-out questions the interval of the gain is wide."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         type=Path,
         nargs="+",
-        help=f"files with a column of questions and one of answers: {', '.join(text_files.TABLES)}",
+        help=f"files with a question column and an answer column: {', '.join(text_files.TABLES)}",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the data set, made anew")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the new data set")
     for column in ("question", "answer"):
         parser.add_argument(
             f"--{column}", default=column, metavar="NAME", help="name of this column (default %(default)s)"
@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=HELDOUT,
         metavar="SHARE",
-        help="questions kept to be scored (default %(default)s)",
+        help="share of the questions held out for scoring (default %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which ones (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed that picks them (default %(default)s)")
 
 
 def from_args(args: argparse.Namespace) -> int:
-    """Make the data set as parsed arguments say and print what is in it."""
+    """Make the data set that the parsed arguments describe and print what is in it."""
     print(make(args.source, args.out, args.question, args.answer, args.heldout, args.seed))
     return 0
 
@@ -61,18 +61,18 @@ def make(
     heldout: float = HELDOUT,
     seed: int = 0,
 ) -> str:
-    """Write `out`/train and `out`/heldout; return the account of the rows. `heldout` is a share of the questions.
+    """Write `out`/train and `out`/heldout; return a summary of the rows. `heldout` is a share of the questions.
 
-    Raises UserError for what cannot be read, for fewer than two questions, and where `out` exists.
+    Raises UserError for unreadable input, for fewer than two questions, and if `out` exists.
     """
     if not 0 < heldout < 1:
         raise UserError(f"--heldout {heldout:g}: must be above 0 and below 1")
     if out.exists():
-        raise UserError(f"{out}: is there already; remove it or name another folder with --out")
+        raise UserError(f"{out}: already exists; remove it or name another folder with --out")
     groups, read, repeated = _grouped(sources, question, answer)
     if len(groups) < 2:
         raise UserError(
-            f"{sources[0]}: holds one question; a data set needs two at least, one to train on and one to ask"
+            f"{sources[0]}: holds one question; a data set needs at least two, one to train on and one to ask"
         )
     count = min(len(groups) - 1, max(1, round(len(groups) * heldout)))
     kept = set(random.Random(seed).sample(sorted(groups), count))
@@ -89,15 +89,15 @@ def make(
             (folder / part).mkdir()
             text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
             files.write_text(folder / part / f"{NAME}.jsonl", text)
-    asked = f"{count} to ask" + (f" (few: below {FEW} only a large gain can be shown)" if count < FEW else "")
+    asked = f"{count} to ask" + (f" (few: below {FEW}, only a large gain can be shown)" if count < FEW else "")
     return (
-        f"{out}: {read} rows read, {repeated} said the same again, {len(groups)} questions: {len(groups) - count} to train on, "
-        f"{asked}"
+        f"{out}: {read} rows read, {repeated} were repeats, {len(groups)} questions: {len(groups) - count} to train "
+        f"on, {asked}"
     )
 
 
 def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[str, dict[str, list[str]]], int, int]:
-    """Return (question without case and punctuation -> answer -> its wordings, rows read, rows that said nothing new)."""
+    """Return (question without case and punctuation -> answer -> its wordings, rows read, rows that were repeats)."""
     groups: dict[str, dict[str, list[str]]] = {}
     read = repeated = 0
     for path in sources:
@@ -107,7 +107,7 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
             )
             key = chat_rows.normal(asked)
             if not key:
-                raise UserError(f"{row.at}: {question} is {asked!r}: holds no word; correct or remove the row")
+                raise UserError(f"{row.at}: {question} is {asked!r}: contains no words; correct or remove the row")
             wordings = groups.setdefault(key, {}).setdefault(said, [])
             read += 1
             if asked in wordings:

@@ -1,7 +1,7 @@
-"""Documents as blocks of tokens of one length, nothing cut off before grouping; used by cpt_recipe.py and tests.
+"""Documents as blocks of tokens of one length, without truncation; used by cpt_recipe.py and tests.
 
-Tokens of all documents stand in one row, each document ended by EOS, and the row is cut into blocks. What does not fill
-the last block is left out and counted. Where the tokenizer puts a BOS before a text (Gemma), each block begins with one.
+The tokens of all documents are concatenated, each document ended by EOS, and cut into blocks. What does not fill the
+last block is dropped and counted. If the tokenizer puts a BOS before a text (Gemma), each block begins with one.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ BATCH = 256  # documents tokenized at once
 
 @dataclass(frozen=True)
 class Packed:
-    """Blocks of equal length, drawn from `made` ones; `tokens` counts the row with its EOS, `remainder` what filled no block."""
+    """Blocks of equal length, drawn from `made` ones; `tokens` counts all, EOS included, `remainder` the leftover."""
 
     blocks: list[list[int]]
-    topics: list[str]  # of each block: the document of its first token
+    topics: list[str]  # for each block, the document of its first token
     documents: int
     tokens: int
     remainder: int
@@ -41,7 +41,7 @@ class Blocks:
     heldout: Packed
 
     def sentence(self) -> str:
-        """Return what became of the text, for the log."""
+        """Return a summary of the packed text, for the log."""
         parts = (("training", self.train), ("validation", self.validation), ("held out", self.heldout))
         return "; ".join(
             f"{name}: {part.documents} documents, {part.tokens} tokens, {len(part)}"
@@ -58,7 +58,7 @@ def row(tokenizer: Any, documents: Sequence[Document]) -> tuple[list[int], list[
     Raises UserError when the tokenizer has no EOS: documents would run into each other.
     """
     if tokenizer.eos_token_id is None:
-        raise UserError("phase.model.source: its tokenizer has no EOS to end a document; take another model")
+        raise UserError("phase.model.source: its tokenizer has no EOS to end a document; use another model")
     tokens: list[int] = []
     owners: list[str] = []
     for first in range(0, len(documents), BATCH):
@@ -84,9 +84,9 @@ def pack(tokenizer: Any, documents: Sequence[Document], length: int) -> Packed:
 def pack_corpus(
     tokenizer: Any, corpus: Corpus, length: int, train_rows: int | None, heldout_rows: int | None
 ) -> Blocks:
-    """Return the parts of a corpus as blocks, of training and held-out part at most so many, drawn evenly.
+    """Return the parts of a corpus as blocks, with limits for the training and held-out parts, drawn evenly.
 
-    Raises UserError when a part that is needed fills no block.
+    Raises UserError if a required part fills no block.
     """
     parts = {
         name: pack(tokenizer, documents, length)
@@ -100,7 +100,7 @@ def pack_corpus(
         if part.documents and not part.blocks:
             raise UserError(
                 f"phase.model.max_length is {length}: the {name} part has {part.tokens} tokens, less than one block; "
-                "lower it, or give more text"
+                "lower it, or provide more text"
             )
     return Blocks(thin(parts["training"], train_rows), parts["validation"], thin(parts["held-out"], heldout_rows))
 

@@ -1,6 +1,7 @@
-"""Writes each split of our data sets as one Parquet file, for tools that read no JSONL: `python -m trainlab.data.parquet DATA`.
+"""Writes each split of our data sets as one Parquet file, for tools that lack JSONL: `python -m trainlab.data.parquet DATA`.
 
-Called when the image is built (images/trainer/Containerfile). Training itself reads the JSONL, whose errors have lines.
+Called when the image is built (images/trainer/Containerfile). Training itself reads the JSONL, whose errors name a
+line.
 """
 
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 def write(data: Path) -> list[Path]:
     """Write SET/parquet/SPLIT.parquet for every SET/SPLIT/*.jsonl below `data`; return the files.
 
-    The columns are the keys of the lines and `topic`, the name of the file that a line is from; rows keep their order.
+    The columns are the keys of the lines and `topic`, the name of the file a line came from; rows keep their order.
     """
     import pyarrow
     from pyarrow import parquet

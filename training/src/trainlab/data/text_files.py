@@ -1,4 +1,4 @@
-"""Documents out of JSONL, JSON, CSV and TXT files, with file and place in every error; used by corpus.py. No torch."""
+"""Documents from JSONL, JSON, CSV and TXT files, with file and place in every error; used by corpus.py. No torch."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ COLUMN = "phase.text.column"
 
 @dataclass(frozen=True)
 class Document:
-    """One text; `id` says where it is from."""
+    """One text; `id` says where it came from."""
 
     id: str
     text: str
@@ -24,17 +24,17 @@ class Document:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: where it stands, and its columns."""
+    """One row of a table: where it is, and its columns."""
 
     at: str
     columns: dict[str, Any]
 
 
 def documents(path: Path, column: str | None, start: str | None) -> tuple[list[Document], int]:
-    """Return the documents in a file, or in all files of a folder, and how many rows without any text were left out
+    """Return the documents in a file, or in all files of a folder, and how many rows without any text were dropped
     (with `start` they are part of the documents).
 
-    `column` and `start` are those of the block `text:`. Raises UserError for what cannot be read.
+    `column` and `start` come from the block `text:`. Raises UserError for unreadable input.
     """
     found: list[Document] = []
     blank = 0
@@ -54,7 +54,7 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         if path.suffix.lower() not in READERS:
-            raise UserError(f"{path}: a file of running text ends in {', '.join(READERS)}; rename or convert it")
+            raise UserError(f"{path}: a file of running text must end in {', '.join(READERS)}; rename or convert it")
         return [path]
     names = sorted(one for one in path.glob("*") if one.is_file() and one.suffix.lower() in READERS)
     if not names:
@@ -63,7 +63,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of each row; a TXT file is one row, or, to be cut by `start`, its lines are."""
+    """Yield (place, text) of each row; a TXT file is one row, or, with `start`, each of its lines is."""
     if READERS[path.suffix.lower()] is None:
         text = _decoded(path)
         lines = [text] if start is None else io.StringIO(text, newline="\n")
@@ -75,7 +75,7 @@ def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[
 
 
 def cell(row: Row, column: str, key: str) -> str:
-    """Return the text in a column; raises UserError, which says that `key` names the column, where none is there."""
+    """Return the text in a column; raises UserError, which says that `key` names the column, if there is none."""
     if column not in row.columns:
         raise UserError(
             f"{row.at}: column {column!r} is missing; the row has {', '.join(map(repr, row.columns))}: correct the "
@@ -88,7 +88,7 @@ def cell(row: Row, column: str, key: str) -> str:
 
 
 def table(path: Path) -> list[Row]:
-    """Return the rows of a .jsonl, .json or .csv file, at least one. Raises UserError for what cannot be read."""
+    """Return the rows of a .jsonl, .json or .csv file, at least one. Raises UserError for unreadable input."""
     read, text = READERS.get(path.suffix.lower()), _decoded(path)
     if read is None:
         raise UserError(f"{path}: a table ends in {', '.join(TABLES)}; rename or convert it")
@@ -113,9 +113,9 @@ def _decoded(path: Path) -> str:
 
 
 def detected(path: Path, first: dict[str, Any], key: str) -> str:
-    """Return the column called text, else the only one that holds texts in the first row.
+    """Return the column named text, else the only one that holds text in the first row.
 
-    Raises UserError, which says that `key` names a column, where neither is.
+    Raises UserError, which says that `key` names a column, if there is neither.
     """
     if "text" in first:
         return "text"
@@ -134,7 +134,7 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
             row = json.loads(line)
         except ValueError as error:
             raise UserError(
-                f"{path}:{number}: not JSON ({error}); the line is cut or broken: correct or remove it"
+                f"{path}:{number}: not JSON ({error}); the line is truncated or invalid: correct or remove it"
             ) from None
         yield _object(f"{path}:{number}", row)
 
@@ -144,8 +144,8 @@ def _json(path: Path, text: str) -> Iterator[Row]:
         rows = json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(
-            f"{path}:{error.lineno}: not JSON ({error}); the file is cut or broken, or holds one object a line (then "
-            "call it .jsonl)"
+            f"{path}:{error.lineno}: not JSON ({error}); the file is truncated or invalid, or has one object per line "
+            "(then rename it to .jsonl)"
         ) from None
     if not isinstance(rows, list):
         raise UserError(f"{path}: holds a {type(rows).__name__}; must be a list of objects")
@@ -179,7 +179,7 @@ def _object(at: str, row: Any) -> Row:
 
 
 def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
-    """Join rows up to the next one that `start` finds; lines keep their ends, other rows get one."""
+    """Join rows up to the next one that `start` matches; lines keep their line ends, other rows get one."""
     begins = re.compile(start)
     found: list[Document] = []
     place, parts = "", ""

@@ -1,4 +1,4 @@
-"""Where running text lies, and how a hub data set comes into the folder of data sets; used by cpt_recipe.py. No torch."""
+"""Where running text is, and how a hub data set gets into the folder of data sets; used by cpt_recipe.py. No torch."""
 
 import os
 import shutil
@@ -20,8 +20,8 @@ ROWS = "train.jsonl"
 def place(phase: TextPhase, models: Path, given: Path | None, env: Mapping[str, str] | None = None) -> Path:
     """Return the file or folder that holds the text: `given` (--data), else DATA_DIR, else what `data.source` names.
 
-    For pydoc:topics without either it is a name under which nothing lies: the text comes with Python. Raises UserError
-    for a path that is not there.
+    For pydoc:topics without either, nothing exists at the returned path: the text ships with Python. Raises UserError
+    for a missing path.
     """
     env = os.environ if env is None else env
     source = phase.data.source
@@ -40,10 +40,10 @@ def place(phase: TextPhase, models: Path, given: Path | None, env: Mapping[str, 
 
 
 def fetch(phase: TextPhase, models: Path) -> Path | None:
-    """Make sure that a hub data set lies in the folder of data sets; return its folder, None for text that need not be fetched.
+    """Make sure that a hub data set is in the folder of data sets; return its folder, None if nothing needs fetching.
 
-    The rows of its split `train` become train.jsonl, column by column as they are; other splits are not read, since the
-    parts are made by document (corpus.py). Raises UserError with the remedy.
+    The rows of its split `train` become train.jsonl, with all columns unchanged; other splits are not read, since the
+    text is split by document (corpus.py). Raises UserError with the remedy.
     """
     source = phase.data.source
     if not source.startswith("hf:"):

@@ -1,9 +1,9 @@
-"""Forms of verse: which forms there are, and how far a text keeps to one (lines, rhyme, syllables). Pure text, no model.
+"""Verse forms: which ones there are, and how well a text adheres to one (lines, rhyme, syllables). Pure text, no model.
 
-Used by chat_rows.py (a row names its form), answer_score.py (form adherence per item) and by the contract test of data/verses, so the data set
-and the models are judged by the same rules. The rules know spelling, not sound: they take love and move for a rhyme, and
-they miscount compounds (something) by one. Base and tuned model are judged alike, so a difference means something;
-the share itself is an estimate.
+Used by chat_rows.py (a row names its form), answer_score.py (form adherence per item) and by the contract test of
+data/verses, so the data set and the models are judged by the same rules. The rules know spelling, not sound: they treat
+love and move as a rhyme, and miscount compounds (something) by one. Base and tuned model are judged alike, so a
+difference is meaningful; the share itself is an estimate.
 """
 
 import re
@@ -14,7 +14,7 @@ RHYMED = {"couplet": "AA", "tercet": "AAA", "quatrain_aabb": "AABB", "quatrain_a
 COUNTED = {"haiku": (5, 7, 5), "cinquain": (2, 4, 6, 8, 2)}  # syllables of each line
 FORMS = sorted([*RHYMED, *COUNTED])
 
-# Spellings of a word's end, from its last vowel on, that sound alike somewhere in data/verses; one group a sound.
+# Spellings of a word's end, from its last vowel on, that sound alike somewhere in data/verses; one group per sound.
 # Equal spellings need no entry. Each group was compared with the CMU pronouncing dictionary when it was added.
 SOUNDS = [
     set(group.split())
@@ -48,7 +48,7 @@ def rhymes(one: str, other: str) -> bool:
 
 def tail(word: str) -> str:
     """Return the spelling that carries the rhyme: from the last vowel on, a silent -e, -es or -ed included."""
-    sounded = re.sub(r"([qg])u(?=[aeiou])", r"\1", word)  # the u of queen and guest is no vowel
+    sounded = re.sub(r"([qg])u(?=[aeiou])", r"\1", word)  # the u of queen and guest is not a vowel
     match = re.search(r"[aeiouy]+[^aeiouy]*(?:e|es|ed)?$", sounded)
     return match.group() if match else word
 
@@ -69,22 +69,22 @@ def syllables(line: str) -> int:
 
 
 def line_count(form: str) -> int:
-    """Return the lines of a form."""
+    """Return the number of lines of a form."""
     return len(RHYMED.get(form) or COUNTED[form])
 
 
 def should_rhyme(form: str) -> list[tuple[int, int]]:
-    """Return the pairs of lines (from 0) that rhyme in a form; none in forms of counted syllables."""
+    """Return the pairs of lines (from 0) that rhyme in a form; none in syllable-counting forms."""
     pattern = RHYMED.get(form, "")
     return [(i, j) for i, j in combinations(range(len(pattern)), 2) if pattern[i] == pattern[j]]
 
 
 def adherence(text: str, form: str) -> float:
-    """Return how far `text` keeps to `form`, 0 to 1: half for the number of lines, half for rhyme or syllables.
+    """Return how well `text` adheres to `form`, 0 to 1: half for the number of lines, half for rhyme or syllables.
 
-    The first half is all or nothing. The second is the share of line pairs that rhyme as they should (a word repeated is no
-    rhyme), or of lines with exactly their syllables; a line that is not there fails, a line too many is cut off.
-    Raises KeyError for a form that FORMS does not name.
+    The first half is all or nothing. The second is the share of line pairs that rhyme as they should (a repeated word
+    is not a rhyme), or of lines with exactly their syllables; a missing line fails, extra lines are ignored. Raises
+    KeyError for a form that is not in FORMS.
     """
     found, wanted = lines(text), line_count(form)
     right = [_rhyming(found, i, j) for i, j in should_rhyme(form)] or [

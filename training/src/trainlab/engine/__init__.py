@@ -1,1 +1,1 @@
-"""What all recipes train with: the trainer and its checkpoints, ranks, memory, and what only GPUs have."""
+"""What all recipes train with: the trainer and its checkpoints, ranks, memory, and GPU-only features."""

@@ -1,7 +1,8 @@
-"""What only GPUs have: FSDP2, compiled layers, FP8 where a probe says that it pays. Nothing of it changes a CPU run.
+"""GPU-only features: FSDP2, compiled layers, FP8 if a probe shows that it pays. None of this changes a CPU run.
 
-Not run on GPUs yet (the conversion to FP8 and its arithmetic are tested on CPU). Sharding is transformers' own (TrainingArguments.fsdp, version 2), FP8 is torchao's, which tells its
-dimensions by 16 (pytorch/ao, float8 README). Compiling in place keeps the names of all weights: no `_orig_mod.` anywhere.
+Not run on GPUs yet (the conversion to FP8 and its arithmetic are tested on CPU). Sharding is transformers' own
+(TrainingArguments.fsdp, version 2), FP8 is torchao's, which needs dimensions divisible by 16 (pytorch/ao, float8
+README). Compiling in place keeps the names of all weights: no `_orig_mod.` anywhere.
 """
 
 from collections.abc import Callable
@@ -24,22 +25,22 @@ ROUNDS = 20
 
 
 def _asked(phase: Phase) -> Stage:
-    """Return the section `stage:`; of a phase that stands alone, one that asks for nothing."""
+    """Return the section `stage:`; for a standalone phase, one that requests nothing."""
     return phase.stage_block or Stage(name="")
 
 
 def sharded(phase: Phase) -> bool:
-    """True where weights, gradients and optimizer states are divided over the ranks."""
+    """True if weights, gradients and optimizer states are sharded across the ranks."""
     return _asked(phase).fsdp and torch.cuda.is_available() and dist.world_size() > 1
 
 
 def recompute(phase: Phase) -> bool:
-    """True where the Trainer recomputes activations itself; under FSDP2 that is FSDP's part (sharding)."""
+    """True if the Trainer recomputes activations itself; under FSDP2, FSDP does it (sharding)."""
     return _asked(phase).gradient_checkpointing and not sharded(phase)
 
 
 def sharding(phase: Phase) -> dict[str, Any]:
-    """Return the Trainer's settings of FSDP2, {} where nothing is divided."""
+    """Return the Trainer's FSDP2 settings, {} if nothing is sharded."""
     if not sharded(phase):
         return {}
     return {
@@ -54,9 +55,9 @@ def sharding(phase: Phase) -> dict[str, Any]:
 
 
 def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
-    """Put FP8 and compilation into a model, as the phase and the hardware want it; before any trainer wraps it.
+    """Apply FP8 and compilation to a model, as phase and hardware allow; before any trainer wraps it.
 
-    Raises UserError for a wish that this machine cannot fulfil.
+    Raises UserError for a request that this machine cannot fulfill.
     """
     stage = _asked(phase)
     for key, wish, enough in (
@@ -65,7 +66,7 @@ def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
     ):
         if wish and not enough:
             lacks = "several GPUs" if key == "fsdp" else "a GPU"
-            raise UserError(f"phase.stage.{key} is true: needs {lacks}, not here; set false")
+            raise UserError(f"phase.stage.{key} is true: needs {lacks}, which this machine lacks; set false")
     if stage.fp8 == "auto":
         reason = why_not_fp8(phase) or _slow(model)
         say(f"fp8: off: {reason}" if reason else "fp8: on, torchao tensorwise")
@@ -82,7 +83,7 @@ def compile_layers(model: Any, backend: str = "inductor") -> None:
 
 
 def why_not_fp8(phase: Phase) -> str | None:
-    """Return what speaks against FP8 without measuring, None when nothing does."""
+    """Return what rules out FP8 without measuring, None if nothing does."""
     if not torch.cuda.is_available():
         return "no GPU"
     capability = torch.cuda.get_device_capability()
@@ -104,7 +105,7 @@ def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
 
 
 def _slow(model: Any) -> str | None:
-    """Return the probe's result where FP8 does not pay: forward and backward of one matrix of this model, both ways."""
+    """Return the probe's result if FP8 does not pay: forward and backward of one matrix of this model, both ways."""
     layer: Any = decoder_layers(model)[0]
     part = layer.mlp.up_proj
     times = []
@@ -115,7 +116,7 @@ def _slow(model: Any) -> str | None:
             convert(linear)
         times.append(_seconds(torch.compile(linear), part.in_features))
     ratio = times[0] / times[1]
-    return None if ratio >= PAYS else f"the probe ran at {ratio:.2f} times the speed of bfloat16, {PAYS} are needed"
+    return None if ratio >= PAYS else f"the probe ran at {ratio:.2f} times the speed of bfloat16, {PAYS} is needed"
 
 
 def _seconds(linear: Any, width: int) -> float:
@@ -132,7 +133,7 @@ def _seconds(linear: Any, width: int) -> float:
 
 
 def convert(model: Any) -> None:
-    """Let the matrices of a bfloat16 model multiply in FP8, its output layer left as it is; every weight keeps its name."""
+    """Make the matrices of a bfloat16 model multiply in FP8, except its output layer; every weight keeps its name."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     def fits(module: nn.Module, name: str) -> bool:

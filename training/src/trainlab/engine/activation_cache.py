@@ -1,7 +1,8 @@
-"""The frozen layers, run once per row: their outputs stand in for them in every epoch; used by sft.
+"""The frozen layers, run once per row: their outputs replace them in every epoch; used by sft.
 
-Exact, because nothing below the first trained layer changes and it has no dropout in evaluation mode. Each rank runs the
-frozen layers over its share of the rows, then all ranks hold all outputs (rows x tokens x hidden size x bytes per number).
+Exact, because nothing below the first trained layer changes and they have no dropout in evaluation mode. Each rank runs
+the frozen layers over its share of the rows, then all ranks hold all outputs (rows x tokens x hidden size x bytes per
+number).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,11 +19,11 @@ Say = Callable[[str], None]
 
 
 class _Reached(Exception):
-    """Carries the input of the first trained layer out of a forward pass that need not go on."""
+    """Carries the input of the first trained layer out of a forward pass that can stop there."""
 
 
 class ActivationCache:
-    """Outputs of the frozen layers by the tokens of a row."""
+    """Outputs of the frozen layers, keyed by the tokens of a row."""
 
     def __init__(self, model: PreTrainedModel, trained_layers: int, pad: int) -> None:
         self._model, self._pad, self._skip = model, pad, False
@@ -33,8 +34,8 @@ class ActivationCache:
             layer.forward = self._passing(layer.forward)
 
     def fill(self, rows: Iterable[list[int]], batch: int, autocast: Any, say: Say) -> None:
-        """Run the frozen layers over `rows` (token ids), `batch` at once, this rank's share; then exchange the outputs."""
-        # By length, so that little is padding; the longest first, so that a lack of memory shows at once.
+        """Run the frozen layers over `rows` (token ids), `batch` at once, this rank's share; then exchange outputs."""
+        # By length, to keep padding low; the longest first, so that running out of memory shows at once.
         unique = sorted({tuple(row) for row in rows}, key=len, reverse=True)
         own = unique[dist.rank() :: dist.world_size()]
         found: dict[bytes, torch.Tensor] = {}
@@ -68,7 +69,7 @@ class ActivationCache:
 
     @contextmanager
     def skipped(self) -> Iterator[None]:
-        """Let the frozen layers pass their input on unchanged."""
+        """Let the frozen layers pass their input through unchanged."""
         self._skip = True
         try:
             yield

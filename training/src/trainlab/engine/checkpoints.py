@@ -1,4 +1,4 @@
-"""Checkpoints that are known to be whole: a marker with all file sizes, written last; used by the recipes.
+"""Checkpoints known to be complete: a marker with all file sizes, written last; used by the recipes.
 
 A checkpoint without a marker, or whose files differ from it, is skipped on resume with a sentence.
 """
@@ -21,14 +21,14 @@ class DiskFull(UserError):
 
 
 def mark(folder: Path) -> None:
-    """Declare a checkpoint whole: note the size of each of its files."""
+    """Mark a checkpoint complete: record the size of each of its files."""
     found = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MARKER)  # sharded ones hold folders
     sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in found}
     files.write_json(folder / MARKER, sizes)
 
 
 def fault(folder: Path) -> str | None:
-    """Return what is wrong with a checkpoint, None when it is whole."""
+    """Return what is wrong with a checkpoint, None if it is complete."""
     marker = folder / MARKER
     if not marker.exists():
         return f"{MARKER} is missing: it was being written when the run ended"
@@ -45,7 +45,7 @@ def fault(folder: Path) -> str | None:
 
 
 def step(checkpoint: Path) -> int:
-    """Return the optimizer step of a checkpoint folder; by its name, as a finished run may have rotated it away."""
+    """Return the optimizer step of a checkpoint folder, from its name: a finished run may have rotated it away."""
     return int(checkpoint.name.split("-")[-1])
 
 
@@ -56,7 +56,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """Return the newest whole checkpoint, None when there is none; say which ones are skipped and why."""
+    """Return the newest complete checkpoint, None if there is none; say which ones are skipped and why."""
     for path in reversed(listed(folder)):
         problem = fault(path)
         if problem is None:
@@ -66,7 +66,7 @@ def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
 
 
 def rotate(folder: Path, keep: int, best: str | None) -> None:
-    """Remove all but the `keep` newest whole checkpoints and the best one."""
+    """Remove all but the `keep` newest complete checkpoints and the best one."""
     whole = [path for path in listed(folder) if fault(path) is None]
     for path in whole[:-keep]:
         if best is None or path.name != Path(best).name:
@@ -74,7 +74,7 @@ def rotate(folder: Path, keep: int, best: str | None) -> None:
 
 
 def last_good_everywhere(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """Return rank 0's choice of checkpoint on every rank: a volume may show ranks different things for a moment."""
+    """Return rank 0's choice of checkpoint on every rank: ranks may briefly see different states of a volume."""
     from trainlab.engine import dist
 
     return dist.gather(last_good(folder, say) if dist.is_main() else None)[0]
@@ -88,6 +88,6 @@ def explain_full(error: BaseException, folder: Path, what: str) -> DiskFull | No
     good = last_good(folder, lambda _: None)
     kept = f"the last good checkpoint is {good}" if good else "there is no earlier checkpoint"
     return DiskFull(
-        f"{folder}: the volume is full while {what} was written ({files.free_text(folder)}); {kept}; "
-        "free space or enlarge the volume and start the same run again: it goes on from there"
+        f"{folder}: the volume is full while {what} was written ({files.free_text(folder)}); {kept}; free space or "
+        "enlarge the volume and start the same run again: it resumes from there"
     )

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def start(timeout_minutes: float) -> None:
-    """Join the process group when torchrun started this process: nccl with GPUs, gloo without."""
+    """Join the process group if torchrun started this process: nccl with GPUs, gloo without."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if "WORLD_SIZE" in os.environ and not td.is_initialized():
@@ -25,7 +25,7 @@ def start(timeout_minutes: float) -> None:
 
 
 def rank() -> int:
-    """Return this process's number in the job, 0 when alone."""
+    """Return this process's rank in the job, 0 when alone."""
     return td.get_rank() if td.is_initialized() else 0
 
 

@@ -1,6 +1,6 @@
-"""Is every rank's GPU what it should be? Name, driver, free memory and a short bf16 product, before any training.
+"""Is every rank's GPU what it should be? Name, driver, free memory and a short bf16 matmul, before any training.
 
-Called by run/worker.py where there are GPUs. `measure` has not been run; `warnings` is a pure function of what it returns.
+Called by run/worker.py if there are GPUs. `measure` has not been run; `warnings` is a pure function of what it returns.
 """
 
 import re
@@ -11,7 +11,7 @@ from trainlab.errors import UserError
 from trainlab.plan import devices
 
 SIZE, ROUNDS = 8192, 20  # 1.1 TFLOP a round; facts of an H100 at this size: 798 of 989 TFLOP/s
-SLOW = 0.5  # of the data sheet's dense peak: GPUs measured reach 80 to 87 % (stas00/ml-engineering, accelerators)
+SLOW = 0.5  # of the data sheet's dense peak: measured GPUs reach 80 to 87 % (stas00/ml-engineering, accelerators)
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -29,7 +29,7 @@ def check(planned_gib: float | None) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def measure() -> dict[str, Any]:
-    """Return {rank, name, capability, driver, memory_gib, free_gib, tflops: of a product in bfloat16, None without it}."""
+    """Return {rank, name, capability, driver, memory_gib, free_gib, tflops: of a bf16 matmul, None without bf16}."""
     import torch
 
     from trainlab.engine import dist
@@ -78,13 +78,13 @@ def warnings(found: list[dict[str, Any]], planned_gib: float | None) -> list[str
         device = known(one["name"])
         if device and one["tflops"] is not None and one["tflops"] * 1e12 < SLOW * device.bf16:
             said.append(
-                f"{who} computes {one['tflops']:.0f} TFLOP/s, {one['tflops'] * 1e12 / device.bf16:.0%} of its data sheet's "
-                f"{device.bf16 / 1e12:.0f}: it is shared, hot or limited in power; look at nvidia-smi on its node"
+                f"{who} computes {one['tflops']:.0f} TFLOP/s, {one['tflops'] * 1e12 / device.bf16:.0%} of its data "
+                f"sheet's {device.bf16 / 1e12:.0f}: it is shared, hot or power-limited; check nvidia-smi on its node"
             )
         if planned_gib is not None and one["free_gib"] < planned_gib:
             said.append(
-                f"{who} has {one['free_gib']:.1f} GiB free, `trainlab plan` wants {planned_gib:.1f}: lower "
-                "phase.train.batch_size or phase.model.max_length, or find out who else uses it"
+                f"{who} has {one['free_gib']:.1f} GiB free, `trainlab plan` needs {planned_gib:.1f}: lower "
+                "phase.train.batch_size or phase.model.max_length, or find out what else uses it"
             )
     names = sorted({one["name"] for one in found})
     if len(names) > 1:
@@ -93,7 +93,7 @@ def warnings(found: list[dict[str, Any]], planned_gib: float | None) -> list[str
 
 
 def known(name: str) -> devices.Device | None:
-    """Return the device of the planner's table that a device name means, None for one that it lacks."""
+    """Return the device of this name in the planner's table, None if it is not there."""
     try:
         return devices.find(name.replace(" ", "-"))
     except UserError:
@@ -101,7 +101,7 @@ def known(name: str) -> devices.Device | None:
 
 
 def driver(path: Path = DRIVER) -> str:
-    """Return the version of NVIDIA's kernel module, "unknown" where its file is not to be seen."""
+    """Return the version of NVIDIA's kernel module, "unknown" if its file is not visible."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     found = re.search(r"Kernel Module.*?\s(\d+\.\d+[\d.]*)", text)
     return found.group(1) if found else "unknown"

@@ -1,6 +1,6 @@
 """The peak memory of each part of a run, for manifest.json and the report; the recipes mark where a part ends.
 
-A CPU rank is measured by VmHWM of /proc/self/status, which writing 5 to /proc/self/clear_refs sets back (proc(5)), and its
+A CPU rank is measured by VmHWM of /proc/self/status, which writing 5 to /proc/self/clear_refs resets (proc(5)), and its
 pod by the cgroup; a GPU rank by PyTorch's allocator. The GPU half has not been run.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from trainlab.config import Phase, ResnetPhase, Values
 
 GIB = 2**30
-UNLIMITED = 2**60  # cgroup v1 writes a number of this size where there is no limit
+UNLIMITED = 2**60  # cgroup v1 reports a number of this size if there is no limit
 SNAPSHOT = "memory_snapshot.pickle"
 ENTRIES = 100_000  # newest allocations that a snapshot holds
 
@@ -25,7 +25,7 @@ class Profile:
         self.parts: dict[str, dict[str, float]] = {}
 
     def mark(self, part: str) -> None:
-        """End a part: keep its peaks in GiB and begin the next one; a part that comes again keeps the higher ones."""
+        """End a part: keep its peaks in GiB and begin the next one; a part that occurs again keeps the higher ones."""
         import torch
 
         peaks = {"process_gib": _highest("self")}
@@ -37,12 +37,12 @@ class Profile:
         self.parts[part] = {name: max(value, known.get(name, 0.0)) for name, value in peaks.items()}
         try:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        except OSError:  # a sandbox without it: then the peak counts from the start of the process
+        except OSError:  # a sandbox without it: the peak then counts from the start of the process
             self.parts[part]["from_start"] = 1.0
 
     @contextmanager
     def training(self, phase: Phase, run_dir: Path) -> Iterator[None]:
-        """Around the training: marks it, and leaves PyTorch's snapshot of rank 0 where `train.memory_snapshot` asks for it."""
+        """Wrap the training: mark it, and save PyTorch's snapshot of rank 0 if `train.memory_snapshot` asks for it."""
         import torch
 
         from trainlab.engine import dist
@@ -53,17 +53,17 @@ class Profile:
             recorded._record_memory_history(max_entries=ENTRIES)
         try:
             yield
-        finally:  # above all when it ended for want of memory
+        finally:  # above all when it ran out of memory
             if wanted:
                 recorded._dump_snapshot(str(run_dir / SNAPSHOT))
                 recorded._record_memory_history(enabled=None)
         self.mark("train")
 
     def whole(self, phase: Phase) -> dict[str, Any]:
-        """Return what the manifest says of all ranks; every rank must call it. Sizes in GiB, None where not known.
+        """Return what the manifest says about all ranks; every rank must call it. Sizes in GiB, None if unknown.
 
         {planned_gib, planned_for, gpu_gib, pods: [{host, ranks, processes_gib: sum of the peaks of the
-        ranks and of torchrun (pages that they share are counted for each), limit_gib, peak_gib: of the cgroup, page cache
+        ranks and of torchrun (shared pages are counted for each), limit_gib, peak_gib: of the cgroup, page cache
         included}], ranks: [{rank, host, parts}]}.
         """
         from trainlab.engine import dist
@@ -113,7 +113,7 @@ def planned(phase: Phase) -> dict[str, Any]:
     try:
         gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
         job, device, _ = source.device_of(Values(phase=phase), job, gpu)
-    except UserError:  # a GPU that the table lacks: bytes do not depend on it
+    except UserError:  # a GPU not in the table: bytes do not depend on it
         device = devices.find(source.DEFAULT_GPU)
     plan = (
         vision_job.estimate(phase, job, device, 1.0)
@@ -127,7 +127,7 @@ def planned(phase: Phase) -> dict[str, Any]:
 
 
 def pod(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, float | None]:
-    """Return {limit_gib, peak_gib} of this process's cgroup, version 2 or 1; None where there is no limit or no such file."""
+    """Return {limit_gib, peak_gib} of this process's cgroup (version 2 or 1); None if there is no limit or file."""
     lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
     paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
     one = (root / "memory", paths.get("memory", "/"), "memory.limit_in_bytes", "memory.max_usage_in_bytes")
@@ -148,7 +148,7 @@ def sentence(found: Mapping[str, Any]) -> str:
         for name, peaks in one["parts"].items():
             parts[name] = max(parts.get(name, 0.0), peaks.get(kind, 0.0))
     text = ", ".join(f"{name} {value:.2f}" for name, value in parts.items()) + " GiB"
-    text += f" of the GPU's {found['gpu_gib']:.1f} GiB" if found.get("gpu_gib") else " a process"
+    text += f" of the GPU's {found['gpu_gib']:.1f} GiB" if found.get("gpu_gib") else " per process"
     if found.get("planned_gib") is not None:
         text += f"; planned for training: {found['planned_gib']:.2f} GiB for the {found['planned_for']}"
     limited = [one for one in found["pods"] if one["limit_gib"]]
@@ -178,7 +178,7 @@ def _gpu_gib() -> float | None:
 
 
 def _highest(process: str) -> float:
-    """Return the most memory that a process (a number, or self) ever held at once in GiB, 0 where /proc does not say."""
+    """Return the peak memory of a process (a number, or self) in GiB, 0 if /proc does not say."""
     path, name = Path("/proc") / process / "status", "VmHWM"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         if line.startswith(f"{name}:"):

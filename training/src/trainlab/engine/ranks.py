@@ -1,4 +1,4 @@
-"""Are all ranks there, do they add up, and how fast is their link? Proven before any training; called by run/worker.py."""
+"""Are all ranks there, do they add up, and how fast is their link? Checked before training; called by run/worker.py."""
 
 import os
 import socket
@@ -17,10 +17,10 @@ MEGABYTES, ROUNDS = 16, 3
 def prove() -> dict[str, Any]:
     """Return {world_size, hosts, backend, sum, expected, megabytes, seconds, bandwidth_mb_s}; every rank must call it.
 
-    Each rank adds its number plus one in an all-reduce; then one of 16 MB is timed, the median of three rounds of the
-    slowest rank after one to warm up. bandwidth_mb_s is what each rank sends in a ring, 2 (n - 1) / n of the payload, per
-    second (nccl-tests calls it bus bandwidth). Alone there is nothing to measure: backend and what follows are None.
-    Raises UserError when ranks are missing, double or add up wrongly.
+    Each rank adds its number plus one in an all-reduce; then one of 16 MB is timed, the median of three rounds on the
+    slowest rank after a warm-up round. bandwidth_mb_s is what each rank sends in a ring, 2 (n - 1) / n of the payload,
+    per second (nccl-tests calls it bus bandwidth). Alone there is nothing to measure: backend and what follows are
+    None. Raises UserError if ranks are missing, duplicate or add up wrongly.
     """
     world = dist.world_size()
     here: dict[str, Any] = {
@@ -41,7 +41,7 @@ def prove() -> dict[str, Any]:
     found["sum"] = int(total.item())
     if found["sum"] != found["expected"]:
         raise UserError(
-            f"the sum over {world} ranks is {found['sum']}, it must be {found['expected']}: look at the network"
+            f"the sum over {world} ranks is {found['sum']}, it must be {found['expected']}: check the network"
         )
     seconds = _timed(torch.zeros(MEGABYTES * 250_000, device=device))
     rate = 2 * (world - 1) / world * MEGABYTES / seconds

@@ -1,4 +1,4 @@
-"""When to save, and how long it still takes; used by the training loops of the recipes. No torch."""
+"""When to save, and how much time is left; used by the training loops of the recipes. No torch."""
 
 import time
 
@@ -15,5 +15,5 @@ class Eta:
 
 
 def planned(total: int, count: int) -> list[int]:
-    """Return `count` steps spread evenly over 1..total, the last one being `total`; fewer when there are fewer steps."""
+    """Return `count` steps spread evenly over 1..total, the last one being `total`; fewer if there are fewer steps."""
     return sorted({max(1, round(total * part / count)) for part in range(1, count + 1)})

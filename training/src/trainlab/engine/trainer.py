@@ -1,4 +1,4 @@
-"""Hugging Face's trainers with our checkpoints: marked when whole, spread evenly, rotated after the marker; used by sft, cpt and dpo."""
+"""Hugging Face's trainers with our checkpoints: marked when complete, spread evenly, rotated after that; for sft, cpt, dpo."""
 
 import warnings
 from collections.abc import Mapping
@@ -26,17 +26,17 @@ from trainlab.engine.steps import Eta, planned
 from trainlab.models import compute
 from trainlab.progress import Numbers, Progress
 
-# TRL and PEFT ask transformers by the name that it gave up in 5.23; it says so once for each rank.
+# TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
 
 
 class CheckpointedTrainer(Trainer):
-    """Writes `complete.json` last into each checkpoint, and says in a sentence when the volume is full."""
+    """Writes `complete.json` last into each checkpoint, and reports a full volume in a sentence."""
 
     keep = 1
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card made for the hub."""
+        """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card meant for the hub."""
         root = Path(str(self.args.output_dir))
         folder = root / f"checkpoint-{self.state.global_step}"
         try:
@@ -45,7 +45,7 @@ class CheckpointedTrainer(Trainer):
             if self.args.should_save:
                 checkpoints.mark(folder)
                 checkpoints.rotate(root, self.keep, self.state.best_model_checkpoint)
-        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that met the end
+        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, depending on the file
             full = checkpoints.explain_full(error, root, folder.name)
             if full is None:
                 raise
@@ -53,7 +53,7 @@ class CheckpointedTrainer(Trainer):
 
 
 class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
-    """TRL's trainer with our checkpoints and, where it is filled, cached activations."""
+    """TRL's trainer with our checkpoints and, if the cache is filled, cached activations."""
 
     activation_cache: ActivationCache | None = None
 
@@ -95,7 +95,7 @@ class StepReporter(TrainerCallback):
         self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Set where this step stands."""
+        """Report the progress at this step."""
         step, total = state.global_step, state.max_steps
         left, epochs = self._eta.left(step, total), float(state.num_train_epochs)
         self._progress.at(Numbers(step, total, left, state.epoch, epochs, self._train, self._validation))
@@ -103,7 +103,7 @@ class StepReporter(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:
-        """Keep the newest numbers for the next line; say a validation loss at once."""
+        """Keep the newest numbers for the next line; print a validation loss at once."""
         logs = logs or {}
         if "loss" in logs:
             self._train = {name: float(logs[name]) for name in ("loss", "learning_rate", "grad_norm") if name in logs}
@@ -113,7 +113,7 @@ class StepReporter(TrainerCallback):
 
 
 def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False) -> dict[str, Any]:
-    """Return what all trainers are told alike; warm-up, validations and saves follow the steps.
+    """Return the settings common to all trainers; warm-up, validations and saves follow the steps.
 
     `recompute` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
     """
@@ -146,7 +146,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "greater_is_better": False if validate else None,
         "save_total_limit": None,  # CheckpointedTrainer rotates, after the marker is written
         "report_to": "none",
-        "log_level": "error",  # a head that is tied is missing in every checkpoint, and said to be
+        "log_level": "error",  # a tied head is missing in every checkpoint, which is reported otherwise
         "log_level_replica": "error",
         "disable_tqdm": True,
         "dataloader_num_workers": 0,
@@ -158,7 +158,7 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
 
 
 def configure_callbacks(trainer: CheckpointedTrainer, phase: Phase, run_dir: Path) -> None:
-    """Set how many checkpoints stay, silence the library's own lines, and write TensorBoard's files on rank 0."""
+    """Set how many checkpoints are kept, silence the library's own lines, and write TensorBoard's files on rank 0."""
     trainer.keep = phase.train.keep_checkpoints
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
@@ -170,7 +170,7 @@ def configure_callbacks(trainer: CheckpointedTrainer, phase: Phase, run_dir: Pat
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training went: the Trainer's metrics, seconds, and the checkpoint that it went on from."""
+    """How a training went: the Trainer's metrics, seconds, and the checkpoint that it resumed from."""
 
     metrics: Mapping[str, float]
     seconds: float
@@ -178,7 +178,7 @@ class TrainingResult:
 
 
 def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) -> dict[str, Any]:
-    """Return what every training_summary.json says of steps, losses and time."""
+    """Return what every training_summary.json says about steps, losses and time."""
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]

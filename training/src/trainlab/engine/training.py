@@ -1,4 +1,4 @@
-"""A training from the newest whole checkpoint to what it leaves: best_model/ or lora_adapter/, history and summary."""
+"""Training from the newest complete checkpoint to its results: best_model/ or lora_adapter/, history and summary."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ from trainlab.models import compute, lora
 
 
 def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> TrainingResult:
-    """Train from the newest whole checkpoint on; leave the best one as result and training_history.json."""
+    """Train from the newest complete checkpoint; save the best one as the result, and training_history.json."""
     resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
@@ -33,7 +33,7 @@ def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> T
 
 
 def _frozen_below(phase: LanguagePhase) -> int:
-    """Return how many last layers are trained on cached outputs of those below; 0 where nothing is cached."""
+    """Return how many last layers are trained on cached outputs of those below; 0 if nothing is cached."""
     if not isinstance(phase, SftPhase) or not phase.train.cache_frozen_activations:
         return 0
     return phase.lora.layers or 0 if phase.lora.rank else phase.unfreeze.layers
@@ -58,7 +58,7 @@ def result(phase: LanguagePhase) -> str:
 
 def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> None:
     """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
-    whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part where weights are sharded
+    whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part if weights are sharded
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         name = result(job.phase)
@@ -69,13 +69,13 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
                 else:
                     _save_whole(model, folder, compute.dtype(job.phase), whole)
                 job.tokenizer.save_pretrained(folder)
-        except Exception as error:  # OSError or SafetensorError, by the file that met the end
+        except Exception as error:  # OSError or SafetensorError, depending on the file that hit the limit
             raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None
     dist.barrier()
 
 
 def _save_whole(model: Any, folder: Path, dtype: torch.dtype, whole: dict[str, Any] | None = None) -> None:
-    narrowed: dict[int, torch.Tensor] = {}  # a tied head stays the embedding's tensor: else both would be written
+    narrowed: dict[int, torch.Tensor] = {}  # keeps a tied head tied to the embedding: else both would be written
     state = {
         name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
         for name, tensor in (whole or model.state_dict()).items()

@@ -1,4 +1,4 @@
-"""What a recipe of language models trains with, the same on every rank."""
+"""What a language-model recipe trains with, the same on every rank."""
 
 from dataclasses import dataclass
 from pathlib import Path

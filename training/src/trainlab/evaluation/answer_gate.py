@@ -24,7 +24,7 @@ UNITS = {
 
 
 def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
-    """Return the content of gate.json for two results of `evaluate.score` over the same rows.
+    """Return the content of gate.json for two results of `answer_score.score` over the same rows.
 
     Promoted only if the lower end of the gain's interval is above `gate.min_gain`, neither fact recall nor form adherence,
     where measured, dropped by more than `gate.max_..._drop`, and, where taught recall decides, the answer loss did not get
@@ -69,7 +69,7 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
 
 
 def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
-    """Return the items of both evaluations paired by id, in the order of the first; raises UserError for odd ones."""
+    """Return the items of both evaluations paired by id, in the order of the first; raises UserError for unmatched ones."""
     first, second = _by_id(before["items"], "before"), _by_id(after["items"], "after")
     if first.keys() != second.keys():
         odd = sorted(first.keys() ^ second.keys())
@@ -83,7 +83,7 @@ def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
 def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:
     found = {str(item["id"]): item for item in items}
     if len(found) != len(items):
-        raise UserError(f"eval_{name}.json: two rows have the same id; give every held-out row its own")
+        raise UserError(f"eval_{name}.json: two rows have the same id; give every held-out row a unique id")
     return found
 
 

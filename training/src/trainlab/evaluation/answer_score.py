@@ -1,4 +1,4 @@
-"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall, form adherence. Base and tuned go the same way.
+"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall, form adherence; the same way for base and tuned.
 
 Called by recipes/language.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from models/chat.py.
 """
@@ -18,7 +18,7 @@ from trainlab.evaluation import facts
 from trainlab.models import chat
 
 Say = Callable[[str], None]
-SILENCE = 20.0  # seconds of generation without a line
+SILENCE = 20.0  # seconds of generation without output
 
 
 def score(
@@ -32,12 +32,13 @@ def score(
 ) -> dict[str, Any]:
     """Score `rows`, split over all ranks: every rank calls it with the same rows and gets the whole result.
 
-    It is what eval_before.json and eval_after.json hold:
-    {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts said in the
-    answered rows (None if none), taught_recall: the same over the rows that ask taught facts, which fact_recall leaves out, form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the
-    generated answers, rows, answered, seconds, items: one dict a row: id, topic, question, answer, facts, loss, tokens
-    (of the reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; all from text
-    on are None where no answer was generated}.
+    It is what eval_before.json and eval_after.json contain:
+    {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts stated in the
+    answered rows (None if none), taught_recall: the same over the rows that ask for taught facts, which fact_recall
+    leaves out, form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the generated
+    answers, rows, answered, seconds, items: one dict per row: id, topic, question, answer, facts, loss, tokens (of the
+    reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; everything from text
+    on is None where no answer was generated}.
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
@@ -101,7 +102,7 @@ def _items(
     share: tuple[int, int],
     say: Say,
 ) -> dict[str, Any]:
-    """Score every `share[1]`-th row from `share[0]` on; the answered rows are dealt out by themselves."""
+    """Score every `share[1]`-th row from `share[0]` on; the rows to answer are dealt out separately."""
     began = time.monotonic()
     rank, ranks = share
     own = rows[rank::ranks]
@@ -119,7 +120,7 @@ def _items(
 
 
 def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow]) -> dict[str, Any]:
-    """Join what the ranks found, in the order of `rows`."""
+    """Merge the ranks' results, in the order of `rows`."""
     found = {key: value for part in parts for key, value in part["losses"].items()}
     texts = {key: value for part in parts for key, value in part["texts"].items()}
     items: list[dict[str, Any]] = []
@@ -170,7 +171,7 @@ def _generate(
             )
         for i, tokens in zip(batch, out[:, ids.shape[1] :].tolist(), strict=True):
             end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
-            tokens = tokens[: end + 1]  # all after it is padding
+            tokens = tokens[: end + 1]  # everything after it is padding
             found[i] = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip(), len(tokens))
         done += len(batch)
         say(f"answered {done} of {len(prompts)} questions")
@@ -178,7 +179,7 @@ def _generate(
 
 
 class _Pulse(StoppingCriteria):
-    """Never stops a generation; says how far it is when it takes long."""
+    """Never stops a generation; reports progress when it takes long."""
 
     def __init__(self, say: Say, what: str, limit: int) -> None:
         self._say, self._what, self._limit = say, what, limit

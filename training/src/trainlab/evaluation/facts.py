@@ -1,7 +1,7 @@
 """Fact recall: which of the facts that a right answer must contain does a text contain? Pure text, no model.
 
-Used by evaluate (share per item) and report (marking). It sees neither negation nor wrong additions: the answer loss and
-the texts themselves are reported beside it. Data sets say how they write facts (data/*/README.md).
+Used by answer_score (share per item) and report (marking). It sees neither negation nor wrong additions: the answer loss and
+the texts themselves are reported with it. Data sets document how they write facts (data/*/README.md).
 """
 
 import re

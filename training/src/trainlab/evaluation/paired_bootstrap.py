@@ -20,7 +20,7 @@ def compare(
     confidence: float,
     seed: int,
 ) -> dict[str, Any]:
-    """Compare two equally long series of scores of the same items.
+    """Compare two equally long series of scores for the same items.
 
     Returns {before, after: means, mean: mean gain (positive is better), low, high: percentile interval of the gain at
     the two-sided level `confidence`, pairs, verdict}. The verdict is "better" when low > 0, "worse" when high < 0,
@@ -28,7 +28,9 @@ def compare(
     Raises UserError for series that cannot be paired.
     """
     if len(before) != len(after) or not before:
-        raise UserError(f"cannot pair {len(before)} scores before with {len(after)} after; score the same rows twice")
+        raise UserError(
+            f"cannot pair {len(before)} scores before with {len(after)} after; score the same rows both times"
+        )
     first, second = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     gain = second - first if higher_is_better else first - second
     low, high = _interval(gain, samples, confidence, seed)
@@ -50,7 +52,7 @@ def interval(values: Sequence[float], *, samples: int, confidence: float, seed: 
 
 
 def _interval(values: Any, samples: int, confidence: float, seed: int) -> tuple[float, float]:
-    if len(values) == 1:  # nothing to resample: widened to zero, so that one item proves nothing
+    if len(values) == 1:  # nothing to resample: widened to include zero, so one item proves nothing
         return min(0.0, float(values[0])), max(0.0, float(values[0]))
     rng = np.random.default_rng(seed)
     block = max(1, _CELLS // len(values))

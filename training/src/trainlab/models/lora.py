@@ -1,6 +1,6 @@
-"""LoRA adapters: put beside the frozen weights by PEFT, saved alone and never merged; used by sft.
+"""LoRA adapters: added to the frozen weights by PEFT, saved alone and never merged; used by sft.
 
-The result is what vLLM and our own server load beside the base: adapter_config.json and adapter_model.safetensors.
+The result is what vLLM and our own server load on top of the base: adapter_config.json and adapter_model.safetensors.
 """
 
 from pathlib import Path
@@ -20,8 +20,8 @@ from trainlab.models.layers import check_depth, decoder_layers
 def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[str, float | int]]:
     """Return the model with fresh adapters, the only weights that train, and {trainable, total, share} in parameters.
 
-    B starts at zero, so the model is at first the base model (Hu et al., section 4.1). Adapters are kept in float32 (PEFT's
-    default) for the reason given in layers.py. Raises UserError for a target or a layer that the model lacks.
+    B starts at zero, so the model starts as the base model (Hu et al., section 4.1). Adapters are kept in float32
+    (PEFT's default) for the reason given in layers.py. Raises UserError for a target or a layer that the model lacks.
     """
     settings = phase.lora
     head = model.get_output_embeddings()
@@ -50,8 +50,8 @@ def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[
 def save(model: PeftModel, folder: Path, phase: LanguagePhase) -> None:
     """Write the adapter into `folder` in the phase's dtype.
 
-    Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card made for the hub, and
-    notes the base's path inside this pod, which is the model's source for whoever gets the folder.
+    Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card meant for the hub,
+    and records the base's path inside this pod as the model's source for whoever gets the folder.
     """
     dtype = compute.dtype(phase)
     state = get_peft_model_state_dict(model, save_embedding_layers=False)

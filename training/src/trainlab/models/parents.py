@@ -1,7 +1,7 @@
-"""The run that a stage goes on from: found, checked, and taken into the run directory as parent_model/; called by run/launch.py.
+"""The run that a stage continues from: found, checked, linked into the run directory as parent_model/. For run/launch.py.
 
-The files are hard links where the volume can (no space is taken), so a run keeps its parent whatever becomes of the
-parent's directory, goes on from the same weights after a restart, and is served without it. No torch.
+The files are hard links where the volume supports them (they take no space), so a run keeps its parent whatever happens
+to the parent's directory, continues from the same weights after a restart, and is served without it. No torch.
 """
 
 import os
@@ -21,7 +21,7 @@ NOTE = "source.json"
 
 
 def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
-    """Return the folder of the model that a run began with: its parent's, the drawn one, or one of the model volume."""
+    """Return the folder of the model a run started from: its parent's, the random one, or one in the model volume."""
     if phase.parent:
         return run_dir / FOLDER
     return (
@@ -30,9 +30,9 @@ def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
 
 
 def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
-    """Make sure that RUN_DIR/parent_model holds the parent's model; return it. The first pod does it, others wait.
+    """Make sure that RUN_DIR/parent_model holds the parent's model; return it. The first pod does this, others wait.
 
-    Raises UserError for a parent that is missing, unfinished, of another stage or size, or that its gate did not promote.
+    Raises UserError for a parent that is missing, unfinished, of another stage or size, or not promoted by its gate.
     """
     target = run_dir / FOLDER
     if (target / NOTE).exists():
@@ -84,7 +84,7 @@ def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
             f"`trainlab gate {parent}`, or name another run with phase.stage.parent_run"
         )
     if stage != wanted:
-        raise UserError(f"{parent}: a run of stage {stage}, phase.stage.parent is {wanted}; name another run")
+        raise UserError(f"{parent}: a run of stage {stage}, but phase.stage.parent is {wanted}; name another run")
     source = _phase(parent)["model"]["source"]
     if _size(source) != _size(phase.model.source):
         raise UserError(
@@ -99,8 +99,8 @@ def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
     if not gate.get("promoted"):
         failed = [one["reason"] for one in gate.get("checks", []) if not one["passed"]] or gate.get("reasons", [])
         raise UserError(
-            f"{parent}: the gate of stage {stage} did not promote it: {' '.join(failed)} Train it again, or record why it "
-            f"may go on: `trainlab gate {parent} --override --who NAME --why REASON`"
+            f"{parent}: the gate of stage {stage} did not promote it: {' '.join(failed)} Train it again, or record why "
+            f"it may continue: `trainlab gate {parent} --override --who NAME --why REASON`"
         )
     if not (parent / "best_model" / "config.json").exists():
         raise UserError(f"{parent}: holds no best_model/; train stage {stage} again")
@@ -118,12 +118,12 @@ def _newest(phase: Phase, out: Path) -> Path | None:
 
 
 def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
-    """Say that a run keeps the parent that it began with although there is a newer one now."""
+    """Say that a run keeps the parent that it started from although there is now a newer one."""
     own, newest = files.read_json(kept / NOTE)["parent"]["run"], None if _named(phase) else _newest(phase, out)
     if newest and newest.name != own:
         print(
-            f"trainlab: {kept.parent.name} goes on from run {own}, as it began; run {newest.name} of stage "
-            f"{phase.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that goes on from it",
+            f"trainlab: {kept.parent.name} continues from run {own}, as it started; run {newest.name} of stage "
+            f"{phase.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that continues from it",
             file=sys.stderr,
             flush=True,
         )
@@ -147,7 +147,7 @@ def _phase(path: Path) -> dict[str, Any]:
 
 
 def _size(source: str) -> str:
-    """Return llama-2.4M of init:llama-2.4M and parent:llama-2.4M."""
+    """Return llama-2.4M for init:llama-2.4M and parent:llama-2.4M."""
     return source.partition(":")[2]
 
 

@@ -1,4 +1,4 @@
-"""Stated numbers against computed ones: what a document or a slide says about a job, and whether it can be true.
+"""Advertised numbers against computed ones: what a document or a slide says about a job, and whether it can be true.
 
 `judge` takes a Plan and the numbers; `trainlab plan --advertised FILE` reads them from YAML. A figure that breaks arithmetic
 or the GPU's peak is refused; one above everything published is a warning.
@@ -16,7 +16,7 @@ from trainlab.plan.units import count, gib, seconds, size
 
 # A100 against H100, llm-foundry 7 B at 2,048 tokens on 8 GPUs: 4,641 and 10,643 tokens/s/GPU.
 MEASURED_RATIO = {("A100-80GB", "H100-80GB"): 10643 / 4641}
-FP8_GAIN = 1.28  # torchtitan Llama-3.1-8B on 8 x H100: 6,667 to 8,532 tokens/s, the most published at this size
+FP8_GAIN = 1.28  # torchtitan Llama-3.1-8B on 8 x H100: 6,667 to 8,532 tokens/s, the highest published at this size
 COMPILE_GAIN = 1.27  # torchtune Llama-3.2-3B on one A100, 7,075 to 8,998 tokens/s; torchtitan 8 B +15.7 %
 PACKING_GAIN = (
     1.83  # measured: padding to the longest in a batch of 8 at a mean of 59 tokens; more only against pad-to-max
@@ -25,13 +25,13 @@ PACKING_GAIN = (
 
 @dataclass(frozen=True)
 class AdvertisedNumbers:
-    """Numbers that somebody states; None = nothing said. Times in seconds, memory in GB, gains as factors."""
+    """Numbers that somebody advertises; None = not stated. Times in seconds, memory in GB, gains as factors."""
 
     model: str | None = None  # hub id
     parameters: float | None = None  # "7B" is 7e9
     base_weights_gb: float | None = None
     memory_used_gb: float | None = None
-    devices: int | None = None  # "fits on so many"
+    devices: int | None = None  # "fits on N"
     samples_per_second: float | None = None
     samples: float | None = None
     epochs: float = 1
@@ -40,9 +40,9 @@ class AdvertisedNumbers:
     hours_by_gpu: Mapping[str, tuple[float, float]] | None = None
     hours_by_gpu_fp8: Mapping[str, tuple[float, float]] | None = None
     effective_batch: float | None = None
-    learning_rate_factor: float | None = None  # against a run with ...
+    learning_rate_factor: float | None = None  # relative to a run with ...
     reference_batch: float | None = None  # ... this effective batch
-    memory_factor: float | None = None  # "so many times the memory"
+    memory_factor: float | None = None  # "N times the memory"
     speed_up: float | None = None
     survives_lost_worker: bool = False
     fp8_gain: float | None = None
@@ -72,7 +72,7 @@ def from_mapping(given: Mapping[str, Any], where: str) -> AdvertisedNumbers:
 
 
 def judge(plan: Plan, advertised: AdvertisedNumbers) -> list[Finding]:
-    """Return what is wrong with the advertised numbers about this plan, refusals first."""
+    """Return what is wrong with the numbers advertised for this plan, refusals first."""
     found = [finding for rule in RULES for finding in rule(plan, advertised)]
     return sorted(found, key=lambda finding: finding.level != "refuse")
 
@@ -116,7 +116,8 @@ def _weights(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     if advertised.parameters and arch is not None and abs(advertised.parameters / arch.parameters - 1) > 0.1:
         yield refuse(
             "parameter-name",
-            f"called {count(advertised.parameters)}, this configuration has {count(arch.parameters)} parameters; name it by that",
+            f"called {count(advertised.parameters)}, this configuration has {count(arch.parameters)} parameters; name "
+            "it accordingly",
         )
     if (
         advertised.model
@@ -133,16 +134,18 @@ def _memory(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
         share = 100 * advertised.memory_used_gb / plan.device.reported_gib
         yield refuse(
             "memory-used",
-            f"{advertised.memory_used_gb:g} of {plan.device.nominal_gib:g} GB: {plan.device.name} reports {plan.device.reported_gib:.2f} "
-            f"GiB, so that is {share:.0f} % of it; plan for {plan.device.usable_gib:.0f} GiB. A full memory is no speed",
+            f"{advertised.memory_used_gb:g} of {plan.device.nominal_gib:g} GB: {plan.device.name} reports "
+            f"{plan.device.reported_gib:.2f} GiB, so that is {share:.0f} % of it; plan for "
+            f"{plan.device.usable_gib:.0f} GiB. Full memory is not speed",
         )
     if advertised.devices and plan.memory and not plan.job.sharded:
         fixed = plan.memory.weights + plan.memory.states
         if fixed > usable * advertised.devices:
             yield refuse(
                 "optimizer-states",
-                f"said to fit on {advertised.devices} x {plan.device.name}: weights, gradients and Adam alone are {size(fixed)} "
-                f"({gib(usable)} usable each); shard over at least {int(fixed // usable) + 1} or use 8 bytes a parameter",
+                f"said to fit on {advertised.devices} x {plan.device.name}: weights, gradients and Adam alone are "
+                f"{size(fixed)} ({gib(usable)} usable each); shard over at least {int(fixed // usable) + 1} or use 8 "
+                "bytes per parameter",
             )
     if advertised.memory_factor and not plan.job.sharded and advertised.memory_factor > 1:
         right = plan.job.world
@@ -183,7 +186,8 @@ def _scaling(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
         )
     if advertised.survives_lost_worker:
         yield refuse(
-            "lost-worker", "training does not go on without a lost rank: the job restarts and resumes from a checkpoint"
+            "lost-worker",
+            "training does not continue without a lost rank: the job restarts and resumes from a checkpoint",
         )
 
 
@@ -206,9 +210,7 @@ def _hours(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
                 f"{low:g}-{high:g} h on {device.name} in {precision}: {plan.cost.flop:.2e} FLOP imply {shares[0]:.0f}-"
                 f"{shares[1]:.0f} % of its peak; expect {seconds(real)}"
             )
-            best = (
-                30 if precision == "fp8" else 100 * device.mfu_best
-            )  # FP8: 25-30 % of its peak are the best published
+            best = 30 if precision == "fp8" else 100 * device.mfu_best  # FP8: 25-30 % of peak is the best published
             if shares[0] > 100:
                 yield refuse("hours-over-peak", text)
             elif shares[0] > 1.1 * best:
@@ -240,7 +242,8 @@ def _gains(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     if advertised.utilization_percent:
         yield warn(
             "utilization",
-            f"{advertised.utilization_percent:g} % utilization says that a kernel was running, not how fast; report MFU",
+            f"{advertised.utilization_percent:g} % utilization means that a kernel was running, not how fast; report "
+            "MFU",
         )
 
 

@@ -1,6 +1,6 @@
 """What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
 
-`check` runs every rule below on one Plan; `advertised_numbers` judges what somebody says about the job.
+`check` runs every rule below on one Plan; `advertised_numbers` checks what others claim about the job.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ def check(plan: Plan) -> list[Finding]:
 def _model(plan: Plan) -> Iterator[Finding]:
     job, arch = plan.job, plan.job.arch
     if arch is None:
-        if plan.parameters is not None:  # a network of ours, counted elsewhere
+        if plan.parameters is not None:  # one of our own networks, counted elsewhere
             return
         yield warn(
             "unknown-model",
@@ -42,7 +42,7 @@ def _memory(plan: Plan) -> Iterator[Finding]:
     if need is None:
         return
     usable = device.usable_gib * 2**30
-    where = "the pod's memory limit" if device.is_cpu else f"{device.name} ({device.nominal_gib:g} GB on paper)"
+    where = "the pod's memory limit" if device.is_cpu else f"{device.name} ({device.nominal_gib:g} GB nominal)"
     text = f"{gib(need.total)} needed, {gib(usable)} usable of {where}: weights {gib(need.weights)}, "
     text += f"optimizer states {gib(need.states)}, activations {gib(need.activations)}, logits {gib(need.logits)}"
     if need.total > usable:
@@ -50,19 +50,20 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         if fixed <= usable:
             remedy = "lower the batch or max_length, use checkpointing or a chunked loss"
         elif job.sharded:
-            remedy = "shard over more devices or take a larger GPU"
+            remedy = "shard over more devices or use a larger GPU"
         else:
             remedy = (
-                f"shard over at least {int(fixed // usable) + 1} devices (FSDP), train fewer weights, or a larger GPU"
+                f"shard over at least {int(fixed // usable) + 1} devices (FSDP), train fewer weights, or use a larger "
+                "GPU"
             )
         yield refuse("memory", f"{text}; {remedy}")
     elif need.total > TIGHT * usable:
-        yield warn("memory-tight", f"{text}; a longer batch may run out of memory")
+        yield warn("memory-tight", f"{text}; a larger batch may run out of memory")
     if need.logits > need.total / 3 and not job.chunked_loss and job.arch is not None:
         yield warn(
             "logits",
             f"{gib(need.logits)} of {gib(need.total)} are logits (vocabulary {job.arch.vocab:,}, {LOGIT_BYTES} bytes "
-            "each with copy and gradient); a chunked or fused loss needs a fraction",
+            "each with copy and gradient); a chunked or fused loss needs a fraction of that",
         )
 
 
@@ -70,11 +71,11 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
     when, job = plan.schedule, plan.job
     if when is None:
         yield warn(
-            "unknown-data", "rows or tokens are not known here; give --rows and --tokens-per-row for steps and time"
+            "unknown-data", "rows or tokens are unknown here; give --rows and --tokens-per-row for steps and time"
         )
         return
     if job.rows and job.max_steps is None and job.rows < job.effective_batch and not job.packed:
-        yield warn("batch", f"{job.rows} rows are less than one effective batch of {job.effective_batch}; lower it")
+        yield warn("batch", f"{job.rows} rows are fewer than one effective batch of {job.effective_batch}; lower it")
     if when.warmup >= when.steps:
         share = 100.0 * when.steps / when.warmup
         yield refuse(
@@ -85,7 +86,8 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
     for code, name, every in (("eval", "evaluation", when.eval_every), ("save", "checkpoint", when.save_every)):
         if every > when.steps:
             yield refuse(
-                code, f"first {name} at step {every}, the run has {when.steps}: there is none; give a fraction of steps"
+                code,
+                f"first {name} at step {every}, the run has {when.steps}: it never happens; give a fraction of steps",
             )
 
 
@@ -99,11 +101,11 @@ def _frozen(plan: Plan) -> Iterator[Finding]:
         factor = flop_per_token(job, arch, length) / free
         yield warn(
             "tied-head",
-            f"{arch.name} ties head and input embedding: training the head sends the gradient through all {arch.layers} "
-            f"layers, {factor:.1f} times the FLOP of a head of its own (unfreeze.tie_word_embeddings: false)",
+            f"{arch.name} ties head and input embedding: training the head sends the gradient through all "
+            f"{arch.layers} layers, {factor:.1f} times the FLOP of an untied head (unfreeze.tie_word_embeddings: false)",
         )
     elif job.checkpointing:
-        yield warn("frozen-recompute", "activation checkpointing makes the frozen layers run again; switch it off")
+        yield warn("frozen-recompute", "activation checkpointing runs the frozen layers twice; switch it off")
 
 
 def _network(plan: Plan) -> Iterator[Finding]:
@@ -114,8 +116,8 @@ def _network(plan: Plan) -> Iterator[Finding]:
         yield warn(
             "network",
             f"each step computes {seconds(cost.compute_seconds)} and sends {size(cost.bytes_per_step)} in "
-            f"{seconds(cost.network_seconds)}: {job.world} ranks are {cost.speed_up:.1f} times one (before overlap); "
-            "accumulate more, train fewer weights (LoRA) or take a faster link",
+            f"{seconds(cost.network_seconds)}: {job.world} ranks are {cost.speed_up:.1f} times as fast as one (before "
+            "overlap); accumulate more, train fewer weights (LoRA) or use a faster link",
         )
 
 
@@ -136,9 +138,11 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
 def _numerics(plan: Plan) -> Iterator[Finding]:
     job, device = plan.job, plan.device
     if job.precision == "fp8" and device.fp8 == 0:
-        yield refuse("fp8", f"{device.name} has no FP8 tensor cores (capability 8.9 or more: L4, L40S, H100); use bf16")
+        yield refuse(
+            "fp8", f"{device.name} has no FP8 tensor cores (capability 8.9 or higher: L4, L40S, H100); use bf16"
+        )
     if job.precision in ("bf16", "fp8") and 0 < device.capability < 8:
-        yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; take a newer GPU")
+        yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; use a newer GPU")
     if job.precision == "fp16" and job.arch is not None and job.arch.bf16_only:
         yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
 
@@ -166,12 +170,13 @@ def _pretrain(plan: Plan) -> Iterator[Finding]:
         yield warn(
             "few-tokens",
             f"{count(when.tokens)} tokens are {100 * when.tokens / optimal:.1f} % of the {count(optimal)} that are "
-            f"compute-optimal for {count(job.arch.parameters)} parameters: a rehearsal of the pipeline, no usable model",
+            f"compute-optimal for {count(job.arch.parameters)} parameters: a rehearsal of the pipeline, not a usable "
+            "model",
         )
 
 
 def served_rank(rank: int) -> int:
-    """Return the smallest --max-lora-rank that holds an adapter of this rank."""
+    """Return the smallest --max-lora-rank that fits an adapter of this rank."""
     return next((allowed for allowed in VLLM_RANKS if allowed >= rank), rank)
 
 

@@ -1,4 +1,4 @@
-"""Table of accelerators: memory, dense BF16 and FP8 peak, bandwidth, and the MFU that good and best runs reach.
+"""Table of accelerators: memory, dense BF16 and FP8 peak, bandwidth, and the MFU that good and the best runs reach.
 
 Used by estimate (time, memory) and checks (what a device cannot do). Peaks are dense; data sheets print them doubled "with
 sparsity". Each entry names its source.
@@ -21,14 +21,14 @@ class Device:
     """One accelerator; memory in GiB, rates in FLOP/s and bytes/s, `capability` as CUDA counts it."""
 
     name: str
-    nominal_gib: float  # what the data sheet and people say
+    nominal_gib: float  # what the data sheet and people call it
     reported_gib: float  # what nvidia-smi reports as total
     bf16: float  # dense
     fp8: float  # dense; 0 = no FP8 tensor cores
     bandwidth: float
     capability: float
-    mfu_good: float  # what a careful run reaches: used for times
-    mfu_best: float  # best published or measured for a dense transformer: more needs proof
+    mfu_good: float  # what a well-tuned run reaches: used for times
+    mfu_best: float  # best published or measured for a dense transformer: anything above needs proof
 
     @property
     def usable_gib(self) -> float:
@@ -61,7 +61,7 @@ DEVICES = {
         Device("H100-80GB", 80, 79.65, 989.4e12, 1978.9e12, 3350e9, 9.0, 0.45, 0.50),
         # NVIDIA H200 data sheet (as H100, 4.8 TB/s); 143,771 MiB.
         Device("H200", 141, 140.4, 989.4e12, 1978.9e12, 4800e9, 9.0, 0.45, 0.50),
-        # NVIDIA HGX B200 data sheet, per GPU (2,250 / 4,500 dense, 7.7 TB/s, 180 GB); no MFU at hand: assumed as H100.
+        # NVIDIA HGX B200 data sheet, per GPU (2,250 / 4,500 dense, 7.7 TB/s, 180 GB); MFU unpublished: assumed as H100.
         Device("B200", 180, 178.0, 2250e12, 4500e12, 7700e9, 10.0, 0.40, 0.50),
     )
 }
@@ -69,11 +69,11 @@ ALIASES = {"H100": "H100-80GB", "A100": "A100-80GB", "A100-SXM4-80GB": "A100-80G
 
 
 class UnknownDevice(UserError):
-    """A device that the table lacks: nothing is wrong with it, but nothing can be computed for it."""
+    """A device missing from the table: nothing is wrong with it, but nothing can be computed for it."""
 
 
 def find(name: str) -> Device:
-    """Return the device that a name means: ours, or the device plug-in's product label (`NVIDIA-L40S`, `..-SHARED`).
+    """Return the device of a name: ours, or the device plugin's product label (`NVIDIA-L40S`, `..-SHARED`).
 
     Raises UnknownDevice with the known names.
     """

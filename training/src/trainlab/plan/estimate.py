@@ -1,7 +1,7 @@
 """The arithmetic of the planner: a Job and a device in, a Plan (numbers only) out. Pure, a few microseconds.
 
-Cost model: a matrix of P parameters costs 2P FLOP a token forward, 2P for the gradient of its input where the backward
-pass goes through it, 2P for its own gradient where it is trained, 2P once more where checkpointing recomputes it. The
+Cost model: a matrix of P parameters costs 2P FLOP per token forward, 2P for the gradient of its input if the backward
+pass goes through it, 2P for its own gradient if it is trained, 2P more if checkpointing recomputes it. The
 head is never recomputed; the input embedding is a lookup and costs nothing. LoRA is 4P, full training 6P.
 """
 
@@ -12,7 +12,7 @@ from trainlab.models.architectures import Architecture
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
 
-CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for so many tokens at a time
+CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for this many tokens at a time
 LOGIT_BYTES = 10  # bf16 logits, their fp32 copy and its gradient: 2 + 4 + 4
 CONTEXT_BYTES = {"gpu": 0.8e9, "cpu": 0.6e9}  # CUDA context with NCCL; Python with torch and transformers imported
 
@@ -29,7 +29,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """Bytes in all."""
+        """Total bytes."""
         return self.weights + self.states + self.activations + self.logits + self.context
 
 
@@ -48,21 +48,21 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Cost:
-    """Work and time; FLOP over all devices, seconds of wall clock."""
+    """Work and time; FLOP across all devices, wall-clock seconds."""
 
     flop_per_token: float
     flop: float
     mfu: float
     compute_seconds: float  # per optimizer step
     bytes_per_step: float  # sent by each rank
-    network_seconds: float  # per optimizer step, nothing overlapped
+    network_seconds: float  # per optimizer step, without overlap
     seconds: float
     speed_up: float  # over one device
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything computed; parts are None where model, rows or tokens are not known."""
+    """Everything computed; parts are None if model, rows or tokens are unknown."""
 
     job: Job
     device: Device
@@ -89,7 +89,7 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
 
 
 def parameters(job: Job, arch: Architecture) -> int:
-    """Parameters in memory: the model's, the adapters', and the copy of a head that is untied to be trained."""
+    """Parameters in memory: the model's, the adapters', and the copy of a head that is untied for training."""
     extra = _adapters(job, arch) if job.trainable == "lora" else 0
     untied = job.trainable == "top" and job.train_head and arch.tied and not job.tie_word_embeddings
     return arch.parameters + extra + (arch.head if untied else 0)
@@ -126,19 +126,19 @@ def schedule(job: Job) -> Schedule | None:
 
 
 def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
-    """Return the schedule of so many steps with warm-up, evaluations and checkpoints as the job asks for them."""
+    """Return the schedule of this many steps with the warm-up, evaluations and checkpoints that the job asks for."""
     warmup = job.warmup_steps if job.warmup_steps is not None else math.ceil(job.warmup_fraction * steps)
     spread = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
     return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)
 
 
 def memory(job: Job, arch: Architecture, device: Device) -> Memory:
-    """Bytes on one device at its peak, for rows of the longest length allowed."""
+    """Bytes on one device at its peak, for rows of the maximum length."""
     trained = trainable(job, arch)
     frozen = parameters(job, arch) - trained
     shards = job.world if job.sharded else 1
     tokens = float(job.batch * job.max_length)
-    # A CPU computes in float32, an FP8 or BF16 run keeps activations in two bytes.
+    # A CPU computes in float32, an FP8 or BF16 run keeps activations in two bytes each.
     width = 2.0 if device.is_cpu or job.precision == "fp32" else 1.0
     logit_tokens = min(tokens, CHUNK_TOKENS) if job.chunked_loss else tokens
     processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory
@@ -153,14 +153,14 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
 
 
 def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
-    """FLOP that one training token costs in one pass over it (the part above cached layers only)."""
+    """FLOP of one pass over one training token (only the part above cached layers)."""
     layer, deep = arch.layer_matrices, job.backward_layers
     forward_layers = deep if job.activations_cached else arch.layers
     own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": _adapters(job, arch)}[job.trainable]
     adapters = 4.0 * _adapters(job, arch) if job.trainable == "lora" else 0.0
     head = 2.0 * arch.head * (2 + (job.trainable == "all" or (job.trainable == "top" and job.train_head)))
     passes = forward_layers + deep * (1 + job.checkpointing)  # in units of 2 x layer
-    # Attention scores: forward 1, backward 2, recomputation 1 (of what one forward costs).
+    # Attention scores: forward 1, backward 2, recomputation 1 (in units of one forward).
     scores = arch.attention_flops(length) * (forward_layers + deep * (2 + job.checkpointing))
     return 2.0 * layer * passes + 2.0 * own + adapters + head + scores
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-# What to change in a values file, by the code of the finding; findings about advertised numbers (advertised_numbers.py) are about no key.
+# What to change in a values file, by finding code; those about advertised numbers (advertised_numbers.py) have no key.
 KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",
@@ -30,7 +30,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A reason to stop (refuse) or to think (warn); `code` is stable, `text` has numbers and remedy."""
+    """A reason to stop (refuse) or to reconsider (warn); `code` is stable, `text` has numbers and remedy."""
 
     level: Literal["refuse", "warn"]
     code: str
@@ -38,7 +38,7 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """The keys of a values file that the remedy changes, empty where there is none."""
+        """The keys of a values file that the remedy changes, empty if there are none."""
         return KEYS.get(self.code, "")
 
     @property

@@ -1,6 +1,6 @@
-"""What the planner knows of a training job, whatever file it came from; estimate and checks take only this.
+"""What the planner knows about a training job, wherever it came from; estimate and checks take only this.
 
-`source.job_of` makes one from a values file; tests make them from numbers of their own.
+`source.job_of` makes one from a values file; tests make them from their own numbers.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Trainable = Literal["all", "top", "lora"]
 
 @dataclass(frozen=True)
 class Volume:
-    """One claim: size in bytes, None for a claim that was there before, and access mode."""
+    """One claim: size in bytes, None for an existing claim, and access mode."""
 
     name: str
     bytes: float | None
@@ -22,18 +22,18 @@ class Volume:
 
 @dataclass(frozen=True)
 class Job:
-    """One training job; lengths in tokens, memory in bytes. None means: not known, or not set."""
+    """One training job; lengths in tokens, memory in bytes. None means unknown or not set."""
 
     name: str
     model: str
     arch: Architecture | None
     # what is trained
     trainable: Trainable = "all"
-    top_layers: int = 0  # with "top", and with "lora" unless 0: the last so many layers ...
+    top_layers: int = 0  # with "top", and with "lora" unless 0: this many last layers ...
     train_head: bool = False  # ... and the language-model head
-    tie_word_embeddings: bool = False  # ... which stays one tensor with the input embedding
+    tie_word_embeddings: bool = False  # ... which stays tied to the input embedding
     lora_rank: int = 0
-    activations_cached: bool = False  # the frozen layers run once, not once an epoch
+    activations_cached: bool = False  # the frozen layers run once, not once per epoch
     from_scratch: bool = False
     # data
     rows: int | None = None
@@ -43,10 +43,10 @@ class Job:
     unit: str = "token"  # what is counted: tokens of texts, or images
     # optimization
     epochs: float = 1
-    max_steps: int | None = None  # wins over epochs
+    max_steps: int | None = None  # overrides epochs
     batch: int = 8
     accumulation: int = 1
-    warmup_steps: int | None = None  # wins over the fraction
+    warmup_steps: int | None = None  # overrides the fraction
     warmup_fraction: float = 0.0
     eval_steps: int | None = None
     save_steps: int | None = None
@@ -59,7 +59,7 @@ class Job:
     precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     checkpointing: bool = False
     chunked_loss: bool = False
-    sharded: bool = False  # FSDP: weights, gradients and states divided over the ranks
+    sharded: bool = False  # FSDP: weights, gradients and states sharded across the ranks
     # where
     nodes: int = 1
     devices_per_node: int = 1
@@ -67,22 +67,22 @@ class Job:
     cores_per_pod: float = 1
     memory_per_pod: float = 0
     volumes: tuple[Volume, ...] = ()
-    serve_max_lora_rank: int | None = None  # of vLLM, where the job is served with it
+    serve_max_lora_rank: int | None = None  # of vLLM, if it serves the job
 
     @property
     def room(self) -> float | None:
-        """Bytes of all volumes, None where one is not known."""
+        """Bytes of all volumes, None if one is unknown."""
         sizes = [volume.bytes for volume in self.volumes]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     @property
     def world(self) -> int:
-        """Ranks of the whole job."""
+        """Ranks in the whole job."""
         return self.nodes * self.devices_per_node
 
     @property
     def effective_batch(self) -> int:
-        """Rows per optimizer step over all ranks."""
+        """Rows per optimizer step across all ranks."""
         return self.batch * self.accumulation * self.world
 
     @property

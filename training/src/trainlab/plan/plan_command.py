@@ -1,6 +1,6 @@
-"""`trainlab plan`: values files in, table or JSON out; exit code 0 fine or warnings only, 1 refused.
+"""`trainlab plan`: values files in, table or JSON out; exit code 0 if fine or warnings only, 1 if refused.
 
-The CLI calls `add_arguments` and `command`; mistakes in the input raise UserError (the CLI prints it and exits 2).
+The CLI calls `add_arguments` and `command`; errors in the input raise UserError (the CLI prints it and exits 2).
 """
 
 import argparse
@@ -24,16 +24,16 @@ from trainlab.plan.units import network as link_speed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `trainlab plan`; FILE and -f/--overlay are the CLI's own."""
+    """Add the options of `trainlab plan`; the CLI itself adds FILE and -f/--overlay."""
     parser.add_argument("--gpu", metavar="GPU", help="GPU to plan for, e.g. L40S, A100-80GB, H100-80GB")
     parser.add_argument("--nodes", type=int, metavar="N", help="pods instead of phase.resources.nodes")
     parser.add_argument(
         "--network", default=DEFAULT_NETWORK, metavar="RATE", help="link between nodes (default %(default)s)"
     )
-    parser.add_argument("--rows", type=int, metavar="N", help="training rows, where the data set is not here")
-    parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens of a row with its prompt")
+    parser.add_argument("--rows", type=int, metavar="N", help="training rows, if the data set is not here")
+    parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens per row including its prompt")
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model not in the table")
-    parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to judge as well")
+    parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to check as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
 
@@ -50,9 +50,9 @@ def command(
     model_config: Path | None = None,
     advertised: Path | None = None,
 ) -> int:
-    """Print the plan of a values file; return 0, or 1 when something cannot work. Raises UserError on wrong input.
+    """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
 
-    For a node selector's GPU that the table lacks it prints that there is no plan: that is no fault of the values.
+    If the table lacks a node selector's GPU it prints that there is no plan: the values are not at fault.
     """
     for option, value in (("--nodes", nodes), ("--rows", rows), ("--tokens-per-row", tokens_per_row)):
         if value is not None and value < 1:

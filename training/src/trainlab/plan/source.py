@@ -1,4 +1,4 @@
-"""From checked values to a planner Job: reads the phase, counts rows and guesses tokens from the data set beside it.
+"""From checked values to a planner Job: reads the phase, counts rows and estimates tokens from the data set next to it.
 
 Used by command. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
 """
@@ -23,11 +23,11 @@ CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
-DEFAULT_GPU = "L40S"  # where no node selector names a GPU
+DEFAULT_GPU = "L40S"  # if no node selector names a GPU
 
 
 def job_of(values: Values, files: list[Path]) -> Job:
-    """Return the job of a values file; `files` are where it was read from (data/ is looked for beside them)."""
+    """Return the job of a values file; `files` are those it was read from (data/ is looked for next to them)."""
     phase = values.phase
     block: dict[str, Any] = phase.model_dump()
     train, resources, lora = block.get("train", {}), block["resources"], block.get("lora") or {}
@@ -64,7 +64,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
         weight_bytes=2 if narrow else 4,
-        gradient_bytes=4,  # what is trained is kept in float32 (models/layers.py), and DDP sends it as it is
+        gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(stage and stage.gradient_checkpointing),
         chunked_loss=isinstance(phase, TextPhase),
@@ -78,12 +78,12 @@ def job_of(values: Values, files: list[Path]) -> Job:
             Volume(name, None if volume.existing else quantity(volume.size), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
         ),
-        serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart hands it to vLLM
+        serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
 
 
 def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
-    """Return job, device and where the device is known from; `gpu` overrides, and moves a CPU job onto one GPU a pod."""
+    """Return job, device and where the device came from; `gpu` overrides, and moves a CPU job onto one GPU per pod."""
     if gpu:
         if job.on_gpu:
             return job, devices.find(gpu), "--gpu"
@@ -98,7 +98,7 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
 
 
 def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
-    """Return (training rows, mean tokens a row with system prompt), (None, None) when the data set is not here.
+    """Return (training rows, mean tokens per row with system prompt), (None, None) if the data set is not here.
 
     Raises UserError for questions with answers that training would refuse.
     """
@@ -106,9 +106,7 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
     kind, _, name = str(data.get("source", "")).partition(":")
     folder = _folder(name, files) if kind == "builtin" else None
     hub = data.get("hub")
-    if (
-        kind == "hf" and hub and hub["fetch_rows"]
-    ):  # the most that it can be: some rows are left out when they are fetched
+    if kind == "hf" and hub and hub["fetch_rows"]:  # an upper bound: some rows are dropped when they are fetched
         most = round(hub["fetch_rows"] * (1 - hub["heldout_fraction"]))
         return min(most, data.get("train_rows") or most), None
     if folder is None:
@@ -125,7 +123,7 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
 
 
 def _lengths(folder: Path) -> list[int]:
-    """Return the characters of each training row."""
+    """Return the number of characters of each training row."""
     found: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
         with path.open(encoding="utf-8") as lines:
@@ -137,7 +135,7 @@ def _lengths(folder: Path) -> list[int]:
 
 
 def _row(line: str) -> dict[str, Any]:
-    """Return one row; a broken line counts as an empty one here, the loader of the data reports it."""
+    """Return one row; an invalid line counts as empty here, the data loader reports it."""
     try:
         row = json.loads(line)
     except ValueError:

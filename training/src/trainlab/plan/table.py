@@ -1,4 +1,4 @@
-"""The plan as text for people and as a JSON-ready mapping; used by command."""
+"""The plan as human-readable text and as a JSON-ready mapping; used by plan_command."""
 
 from dataclasses import asdict
 from typing import Any
@@ -40,7 +40,7 @@ def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[st
 
 
 def not_planned(finding: Finding) -> dict[str, Any]:
-    """Return what stands in place of a plan that cannot be computed for want of knowledge."""
+    """Return what replaces a plan that cannot be computed because something is unknown."""
     return {"ok": True, "verdict": "not planned", "findings": [_mapping(finding)]}
 
 
@@ -66,15 +66,15 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
         )
         parts = ("weights", "states", "activations", "logits", "context")
         rows.append(("", ", ".join(f"{part} {gib(getattr(plan.memory, part))}" for part in parts)))
-    batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows a step"
+    batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
     rows.append(("effective batch", batch))
     when = plan.schedule
     if when is not None:
-        rows.append((f"{job.unit}s", f"{count(when.tokens)} in all, {count(when.tokens_per_step)} a step"))
+        rows.append((f"{job.unit}s", f"{count(when.tokens)} total, {count(when.tokens_per_step)} per step"))
         rows.append(
             (
                 "steps",
-                f"{when.steps} ({when.steps_per_epoch} an epoch), warm-up {when.warmup}, evaluation every "
+                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation every "
                 f"{when.eval_every}, checkpoint every {when.save_every}",
             )
         )
@@ -84,18 +84,18 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
         rows.append(
             (
                 "work",
-                f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP a{'n' * (job.unit == 'image')} {job.unit}",
+                f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP per {job.unit}",
             )
         )
         rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
         if job.world > 1:
-            sent = f"{size(cost.bytes_per_step)} sent by each rank a step"
+            sent = f"{size(cost.bytes_per_step)} sent by each rank per step"
             if job.nodes > 1:
                 sent += f", {seconds(cost.network_seconds)} at {plan.network * 8 / 1e9:g} Gbit/s"
             rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
             rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
     if plan.storage:
-        room = "claims that were there before" if job.room is None else size(job.room)
+        room = "existing claims" if job.room is None else size(job.room)
         rows.append(("storage", f"{size(plan.storage)} of {room}"))
     if job.trainable == "lora":
         rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))

@@ -12,7 +12,7 @@ HUB_TOKENS = {("Salesforce/wikitext", "wikitext-2-raw-v1"): 2.4e6}
 
 
 def blocks(phase: TextPhase) -> tuple[int | None, float]:
-    """Return (blocks of the training part, None for text whose size is not known here; tokens of a block)."""
+    """Return (blocks of the training part, None for text whose size is unknown here; tokens per block)."""
     length = phase.model.max_length
     tokens = _tokens(phase)
     if tokens is None:
@@ -22,7 +22,7 @@ def blocks(phase: TextPhase) -> tuple[int | None, float]:
 
 
 def _tokens(phase: TextPhase) -> float | None:
-    """Return the tokens of the training part, None where its text is neither here nor in the table."""
+    """Return the tokens of the training part, None if its text is neither here nor in the table."""
     source = phase.data.source
     if source == TOPICS:
         part = corpus.load(phase, Path("no file: the text comes with Python"))

@@ -1,4 +1,4 @@
-"""Speeds of networks to numbers, numbers to short text; used by the whole planner."""
+"""Network speeds to numbers, numbers to short text; used by the whole planner."""
 
 import re
 
@@ -13,12 +13,12 @@ def network(text: str) -> float:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([GMT])(?:bit|b|bps|b/s|bit/s)?", text.strip(), re.IGNORECASE)
     rate = float(match[1]) * SUFFIX[match[2].upper()] / 8 if match else 0.0
     if rate <= 0:
-        raise UserError(f"--network {text}: no link speed; write it as 10Gbit, 25Gbit or 400Gbit")
+        raise UserError(f"--network {text}: not a link speed; write it as 10Gbit, 25Gbit or 400Gbit")
     return rate
 
 
 def count(value: float) -> str:
-    """Return 3.08 B or 418.9 M for large counts, small ones in full."""
+    """Return large counts as 3.08 B or 418.9 M, small ones in full."""
     for limit, mark, digits in ((1e12, "T", 2), (1e9, "B", 2), (1e6, "M", 1)):
         if abs(value) >= limit:
             return f"{value / limit:.{digits}f} {mark}"

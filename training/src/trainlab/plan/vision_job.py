@@ -11,16 +11,16 @@ from trainlab.plan.job import Job
 
 ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the validation part included
 SHAPES = {DIGITS: (1, 10), CIFAR10: (3, 10)}  # channels and classes
-# Convolutions over small images are bound by memory traffic: assumed (no GPU was at hand), a third to half of a language model's.
+# Convolutions over small images are memory-bound: assumed (no GPU available), a third to half of a language model's.
 MFU = 0.2
 FLOAT32_SHARE = 1 / 8  # of a GPU's BF16 (or FP16) peak without tensor cores: 8.1 of 65 TFLOP/s on a T4 (its data sheet)
 
 
 def counts(width: int, channels: int, classes: int, size: int) -> tuple[int, int, int]:
-    """Return parameters of ResNet-18, and of one image forward the multiply-adds and the numbers kept for the backward pass.
+    """Return parameters of ResNet-18, and per image the forward multiply-adds and the numbers kept for backward.
 
-    Kept are the input of each convolution and of each batch norm, and the output of each ReLU where no convolution has it as
-    input already (test_vision.py compares with what autograd keeps).
+    Kept are the input of each convolution and of each batch norm, and the output of each ReLU that is not already the
+    input of a convolution (test_vision.py compares with what autograd keeps).
     """
     pixels = size * size
     parameters, work = 9 * channels * width + 2 * width, 9 * channels * width * pixels
@@ -58,7 +58,7 @@ def estimate(phase: ResnetPhase, job: Job, device: Device, network: float) -> Pl
         states=processes * parameters * (8.0 + moments),  # float32 weight and gradient, and the optimizer's
         activations=processes * job.batch * kept * (2.0 if narrow else 4.0),
         logits=0.0,
-        # the whole set lies on the device as bytes, where images are cut and mirrored
+        # the whole set is on the device as bytes, where images are cropped and mirrored
         context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + whole * channels * size * size),
     )
     mfu = 1.0 if device.is_cpu else MFU
@@ -83,7 +83,7 @@ def estimate(phase: ResnetPhase, job: Job, device: Device, network: float) -> Pl
 
 
 def _schedule(job: Job, images: int) -> Schedule:
-    """Steps as recipes/resnet/resnet_trainer.py counts them: an epoch leaves out what does not fill a step."""
+    """Steps as recipes/resnet/resnet_trainer.py counts them: an epoch drops what does not fill a step."""
     per_epoch = images // job.effective_batch
     steps = max(1, round(job.epochs * per_epoch))
     return events(job, steps, per_epoch, float(steps * job.effective_batch), float(job.effective_batch))

@@ -1,7 +1,7 @@
-"""The recipes, a folder for each; base.py says what the rest of the package asks of one.
+"""The recipes, one folder each; base.py defines the interface to the rest of the package.
 
 A recipe leaves best_model/ and training_history.json in the run directory (rank 0) and returns the summary that becomes
-training_summary.json. A new one is a folder, a line of RECIPES and a kind of phase in config/phases.py.
+training_summary.json. A new one is a folder, a line in RECIPES and a phase class in config/phases.py.
 """
 
 from importlib import import_module

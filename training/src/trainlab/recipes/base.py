@@ -1,6 +1,6 @@
-"""What run, work, fetch, report, serve and verify-run ask of a recipe; language.py and recipes/resnet/resnet_recipe.py answer.
+"""The interface of a recipe to run, work, fetch, report, serve and verify-run; see language.py and recipes/resnet/resnet_recipe.py.
 
-No torch on import: `trainlab fetch` and `verify-run` read only this far.
+No torch on import: `trainlab fetch` and `verify-run` import only this far.
 """
 
 from abc import ABC, abstractmethod
@@ -19,14 +19,14 @@ class Recipe(ABC):
     """The parts of a run that differ between kinds of models; the files of a run directory do not."""
 
     SCORES: ClassVar[Mapping[str, str]]
-    """Keys of gate.json that compare base with tuned model, in the order to show them -> what each pair of scores is of."""
+    """Keys of gate.json that compare base with tuned model, in display order -> what each pair of scores is about."""
 
     def __init__(self, phase: Phase, models: Path | None = None) -> None:
         self.phase, self.models, self.memory = phase, models, Profile()
 
     @abstractmethod
     def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """Bring what the phase needs into the folder `models`; return what was filled. Raises UserError."""
+        """Put what the phase needs into the folder `models`; return the folder that was filled. Raises UserError."""
 
     @abstractmethod
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
@@ -44,7 +44,7 @@ class Recipe(ABC):
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
     ) -> tuple[Scores, Scores]:
-        """Score, train, score on every rank; leave all files but gate and report; return both scores."""
+        """Score, train, score on every rank; write all files except gate and report; return both scores."""
 
     @abstractmethod
     def rescore(self, run_dir: Path, models: Path, given: Path | None) -> None:
@@ -60,7 +60,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def serve(self, models: Path, run_dir: Path, host: str, port: int) -> None:
-        """Serve until a signal comes."""
+        """Serve until a signal arrives."""
 
     @abstractmethod
     def probe(self, run_dir: Path, url: str, timeout: float) -> str:

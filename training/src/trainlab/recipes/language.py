@@ -55,7 +55,7 @@ class Language(Recipe):
         self.check_data(data_dir)
 
     def check_data(self, data_dir: Path) -> None:
-        """Raise UserError for broken data, and for questions that are trained on and scored."""
+        """Raise UserError for broken data, and for questions that are both trained on and scored."""
         self.rows(data_dir)
         both_sides.refuse(self.phase.data, data_dir)
 
@@ -110,13 +110,13 @@ class Language(Recipe):
         return summary
 
     def _base(self, model_dir: Path) -> "Loaded":
-        """Return the model that training begins with and its tokenizer."""
+        """Return the model that training starts from and its tokenizer."""
         from trainlab.models import chat
 
         return chat.load_base(model_dir, self.phase)
 
     def _tuned(self, run_dir: Path, model_dir: Path) -> "Loaded":
-        """Return what training left, as it is served."""
+        """Return what training produced, as it is served."""
         from trainlab.models import chat
 
         return chat.load_tuned(run_dir, self.phase, model_dir)
@@ -134,14 +134,14 @@ class Language(Recipe):
         heldout: Any,
         progress: Progress,
     ) -> Scores:
-        """Return eval_<name>.json; score the held-out rows and answer the phase's questions where it is not there yet."""
+        """Return eval_<name>.json; score the held-out rows and answer the phase's questions unless it exists."""
         from trainlab.engine import dist
         from trainlab.evaluation import answer_score
 
         phase = self.phase
         path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
         if dist.gather(path.exists() and answers.exists())[0]:
-            progress.say(f"{path.name} is there already")
+            progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
         with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
             scores = self._scores(model, tokenizer, heldout)
@@ -170,7 +170,7 @@ class Language(Recipe):
         from trainlab.evaluation.benchmarks import task_score
 
         if self.models is None:
-            raise UserError("phase.evaluate.tasks: their data lie in the model volume; name it with --models")
+            raise UserError("phase.evaluate.tasks: their data are in the model volume; name it with --models")
         return task_score.score(model, tokenizer, self.phase, self.models)
 
     def _rescored(self, path: Path, model: Any, tokenizer: Any, heldout: Any) -> None:

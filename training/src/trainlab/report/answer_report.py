@@ -1,4 +1,4 @@
-"""What a report says, as one JSON-able dict, from the files of a run directory; used by report/__init__.py."""
+"""What a report says, as one JSON-serializable dict, from the files of a run directory; used by the recipes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +10,11 @@ from trainlab.evaluation import facts
 from trainlab.evaluation.paired_bootstrap import interval
 from trainlab.report import words
 
-CHOSEN = 3  # rows that a report shows first, of the best and of the worst
+CHOSEN = 3  # rows that a report shows first, best and worst each
 PARTS = {  # file -> what the report lacks without it
     "training_history.json": "no loss curves",
-    "training_summary.json": "no account of the training",
-    "manifest.json": "no account of versions, model, data and machines",
+    "training_summary.json": "no record of the training",
+    "manifest.json": "no record of versions, model, data and machines",
     "eval_before.json": "no scores of the base model",
     "eval_after.json": "no scores of the tuned model",
     "gate.json": "no verdict: this model must not be served",
@@ -24,14 +24,14 @@ PARTS = {  # file -> what the report lacks without it
 
 
 def read(run_dir: Path, parts: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return (file -> content, a sentence for each file that is missing or broken); `parts` says what each is for."""
+    """Return (file -> content, a sentence for each missing or broken file); `parts` says what each is for."""
     found: dict[str, Any] = {}
     missing: list[str] = []
     for name, lack in parts.items():
         try:
             found[name] = files.read_json(run_dir / name)
         except UserError:
-            state = "cannot be read" if (run_dir / name).exists() else "is not there"
+            state = "cannot be read" if (run_dir / name).exists() else "is missing"
             missing.append(f"{name} {state}: {lack}.")
     return found, missing
 
@@ -79,16 +79,16 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         return []
     never = "Never taught" if gate.get("taught_recall") else "Fact recall"
     kinds = (  # name in gate.json, key of an item, whether only taught rows or only others, title, whether it is a share, what it counts
-        ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, less is better"),
-        ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts said, more is better"),
-        ("fact_recall", "recall", False, never, True, "share of the facts said, more is better"),
+        ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, lower is better"),
+        ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts stated, higher is better"),
+        ("fact_recall", "recall", False, never, True, "share of the facts stated, higher is better"),
         (
             "form_adherence",
             "adherence",
             None,
             "Form adherence",
             True,
-            "lines, rhymes and syllables as asked, more is better",
+            "lines, rhymes and syllables as asked, higher is better",
         ),
     )
     settings = phase["evaluate"]
@@ -139,7 +139,7 @@ def curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, fl
 
 
 def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the phase's questions with the answers that are there."""
+    """Return the phase's questions with the answers that exist."""
     sides = [{entry["question"]: entry for entry in part or []} for part in (before, after)]
     questions = [question for question in phase["questions"] if any(question in side for side in sides)]
     return [
@@ -149,13 +149,13 @@ def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str,
 
 
 def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {heldout: all rows that both models answered, in the order of the data set, and what is picked of them:
-    clearest, worst: CHOSEN taught rows each, unsafe: those whose wrong answer could hurt}."""
+    """Return {heldout: all rows that both models answered, in the order of the data set, and those picked from them:
+    clearest, worst: CHOSEN taught rows each, unsafe: those whose wrong answer could cause harm}."""
     rows = _heldout(before, after, phase)
     taught = [row for row in rows if row["taught"]]
 
     def gain(row: Mapping[str, Any]) -> tuple[float, float]:
-        """By facts said, then by the loss of the right answer."""
+        """By facts stated, then by the loss of the right answer."""
         return sum(row["tuned"]["found"]) - sum(row["base"]["found"]), row["base"]["loss"] - row["tuned"]["loss"]
 
     best = sorted(taught, key=gain, reverse=True)
@@ -190,7 +190,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
 
 
 def _said(entry: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {text, tokens, cut: it was ended by the limit}; text None where there is no answer."""
+    """Return {text, tokens, cut: whether the limit ended it}; text None where there is no answer."""
     if entry is None:
         return {"text": None, "tokens": None, "cut": False}
     return {

@@ -8,7 +8,7 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 46, 14, 12, 40
 
 
 def curves(training: Points, validation: Points, what: str = "loss") -> str:
-    """Return an SVG of losses (or `what`) over steps; empty text without finite points."""
+    """Return an SVG of losses (or `what`) over steps; an empty string without finite points."""
     training, validation = _finite(training), _finite(validation)
     points = [*training, *validation]
     if not points:

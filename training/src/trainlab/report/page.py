@@ -1,4 +1,4 @@
-"""From the content of a report to its HTML; used by report/__init__.py. Everything from outside is escaped by Jinja."""
+"""Render the content of a report as HTML; used by the recipes. Jinja escapes everything from outside."""
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files as package_files
@@ -15,21 +15,21 @@ WORDING = {
     "unit": "questions",
     "scores": "Scores on questions that were not trained on",
     "same": "Same prompts, same template, greedy decoding for both models.",
-    "curve": "Loss while training",
+    "curve": "Loss during training",
     "legend": ["training rows", "validation questions"],
     "topics": "Answer loss by topic",
     "topic": "Topic",
     "topic_share": False,
     "worse": "Worse: questions whose loss rose.",
     "answers": "The demo's questions, before and after",
-    "answers_note": "Not scored: nobody wrote down the facts that these answers must contain. Read them critically.",
+    "answers_note": "Not scored: there are no reference facts for these answers. Read them critically.",
     "footer": "Language models can be wrong: do not act on an answer where health or safety is at stake.",
 }
-SHOWN = 4  # held-out answers that are open; the others fold
+SHOWN = 4  # held-out answers shown expanded; the others are folded
 
 
 def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
-    """Return the page: one file, no script, nothing loaded from elsewhere; `wording` has the keys of WORDING.
+    """Return the page: one file, no script, no external resources; `wording` has the keys of WORDING.
 
     Content that not every recipe has: `pictures` (images with predictions) and `accuracy` (a second pair of curves).
     """
@@ -49,13 +49,13 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
 
 
 def score(value: float, share: bool, signed: bool = False) -> str:
-    """Return a score as text: a share in per cent, a loss with three digits."""
+    """Return a score as text: a share in per cent, a loss to three decimals."""
     text = f"{value:{'+' if signed else ''}.{1 if share else 3}{'%' if share else 'f'}}"
     return text.replace("-", "\u2212")
 
 
 def marked(text: str, spellings: Sequence[Sequence[str]]) -> Markup:
-    """Return a text with the facts that it says in <mark>."""
+    """Return a text with the facts it states in <mark>."""
     pieces = facts.marked(text, spellings)
     return Markup().join(Markup("<mark>{}</mark>").format(piece) if said else piece for piece, said in pieces)
 

@@ -11,9 +11,9 @@ Facts = list[tuple[str, str]]  # label, text
 
 
 def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
-    """Return what an audience should take home, worst news included."""
+    """Return what an audience should take away, bad news included."""
     if gate is None:
-        return ["This run has no verdict. Nothing may be concluded from it."]
+        return ["This run has no verdict. Draw no conclusions from it."]
     sentences = [verdict(gate), *_loss(gate.get("answer_loss")), *_kept(gate)]
     if before and after:
         later = {item["id"]: item["loss"] for item in after["items"]}
@@ -22,7 +22,7 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
         lengths = before.get("answer_tokens"), after.get("answer_tokens")
         if all(length is not None for length in lengths):
             sentences.append(
-                f"Its answers have {lengths[1]:.0f} tokens on average, those of the base {lengths[0]:.0f}; length counts neither way."
+                f"Its answers have {lengths[1]:.0f} tokens on average, the base model's {lengths[0]:.0f}; length is not scored."
             )
     if training.get("seconds"):
         sentences.append(f"Training took {duration(training['seconds'])}{whole(manifest)}.")
@@ -37,7 +37,7 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         head = "and the language-model head" if phase["unfreeze"]["lm_head"] else "without the language-model head"
         what = f"the last {phase['unfreeze']['layers']} layers {head}"
     if lora.get("rank"):
-        where = ", ".join(lora["target_modules"]) or "all linear layers but the head"
+        where = ", ".join(lora["target_modules"]) or "all linear layers except the head"
         what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
     rows: Facts = [
         ("Recipe", f"{phase['recipe']}: {what}"),
@@ -46,7 +46,7 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     ]
     if not summary:
         return rows
-    unit = "packs of rows" if train.get("packing") else "rows"
+    unit = "packed sequences" if train.get("packing") else "rows"
     counts = summary.get("parameters") or {}
     if counts:
         rows.insert(
@@ -59,12 +59,12 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         ("Arithmetic", str(summary.get("dtype", "unknown"))),
     ]
     if summary.get("samples_per_second"):
-        rows.append(("Speed", f"{summary['samples_per_second']:g} rows/s over all processes"))
+        rows.append(("Speed", f"{summary['samples_per_second']:g} rows/s across all processes"))
     return rows + ending(summary)
 
 
 def ending(summary: Mapping[str, Any]) -> Facts:
-    """Return where the best checkpoint was, by what it was chosen, and where the training had been resumed."""
+    """Return which checkpoint was best, by which metric, and the step training was resumed from."""
     rows: Facts = []
     if summary.get("validation_loss") is not None:
         rows.append(
@@ -75,12 +75,12 @@ def ending(summary: Mapping[str, Any]) -> Facts:
             ("Best network", f"step {summary['best_step']}, validation accuracy {summary['validation_accuracy']:.1%}")
         )
     if summary.get("resumed_from_step"):
-        rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover the rest only"))
+        rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover only the steps since then"))
     return rows
 
 
 def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
-    """Return where it ran and how long."""
+    """Return where it ran and for how long."""
     hardware = manifest.get("hardware") or summary.get("hardware")
     if not hardware:
         return []
@@ -100,7 +100,7 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     if summary.get("seconds"):
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):
-        rows.append(("Whole run", f"{duration(manifest['seconds'])}, loading and scoring included"))
+        rows.append(("Whole run", f"{duration(manifest['seconds'])}, including loading and scoring"))
     return rows
 
 
@@ -119,7 +119,7 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     if data.get("license"):
         rows.append(("Its license", str(data["license"])))
     elif phase["data"]["source"].startswith("builtin:"):
-        rows.append(("Its license", "CC-BY-4.0, written for this project (README.md beside the data)"))
+        rows.append(("Its license", "CC-BY-4.0, written for this project (see README.md next to the data)"))
     if data.get("rows"):
         rows.append(("Its rows", account(data["rows"])))
     if data.get("sha256"):
@@ -136,7 +136,7 @@ def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words, seconds always included."""
+    """Return a duration as text, always with its seconds."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds:.0f} s ({seconds / 60:.1f} min)"
@@ -156,27 +156,27 @@ def verdict(gate: Mapping[str, Any]) -> str:
 
 def _let_through(gate: Mapping[str, Any]) -> str:
     note = gate.get("override")
-    return f"; {note['who']} let it go on: {note['why']}" if note else ""
+    return f"; {note['who']} overrode the gate: {note['why']}" if note else ""
 
 
 def _loss(loss: Any) -> list[str]:
     if not loss or loss["verdict"] == "no difference":
         return []
     return [
-        f"To the tuned model each token of a right answer is {math.exp(loss['mean']):.2f} times as likely as to the base "
-        f"model (geometric mean over {loss['pairs']} questions that were not trained on)."
+        f"The tuned model gives each token of a right answer {math.exp(loss['mean']):.2f} times the probability that the base "
+        f"model does (geometric mean over {loss['pairs']} held-out questions)."
     ]
 
 
 def _kept(gate: Mapping[str, Any]) -> list[str]:
-    """Return the sentences on the shares that were measured; one that nothing was, where nothing was."""
+    """Return the sentences on the shares that were measured, or one saying that none was."""
     recall, form, taught = gate.get("fact_recall"), gate.get("form_adherence"), gate.get("taught_recall")
     if taught:
         return [*_taught(taught, gate.get("lookup_recall")), *(_untaught(recall, taught) if recall else [])]
     if not form:
         return _recall(recall)
     numbers = f"{form['before']:.0%} before, {form['after']:.0%} after, {form['pairs']} verses"
-    said = f"Form adherence {_moved(form)} ({numbers}). It counts lines, rhymes by spelling and syllables; it cannot tell a good poem."
+    said = f"Form adherence {_moved(form)} ({numbers}). It counts lines, syllables and rhymes by spelling; it cannot tell a good poem from a bad one."
     return [*(_recall(recall) if recall else []), said]
 
 
@@ -185,14 +185,14 @@ def _moved(gain: Any) -> str:
 
 
 def _taught(taught: Any, lookup: Any) -> list[str]:
-    """Return what became of the facts that were taught; a search beside it."""
+    """Return the sentences on the facts that were taught, with a search as baseline."""
     said = [
-        f"Taught facts, asked in words that were never trained on: recall {_moved(taught)}, {taught['before']:.0%} before, "
+        f"Taught facts, asked in wording that was never trained on: recall {_moved(taught)}, {taught['before']:.0%} before, "
         f"{taught['after']:.0%} after ({taught['pairs']} questions, change {taught['low']:+.0%} to {taught['high']:+.0%})."
     ]
     if lookup:
         said.append(
-            f"A search for the nearest taught question by its words, without a model, gives {lookup['mean']:.0%} "
+            f"Searching for the nearest taught question by its words, without a model, gives {lookup['mean']:.0%} "
             f"({lookup['low']:.0%} to {lookup['high']:.0%})."
         )
     return said
@@ -208,7 +208,7 @@ def _untaught(recall: Any, taught: Any) -> list[str]:
 
 def _recall(recall: Any) -> list[str]:
     if not recall:
-        return ["Whether the answers hold the right facts was not measured."]
+        return ["Whether the answers contain the right facts was not measured."]
     numbers = f"{recall['before']:.0%} before, {recall['after']:.0%} after, {recall['pairs']} answered questions"
     if recall["verdict"] == "no difference":
         return [
@@ -218,5 +218,5 @@ def _recall(recall: Any) -> list[str]:
 
 
 def whole(manifest: Mapping[str, Any]) -> str:
-    """Return the end of a sentence with the time of the whole run, empty while it is not known."""
+    """Return the end of a sentence with the time of the whole run, empty while unknown."""
     return f", the whole run {duration(manifest['seconds'])}" if manifest.get("seconds") else ""

@@ -1,6 +1,6 @@
-"""A very small client of the Kubernetes API from inside a pod: get and server-side apply; used by promote.
+"""A minimal in-cluster client for the Kubernetes API: get and server-side apply; used by promote.
 
-The `kubernetes` package would be the image's only use of it, and takes longer to import than this work takes.
+Nothing else in the image needs the `kubernetes` package, and importing it takes longer than this work.
 """
 
 import ssl
@@ -15,11 +15,11 @@ from trainlab.errors import UserError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MANAGER = "trainlab-promote"
-PATIENCE, PAUSE = 120.0, 2.0  # seconds: how long a failing API server is tried again, and how often
+PATIENCE, PAUSE = 120.0, 2.0  # seconds: how long to retry a failing API server, and the wait between tries
 
 
 class Kube:
-    """Talks as the pod's service account; tries again while the API server is unreachable or overloaded."""
+    """Authenticates as the pod's service account; retries while the API server is unreachable or overloaded."""
 
     def __init__(self, address: str, account: Path) -> None:
         self._account = account
@@ -31,7 +31,7 @@ class Kube:
 
     @classmethod
     def in_cluster(cls, env: Mapping[str, str], account: Path = ACCOUNT) -> Self:
-        """Return a client for the API server of the cluster that this pod runs in; raises UserError elsewhere."""
+        """Return a client for the API server of the cluster this pod runs in; raises UserError outside a cluster."""
         host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise UserError("KUBERNETES_SERVICE_HOST is not set: `trainlab promote` works only inside a cluster")
@@ -67,11 +67,11 @@ class Kube:
                     raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code)}")
             if time.monotonic() + PAUSE > end:
                 raise UserError(f"{method} {path}: gave up after {PATIENCE:.0f} s; last: {problem}")
-            print(f"trainlab: {method} {path}: {problem}; trying again", flush=True)
+            print(f"trainlab: {method} {path}: {problem}; retrying", flush=True)
             time.sleep(PAUSE)
 
     def _send(self, method: str, path: str, value: Mapping[str, Any] | None) -> httpx.Response:
-        token = (self._account / "token").read_text().strip()  # read each time: the kubelet renews it
+        token = (self._account / "token").read_text().strip()  # read each time: the kubelet rotates it
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if value is None:
             return self._client.request(method, path, headers=headers)
@@ -81,7 +81,7 @@ class Kube:
 
 
 def _message(reply: httpx.Response) -> str:
-    """Return the message of a Kubernetes Status, or the beginning of whatever came."""
+    """Return the message of a Kubernetes Status, or the start of whatever was returned."""
     try:
         return str(reply.json()["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""Starting a run: everything that can be wrong is found before the first rank starts, then torchrun takes over.
+"""Start a run: find everything that can be wrong before the first rank starts, then hand over to torchrun.
 
-Called by the CLI: `trainlab run`, once per pod, or once on one machine. torchrun starts the same command line again in every
-rank, which then goes to run/worker.py.
+Called by the CLI: `trainlab run`, once per pod, or once on one machine. torchrun runs the same command line again in every
+rank, which then enters run/worker.py.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from trainlab.evaluation.benchmarks import tasks
 from trainlab.models import parents
 from trainlab.run import results
 
-# Read when a process starts, so set here, before torchrun starts the ranks; a value of the user's own wins.
+# Read when a process starts, so set here, before torchrun starts the ranks; a value set by the user wins.
 RANK_ENVIRONMENT = {
-    "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads give the core back: ranks share cores
-    # glibc maps each tensor above 32 MiB anew: 220,000 page faults and a quarter of the CPU time per step of the local
+    "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads yield the core: ranks share cores
+    # glibc mmaps each tensor above 32 MiB anew: 220,000 page faults and a quarter of the CPU time per step of the local
     # survival phase (1.9 s with, 1.5 s without; peak memory 2.45 and 2.54 GB). So big blocks stay on the heap.
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
-# Of torchrun. Without an address the ranks ask for this machine's own name, and hang where no server and no file knows it.
+# torchrun options. Without an address the ranks resolve this machine's hostname, and hang if neither DNS nor a file has it.
 ONE_MACHINE = ("--standalone", "--nnodes=1", "--local-addr=127.0.0.1")
 
 
@@ -49,7 +49,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     preflight(phase, run_dir, model_dir, data_dir)
     if isinstance(phase, LanguagePhase) and phase.tasks:
         tasks.load(phase, args.models)
-    # Among several pods all ranks meet first: a worker whose master has gone already would wait for it in vain.
+    # With several pods all ranks rendezvous first: a worker whose master has already exited would wait for it in vain.
     if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
@@ -66,14 +66,14 @@ def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> N
             f"--out {run_dir.parent}: cannot be written: {error.strerror}; name a writable folder"
         ) from None
     if not os.access(run_dir, os.W_OK):
-        raise UserError(f"{run_dir}: not writable for user {os.getuid()}; correct its owner or mode")
+        raise UserError(f"{run_dir}: not writable by user {os.getuid()}; fix its owner or mode")
 
 
 def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     """Run this node's ranks with torchrun; nodes, rank and address come from PET_* when an operator set them."""
-    # The launcher's own processes must see what the ranks will see, so the environment comes before torch.
+    # The launcher's own processes must see what the ranks will see, so set the environment before importing torch.
     if phase.resources.gpus_per_node == 0:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # 0 GPUs means the CPU, even on a machine that has one
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # 0 GPUs means the CPU, even on a machine with a GPU
     for name, value in RANK_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import torch
@@ -97,18 +97,18 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     if not operator:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli"])
-    options.training_script_args = args.argv  # not parsed: argparse would take our --run for one of torchrun's own
+    options.training_script_args = args.argv  # not parsed: argparse would take our --run for a torchrun option
     try:
         torchrun.run(options)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        print(f"error: rank {rank} ended with code {failure.exitcode}; its own message stands above", file=sys.stderr)
+        print(f"error: rank {rank} exited with code {failure.exitcode}; see its message above", file=sys.stderr)
         return failure.exitcode if failure.exitcode in (1, 2) else 1
     return 0
 
 
 def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:
-    """Share this node's cores between its ranks; a pod also keeps to the CPU that it requested."""
+    """Divide this node's cores among its ranks; a pod also stays within its CPU request."""
     from trainlab.engine import dist
 
     if "OMP_NUM_THREADS" not in os.environ:

@@ -39,9 +39,9 @@ def now() -> str:
 
 
 def begin(phase: Phase, run: str, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a run that starts now; every rank must call it (hosts are gathered).
+    """Return the manifest of a run starting now; every rank must call it (hosts are gathered).
 
-    `origin` says where model and data come from, by the keys "model" and "data" (Recipe.origin).
+    `origin` says where model and data come from, under the keys "model" and "data" (Recipe.origin).
     """
     return {
         "run": run,
@@ -60,7 +60,7 @@ def begin(phase: Phase, run: str, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, trainlab and the libraries that compute."""
+    """Return the versions of Python, trainlab and the compute libraries."""
     found = {"trainlab": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -91,7 +91,7 @@ def _gpu() -> str:
 
 
 def cpu_model() -> str:
-    """Return the CPU's name as Linux gives it."""
+    """Return the CPU model as Linux reports it."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else []:
         if line.startswith("model name"):

@@ -1,6 +1,6 @@
 """`trainlab promote`: wait for the gate, then apply the InferenceService; runs in the promotion Job, without torch.
 
-The Job's Role allows to read one ServingRuntime and to create and patch one InferenceService, no more.
+The Job's Role allows reading one ServingRuntime and creating and patching one InferenceService, nothing more.
 """
 
 import json
@@ -23,10 +23,10 @@ KINDS = {
 
 
 def promote(run_dir: Path, manifest: Path, namespace: str, owner: str, timeout: float) -> int:
-    """Wait up to `timeout` minutes for RUN_DIR/gate.json; apply `manifest` if it promotes; return the exit code 0.
+    """Wait up to `timeout` minutes for RUN_DIR/gate.json; apply `manifest` if it promotes; return exit code 0.
 
-    The object gets an ownerReference to `owner` (KIND/NAME), so that it leaves with the release. Raises UserError when
-    no gate comes in time, for a wrong manifest, and when the API server refuses.
+    The object gets an ownerReference to `owner` (KIND/NAME), so that it is deleted with the release. Raises UserError
+    when no gate appears in time, for a wrong manifest, and when the API server refuses.
     """
     kind, name = _owner(owner)
     wanted = _service(manifest, namespace)
@@ -34,13 +34,13 @@ def promote(run_dir: Path, manifest: Path, namespace: str, owner: str, timeout: 
     for reason in gate["reasons"]:
         print(f"trainlab: {reason}", flush=True)
     if not gate["promoted"]:
-        print("trainlab: not promoted: no InferenceService is made", flush=True)
+        print("trainlab: not promoted: no InferenceService is created", flush=True)
         return 0
     version, plural = KINDS[kind]
     with Kube.in_cluster(os.environ) as kube:
         held = kube.get(f"/apis/{version}/namespaces/{namespace}/{plural}/{name}")
         reference = {"apiVersion": version, "kind": kind, "name": name, "uid": held["metadata"]["uid"]}
-        # No blockOwnerDeletion: OpenShift lets only those set it who may change the owner's finalizers.
+        # No blockOwnerDeletion: OpenShift lets only those who may update the owner's finalizers set it.
         wanted["metadata"] |= {"namespace": namespace, "ownerReferences": [reference]}
         version, plural = KINDS["InferenceService"]
         kube.apply(f"/apis/{version}/namespaces/{namespace}/{plural}/{wanted['metadata']['name']}", wanted)
@@ -49,13 +49,13 @@ def promote(run_dir: Path, manifest: Path, namespace: str, owner: str, timeout: 
 
 
 def wait_for_gate(path: Path, seconds: float) -> dict[str, Any]:
-    """Return the content of gate.json as soon as it is there; a line every 30 s. Raises UserError after `seconds`."""
+    """Return the content of gate.json as soon as it exists; prints a line every 30 s. Raises UserError after `seconds`."""
     began = said = time.monotonic()
     while not path.exists():
         now = time.monotonic()
         if now - began >= seconds:
             raise UserError(
-                f"{path}: not there after {seconds / 60:g} minutes; the training did not get so far: look at the job's log"
+                f"{path}: not there after {seconds / 60:g} minutes; training did not get that far: check the Job's log"
             )
         if now - said >= HEARTBEAT:
             said = now
@@ -63,14 +63,14 @@ def wait_for_gate(path: Path, seconds: float) -> dict[str, Any]:
         time.sleep(min(POLL, seconds))
     gate = files.read_json(path)
     if not isinstance(gate, dict) or not isinstance(gate.get("promoted"), bool) or "reasons" not in gate:
-        raise UserError(f"{path}: has no promoted: true or false; write it again with `trainlab gate {path.parent}`")
+        raise UserError(f"{path}: has no promoted: true or false; regenerate it with `trainlab gate {path.parent}`")
     return gate
 
 
 def _owner(text: str) -> tuple[str, str]:
     kind, _, name = text.partition("/")
     if kind not in KINDS or not name:
-        raise UserError(f"--owner is {text}: must be KIND/NAME with a kind of {', '.join(sorted(KINDS))}")
+        raise UserError(f"--owner is {text}: must be KIND/NAME, KIND one of {', '.join(sorted(KINDS))}")
     return kind, name
 
 

@@ -1,4 +1,4 @@
-"""A run directory as a whole: whether it is finished, what its gate says, and both decided or scored again.
+"""A run directory as a whole: whether it is finished, what its gate says, and deciding or scoring it again.
 
 Called by the ranks (run/worker.py), by the launcher and by the commands that look at a finished run.
 """
@@ -36,7 +36,7 @@ def evaluate_again(run_dir: Path, models: Path, given: Path | None) -> int:
 
 
 def gate_again(run_dir: Path, dry_run: bool = False, override: stage_gate.Override | None = None) -> dict[str, Any]:
-    """Decide again from eval_before.json and eval_after.json; return gate.json, and write it unless it is a dry run."""
+    """Decide again from eval_before.json and eval_after.json; return gate.json, and write it unless `dry_run`."""
     before, after = files.read_json(run_dir / "eval_before.json"), files.read_json(run_dir / "eval_after.json")
     decision = decide(phase_of(run_dir), run_dir, before, after, override)
     if not dry_run:
@@ -50,7 +50,7 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
     A pure function of the run directory's JSON files; parts whose files are missing are named in the report. Raises UserError
     when there is no run in `run_dir`.
     """
-    files.read_json(run_dir / "phase.json")  # says in a sentence that there is no run
+    files.read_json(run_dir / "phase.json")  # a clear error where there is no run
     collected, text = recipes.of(phase_of(run_dir)).report(run_dir)
     files.write_json(run_dir / "report.json", collected)
     target = out or run_dir / "report.html"
@@ -70,5 +70,5 @@ def decide(
 
 
 def phase_of(run_dir: Path) -> Phase:
-    """Return the phase that a run directory was made from; the environment does not change it any more."""
+    """Return the phase that a run directory was made from; the environment no longer changes it."""
     return load_values([run_dir / "phase.json"]).phase

@@ -1,7 +1,7 @@
-"""What a stage's gate adds to its recipe's: checks that a program can read, and an override by a named person.
+"""What a stage's gate adds to its recipe's: machine-readable checks, and an override by a named person.
 
 Used by run/worker.py and by `trainlab gate`. Every check but `max_perplexity` is relative to the parent (of pretrain: to the
-random weights): a bound that means something for one size of model means nothing for another.
+random weights): an absolute bound that fits one model size means nothing for another.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ OWN = ("max_perplexity", "min_preference_accuracy", "max_answer_loss_rise")  # c
 
 @dataclass(frozen=True)
 class Override:
-    """Somebody lets a stage go on that its gate refused."""
+    """Somebody's decision to let a stage that its gate refused go on."""
 
     who: str
     why: str
 
     @classmethod
     def of(cls, wanted: bool, who: str | None, why: str | None) -> "Override":
-        """Return the override of the command line; raises UserError unless all three parts are there."""
+        """Return the override from the command line; raises UserError unless all three options are given."""
         if not wanted:
             raise UserError("--who and --why belong to --override; add it")
         for option, text in (("--who", who), ("--why", why)):
@@ -40,15 +40,14 @@ class Override:
 def complete(
     decision: dict[str, Any], after: Mapping[str, Any], phase: Phase, run_dir: Path, override: Override | None = None
 ) -> dict[str, Any]:
-    """Return the recipe's decision with stage, parent, checks and override; of a phase that is no stage, as it is.
+    """Return the recipe's decision with stage, parent, checks and override; unchanged if the phase is not a stage.
 
-    An override that was recorded stands as long as the scores are the same. Raises UserError for one where there is nothing
-    to override.
+    A recorded override stands as long as the scores are the same. Raises UserError where there is nothing to override.
     """
     stage = phase.stage_block
     if stage is None:
         if override:
-            raise UserError(f"{run_dir}: phase {phase.name} is no stage; only a stage's gate can be overridden")
+            raise UserError(f"{run_dir}: phase {phase.name} is not a stage; only a stage's gate can be overridden")
         return decision
     found = checks(decision, after, phase)
     passed = all(one["passed"] for one in found)
@@ -67,7 +66,7 @@ def complete(
         **{one["check"]: one["threshold"] for one in found if one["check"] in OWN},
     }
     if override and passed:
-        raise UserError(f"{run_dir}: its gate promotes it; there is nothing to override")
+        raise UserError(f"{run_dir}: its gate promoted it; there is nothing to override")
     note = _new(override, run_dir) if override else _old(run_dir)
     if note and not passed:
         full |= {"promoted": True, "override": note}
@@ -78,7 +77,7 @@ def complete(
 
 
 def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:
-    """Return one entry a condition: check, value, op, threshold, relative_to, passed, reason. Sizes in the metric's unit."""
+    """Return one entry per condition: check, value, op, threshold, relative_to, passed, reason. Values in the metric's unit."""
     stage, gain = phase.stage_block, decision.get("gain")
     before = phase.parent or "random weights"
     low = gain["low"] if gain else None
@@ -89,7 +88,7 @@ def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) 
         if phase.gate.metric == "taught_recall":
             loss = decision.get("answer_loss")
             rise = round(-loss["high"], 9) if loss else None
-            what = "lower end of the rise of the answer loss in nats per token"
+            what = "lower end of the rise in answer loss, nats per token"
             found.append(_check("max_sure_answer_loss_rise", rise, "<=", 0.0, before, what))
     for name, bound in drops.items():
         if decision.get(name):
@@ -101,9 +100,9 @@ def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) 
     if isinstance(stage, PairStage):
         share, loss = decision["preference_accuracy"], decision.get("answer_loss")
         rise = round(-loss["mean"], 9) if loss else None
-        what = "share of held-out pairs told apart rightly"
+        what = "share of held-out pairs ranked correctly"
         found.append(_check("min_preference_accuracy", share, ">", stage.min_preference_accuracy, before, what))
-        what = "rise of the loss on right answers in nats per token"
+        what = "rise in the loss on right answers, nats per token"
         found.append(_check("max_answer_loss_rise", rise, "<=", stage.max_answer_loss_rise, before, what))
     return found
 
@@ -141,7 +140,7 @@ def _new(override: Override, run_dir: Path) -> dict[str, str]:
 
 
 def _old(run_dir: Path) -> dict[str, str] | None:
-    """Return the override in gate.json if it was made for the scores that are there now."""
+    """Return the override in gate.json if it was made for the current scores."""
     path = run_dir / "gate.json"
     note = files.read_json(path).get("override") if path.exists() else None
     return note if note and note.get("scores") == _digest(run_dir) else None

@@ -1,4 +1,4 @@
-"""Hands the progress of a run to others: a page on a port, progress.json, the pod's termination message.
+"""Publish the progress of a run: a page on a port, progress.json, the pod's termination message.
 
 run/worker.py starts it on rank 0; the chart sets the port and the annotation by which OpenShift AI's trainer finds it. Without
 the port (a laptop) only progress.json is written, which `trainlab watch RUN_DIR` reads.
@@ -16,11 +16,11 @@ from trainlab.progress import Progress
 
 PORT_VARIABLE, MESSAGE_VARIABLE = "TRAINLAB_PROGRESS_PORT", "TRAINLAB_TERMINATION_MESSAGE"
 FILE = "progress.json"
-EVERY = 2.0  # seconds between two versions of the file
+EVERY = 2.0  # seconds between writes of the file
 
 
 class Tracker:
-    """Publishes `progress` until `end`; make it on rank 0 only."""
+    """Publishes `progress` until `end`; create it on rank 0 only."""
 
     def __init__(self, progress: Progress, run_dir: Path) -> None:
         """Start the thread and, where the environment names a port, the server. UserError: the port is taken."""
@@ -32,12 +32,12 @@ class Tracker:
         self._writer.start()
 
     def end(self) -> None:
-        """Publish the end: 100 per cent, in the file and as the termination message of a pod that did its work.
+        """Publish the end: 100 per cent, in the file and as the termination message of a pod that succeeded.
 
-        A failed pod keeps the message that Kubernetes makes of its last log lines: they say why.
+        A failed pod keeps the message that Kubernetes takes from its last log lines: they say why.
         """
         self._over.set()
-        self._writer.join()  # or what it is just writing would replace the end
+        self._writer.join()  # or a write in progress would overwrite the end
         self._progress.ended = True
         page = self._progress.page()
         files.write_json(self._file, page)
@@ -48,7 +48,7 @@ class Tracker:
         while not self._over.wait(EVERY):
             try:
                 files.write_json(self._file, self._progress.page())
-            except OSError:  # a full disk: the training itself says so, and better
+            except OSError:  # a full disk: the training itself reports that, and better
                 continue
 
 
@@ -60,15 +60,15 @@ def _number(port: str) -> int:
 
 
 def listen(progress: Progress, port: int, host: str = "") -> ThreadingHTTPServer:
-    """Serve GET /metrics on `port` of all addresses (or `host`) in a thread. UserError: the port cannot be used."""
+    """Serve GET /metrics on `port` of all addresses (or of `host`) in a thread. UserError: the port cannot be used."""
 
     class Page(BaseHTTPRequestHandler):
-        """Answers with the current numbers."""
+        """Serves the current numbers."""
 
         def do_GET(self) -> None:
             """Answer /metrics, and nothing else."""
             found = self.path.split("?")[0] == "/metrics"
-            body = json.dumps(progress.page() if found else {"error": "only /metrics is here"}).encode()
+            body = json.dumps(progress.page() if found else {"error": "only /metrics is served"}).encode()
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -76,7 +76,7 @@ def listen(progress: Progress, port: int, host: str = "") -> ThreadingHTTPServer
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: the log belongs to the training."""
+            """Log nothing: the log belongs to the training."""
 
     try:
         server = ThreadingHTTPServer((host, port), Page)

@@ -15,7 +15,7 @@ PAUSE, HEARTBEAT = 3.0, 15.0  # seconds
 def command(run_dir: Path, url: str, timeout: float = 4) -> int:
     """Return 0 if RUN_DIR/gate.json promotes and the model `tuned` at `url` answers within `timeout` minutes.
 
-    Raises NotServed (or UserError) with the reason otherwise. A server that is still starting is waited for, one that refuses is not.
+    Raises NotServed (or UserError) with the reason otherwise. It waits for a server that is still starting, not for one that refuses.
     """
     gate = files.read_json(run_dir / "gate.json")
     if gate.get("promoted") is not True:

@@ -1,4 +1,4 @@
-"""`trainlab watch`: where a run stands, as one line that changes, from its folder or from its port."""
+"""`trainlab watch`: the progress of a run as one updating line, from its directory or its port."""
 
 import json
 import sys
@@ -11,14 +11,14 @@ from typing import Any
 from trainlab.errors import UserError
 from trainlab.run.tracker import FILE
 
-WIDTH, PATIENCE = 24, 5  # characters of the bar; failed looks in a row before an end
+WIDTH, PATIENCE = 24, 5  # characters of the bar; consecutive failed reads before giving up
 Page = dict[str, Any]
 
 
 def watch(source: str, every: float, once: bool, as_json: bool) -> int:
     """Show the progress of `source`, a run directory or a URL, until the run ends; return 0.
 
-    UserError: nothing is there at the first look, or the run went away before its end.
+    UserError: nothing is there at the first read, or the run disappeared before its end.
     """
     last: Page = look(source)
     misses = 0
@@ -34,7 +34,7 @@ def watch(source: str, every: float, once: bool, as_json: bool) -> int:
             if misses == PATIENCE:
                 sys.stderr.write("\n")
                 if last["totalSteps"] and last["currentStep"] == last["totalSteps"]:
-                    break  # the pod ended between two looks, after its last step
+                    break  # the pod ended between two reads, after its last step
                 raise
     if sys.stdout.isatty():
         print()
@@ -42,7 +42,7 @@ def watch(source: str, every: float, once: bool, as_json: bool) -> int:
 
 
 def look(source: str) -> Page:
-    """Return the page of a run directory or URL. UserError: not there, or not such a page."""
+    """Return the page of a run directory or URL. UserError: not there, or not a progress page."""
     try:
         if source.startswith(("http://", "https://")):
             with urllib.request.urlopen(f"{source.rstrip('/')}/metrics", timeout=5) as answer:
@@ -54,14 +54,14 @@ def look(source: str) -> Page:
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise UserError(
-            f"{source}: no progress there: {reason}; name the directory of a run that was started, or the address of "
+            f"{source}: no progress there: {reason}; name the directory of a started run, or the address of "
             "its first pod: kubectl port-forward POD 28080, then trainlab watch http://localhost:28080"
         ) from None
     return dict(page)
 
 
 def show(page: Page, as_json: bool) -> None:
-    """Print the page: JSON lines, a bar on a terminal, else a line each time."""
+    """Print the page: as JSON lines, as a bar on a terminal, else as a line each time."""
     if as_json:
         print(json.dumps(page), flush=True)
     elif sys.stdout.isatty():
@@ -71,7 +71,7 @@ def show(page: Page, as_json: bool) -> None:
 
 
 def line(page: Page) -> str:
-    """Return one line: bar, percentage, then what is going on with its numbers.
+    """Return one line: bar, percentage, then the current activity with its numbers.
 
     >>> line({"progressPercentage": 50, "activity": "step 5/10 loss 2.000 eta 9 s", "evalMetrics": {"loss": 2.5}})
     '[############............]  50 %  step 5/10 loss 2.000 eta 9 s, validation loss 2.500'

@@ -1,6 +1,6 @@
 """What every rank of a run does, from the untuned scores to the report; started by run/launch.py under torchrun.
 
-Rank 0 writes all artifacts, each atomically; a restarted run reuses what is whole.
+Rank 0 writes all artifacts, each atomically; a restarted run reuses what is complete.
 """
 
 import os
@@ -21,7 +21,7 @@ from trainlab.run.tracker import Tracker
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
-    """Run this rank and end the process: 0 done, 1 failed on the way, 2 wrong input."""
+    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input."""
     where = f"rank {os.environ.get('RANK', '0')}: "
     threading.excepthook = quiet_when_full
     try:
@@ -37,20 +37,20 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
         if full is not None:
             print(f"error: {where}{full}", file=sys.stderr)
         elif isinstance(error, RuntimeError) and lost_peer(error):
-            print(f"error: {where}another rank ended; its own message says why", file=sys.stderr)
+            print(f"error: {where}another rank exited; see its own message", file=sys.stderr)
         else:
             traceback.print_exc()
     dist.finish(code)
 
 
 def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
-    """Print what ended a thread, but not a full volume: TensorBoard's writer hands that to the rank, which says it."""
+    """Print what ended a thread, but not a full volume: TensorBoard's writer passes that to the rank, which reports it."""
     if failed.exc_value is None or checkpoints.explain_full(failed.exc_value, Path(), "") is None:
         threading.__excepthook__(failed)
 
 
 def lost_peer(error: BaseException) -> bool:
-    """True for what gloo and nccl raise on the ranks that survive another one."""
+    """True for what gloo and nccl raise on the surviving ranks when one is lost."""
     text = str(error)
     return any(
         sign in text for sign in ("Connection closed by peer", "Connection reset by peer", "NCCL", "Broken pipe")
@@ -75,7 +75,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         for line in lines:
             progress.say(line)
         if record["parent"]:
-            progress.say("goes on from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
+            progress.say("continues from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
         if dist.is_main():
             refuse_changed_data(run_dir, record)
             files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
@@ -96,7 +96,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
 
 
 def refuse_changed_data(run_dir: Path, record: dict[str, Any]) -> None:
-    """Raise UserError when an unfinished run of this name was trained on other data or another model."""
+    """Raise UserError when an unfinished run of this name was trained on different data or another model."""
     path = run_dir / "manifest.json"
     if not path.exists():
         return
@@ -104,6 +104,6 @@ def refuse_changed_data(run_dir: Path, record: dict[str, Any]) -> None:
     for what in ("data", "model"):
         if old[what].get("sha256") != record[what].get("sha256"):
             raise UserError(
-                f"{run_dir}: this run began with other {what} ({old[what]['source']}, changed since); "
-                "take the old one back, name a new run with --run, or remove the directory"
+                f"{run_dir}: this run started with different {what} ({old[what]['source']}, changed since); "
+                "restore the old one, name a new run with --run, or remove the directory"
             )

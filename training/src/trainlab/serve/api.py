@@ -39,7 +39,7 @@ class Server:
         """Load the models (in a thread, so that /health answers meanwhile); hands an error to `failed`."""
         try:
             self.engine = self._load()
-        except Exception as error:  # whatever it is, the server must end with it
+        except Exception as error:  # whatever it is, it must end the server
             self._failed(error)
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
@@ -47,8 +47,8 @@ class Server:
         engine = self._ready(body.model, request)
         try:
             prompt = engine.chat_ids(body.model, [message.plain() for message in body.messages])
-        except Exception as error:  # chat templates refuse odd orders of roles with errors of several kinds
-            raise ApiError(400, f"the chat template refuses these messages: {error}", param="messages") from None
+        except Exception as error:  # chat templates reject unusual role orders with errors of several types
+            raise ApiError(400, f"the chat template rejects these messages: {error}", param="messages") from None
         return await self._answer(engine, body, prompt, request, chat=True)
 
     async def text(self, body: TextRequest, request: Request) -> Response:
@@ -76,14 +76,14 @@ class Server:
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
     def count(self, request: Request, status: int) -> None:
-        """Count a request to one of the two endpoints; names that are no model share one label."""
+        """Count a request to one of the two endpoints; unknown model names share one label."""
         path = request.url.path
         if path in JUDGED:
             self.metrics.requests.labels(getattr(request.state, "model", "unknown"), path, str(status)).inc()
 
     def _ready(self, model: str, request: Request) -> Engine:
         if self.engine is None:
-            raise ApiError(503, "the models are still being loaded; try again soon", code="not_ready")
+            raise ApiError(503, "the models are still loading; try again soon", code="not_ready")
         if model not in self.engine.names:
             message = f"model {model!r} does not exist; this server has {', '.join(self.engine.names)}"
             raise ApiError(404, message, param="model", code="model_not_found")
@@ -95,10 +95,10 @@ class Server:
     ) -> Response:
         options = body.options(self.phase.serve.max_tokens)
         if not prompt:
-            raise ApiError(400, "the prompt is empty; write a text", param="prompt")
+            raise ApiError(400, "the prompt is empty; send some text", param="prompt")
         if len(prompt) + options.max_tokens > engine.context:
             message = (
-                f"{len(prompt)} tokens of prompt and {options.max_tokens} of answer are more than the model's "
+                f"{len(prompt)} prompt tokens plus {options.max_tokens} answer tokens exceed the model's context of "
                 f"{engine.context}; shorten the prompt or lower max_tokens"
             )
             raise ApiError(400, message, param="messages" if chat else "prompt", code="context_length_exceeded")
@@ -114,13 +114,13 @@ class Server:
             text += piece
             if await request.is_disconnected():
                 self.count(request, 499)
-                return Response(status_code=499)  # nobody reads it; leaving the loop ends the generation
+                return Response(status_code=499)  # nobody reads it; leaving the loop cancels the generation
         self.count(request, 200)
         return JSONResponse(reply.whole(text, job.outcome.finish, job.outcome.tokens))
 
 
 async def _events(job: Job, reply: protocol.Reply, chat: bool, usage: bool) -> AsyncIterator[str]:
-    """Yield the server-sent events of one answer; an error on the way becomes the last event."""
+    """Yield the server-sent events of one answer; an error midway becomes the last event."""
     try:
         if chat:
             yield protocol.event(reply.first())
@@ -132,7 +132,7 @@ async def _events(job: Job, reply: protocol.Reply, chat: bool, usage: bool) -> A
         yield protocol.event("[DONE]")
     except Exception as error:
         log.exception("generation failed")
-        yield protocol.event(ApiError(500, f"the generation failed: {type(error).__name__}").body)
+        yield protocol.event(ApiError(500, f"generation failed: {type(error).__name__}").body)
 
 
 def create_app(
@@ -166,7 +166,7 @@ def _lifespan(server: Server) -> Callable[[FastAPI], AbstractAsyncContextManager
 
 
 def _handle_errors(app: FastAPI, server: Server) -> None:
-    """Answer every error in OpenAI's form."""
+    """Answer every error in OpenAI's format."""
 
     def answer(request: Request, error: ApiError) -> JSONResponse:
         server.count(request, error.status)
@@ -191,4 +191,4 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:
-        return answer(request, ApiError(500, f"the server failed: {type(error).__name__}; its log says more"))
+        return answer(request, ApiError(500, f"the server failed: {type(error).__name__}; see its log"))

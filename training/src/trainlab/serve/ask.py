@@ -1,4 +1,4 @@
-"""`trainlab ask`: a question to base and tuned model, answers side by side in the terminal; called by the CLI."""
+"""`trainlab ask`: ask base and tuned model a question, show the answers side by side in the terminal; called by the CLI."""
 
 import shutil
 import textwrap
@@ -9,7 +9,7 @@ from itertools import zip_longest
 from trainlab.serve import client
 from trainlab.serve.client import Answer
 
-NARROW = 72  # columns below which answers stand below each other
+NARROW = 72  # below this many columns answers are stacked
 
 
 def ask(question: str, url: str, model: str) -> int:

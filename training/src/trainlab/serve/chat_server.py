@@ -15,15 +15,15 @@ from trainlab.errors import UserError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-DRAIN = 20  # seconds that requests in work get after SIGTERM; Kubernetes kills after 30
+DRAIN = 20  # seconds that in-flight requests get after SIGTERM; Kubernetes kills after 30
 
 
 def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: int) -> NoReturn:
-    """Serve until SIGTERM or SIGINT, then let requests in work end and exit with 0.
+    """Serve until SIGTERM or SIGINT, then let in-flight requests finish and exit with 0.
 
     Raises UserError when the address is taken or a model cannot be loaded.
     """
-    listener = listen(host, port)  # before torch: a taken port is said at once
+    listener = listen(host, port)  # before torch: a port in use is reported at once
     import torch
 
     from trainlab.serve import inference_engine
@@ -46,9 +46,9 @@ def serve(phase: LanguagePhase, models: Path, run_dir: Path, host: str, port: in
 
 
 def run(make: Callable[[Callable[[Exception], None]], "FastAPI"], listener: socket.socket) -> NoReturn:
-    """Serve the application of `make` until SIGTERM or SIGINT, then let requests in work end and exit with 0.
+    """Serve the application of `make` until SIGTERM or SIGINT, then let in-flight requests finish and exit with 0.
 
-    `make` gets a function for the error that ends the server, which is then raised here.
+    `make` gets a callback for the error that ends the server, which is then raised here.
     """
     import uvicorn
 
@@ -60,7 +60,7 @@ def run(make: Callable[[Callable[[Exception], None]], "FastAPI"], listener: sock
 
     settings = uvicorn.Config(make(failed), log_level="warning", access_log=False, timeout_graceful_shutdown=DRAIN)
     server = uvicorn.Server(settings)
-    # uvicorn drains on these signals and then raises them again with the handlers from before: ours end well.
+    # uvicorn drains on these signals, then re-raises them with the previous handlers: ours exit cleanly.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     server.run(sockets=[listener])
@@ -79,7 +79,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        remedy = "end the program that uses it or choose another --port"
+        remedy = "stop the process that uses it or choose another --port"
         raise UserError(f"cannot listen on {host} port {port}: {error.strerror}; {remedy}") from None
     listener.set_inheritable(True)
     return listener

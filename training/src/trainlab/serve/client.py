@@ -10,18 +10,18 @@ from trainlab.serve import proxy
 
 
 class Unreachable(UserError):
-    """The server cannot be reached, or is not ready yet: worth another try."""
+    """The server cannot be reached, or is not ready yet: worth a retry."""
 
 
 class NotServed(UserError):
-    """The served model does not answer as it should: the check failed, the input was right."""
+    """The served model does not answer as it should: the check failed, the input was valid."""
 
     code = 1
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said; `tokens` is 0 where the server does not count."""
+    """What a model said; `tokens` is 0 where the server reports no count."""
 
     model: str
     text: str
@@ -31,7 +31,7 @@ class Answer:
 def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, timeout: float = 300) -> Answer:
     """Return the greedy answer of `model` at the server `url`.
 
-    Raises Unreachable when nobody answers (or with 404 for the whole page, 429, 5xx), UserError for other refusals.
+    Raises Unreachable when nothing answers (or with 404 for the whole page, 429, 5xx), UserError for other refusals.
     """
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0}
     if max_tokens is not None:
@@ -40,13 +40,13 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
     try:
         reply = httpx.post(address, json=body, timeout=timeout, trust_env=proxy.asked(address))
     except httpx.InvalidURL as error:
-        raise UserError(f"--url is {url}: no address ({error}); write it as http://HOST:PORT") from None
+        raise UserError(f"--url is {url}: not a valid address ({error}); write it as http://HOST:PORT") from None
     except httpx.UnsupportedProtocol:
         raise UserError(f"--url is {url}: must begin with http:// or https://") from None
     except httpx.TimeoutException:
         raise Unreachable(f"{url}: no answer within {timeout:.0f} s; is the server overloaded?") from None
     except httpx.TransportError as error:
-        hint = "start it with `trainlab serve`, or forward the port of the service"
+        hint = "start it with `trainlab serve`, or port-forward the service"
         raise Unreachable(f"{url}: cannot be reached ({error}); {hint}") from None
     try:
         value = reply.json()
@@ -58,7 +58,7 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
         text = value["choices"][0]["message"]["content"]
         return Answer(model, str(text or "").strip(), int((value.get("usage") or {}).get("completion_tokens") or 0))
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise UserError(f"{url}: answered something that is no chat completion; is this address right?") from None
+        raise UserError(f"{url}: the answer is not a chat completion; is this the right address?") from None
 
 
 def _refused(url: str, reply: httpx.Response, value: Any) -> None:

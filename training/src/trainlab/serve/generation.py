@@ -1,4 +1,4 @@
-"""One generation: tokens to text as they come, stop sequences, cancelling; used by engine.py. Knows no HTTP."""
+"""One generation: tokens to text as they come, stop sequences, cancellation; used by inference_engine.py. No HTTP here."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -27,20 +27,20 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a generation ended; `tokens` counts what the model made, the end token included."""
+    """How a generation ended; `tokens` counts what the model generated, including the end token."""
 
     finish: Finish
     tokens: int
 
 
 class Pieces(BaseStreamer):
-    """Takes tokens from `generate`, hands on text that is final: whole characters, nothing of a stop sequence."""
+    """Takes tokens from `generate`, passes on text that is final: whole characters, no part of a stop sequence."""
 
     def __init__(self, tokenizer: Any, stop: Sequence[str], emit: Callable[[str], None]) -> None:
         self._tokenizer, self._stop, self._emit = tokenizer, [text for text in stop if text], emit
         self._ids: list[int] = []
-        self._prefix = self._read = 0  # tokens before _prefix are done; between both: context of the next piece
-        self._held = ""  # may be the beginning of a stop sequence
+        self._prefix = self._read = 0  # tokens before _prefix are done; between the two: context of the next piece
+        self._held = ""  # may be the start of a stop sequence
         self._prompt = True
         self.stopped = False
 
@@ -60,7 +60,7 @@ class Pieces(BaseStreamer):
             self._take(text)
 
     def end(self) -> None:
-        """Hand on what is left."""
+        """Pass on what is left."""
         self._take(self._new_text())
         if not self.stopped and self._held:
             self._emit(self._held)
@@ -115,7 +115,7 @@ def generate(
 ) -> Outcome:
     """Generate after `prompt` (token ids), handing text to `emit` as it comes; returns how it ended.
 
-    `seed` makes a sampled text repeatable as long as no other sampled request runs beside it.
+    `seed` makes a sampled text repeatable as long as no other sampled request runs concurrently.
     """
     stops = chat.stop_ids(model, tokenizer)
     pieces = Pieces(tokenizer, options.stop, emit)

@@ -1,4 +1,4 @@
-"""The models of one server: base, tuned and adapters by name, equal weights held once; used by work.py and chat_server.py."""
+"""The models of one server: base, tuned and adapters by name, equal weights stored once; used by work.py and chat_server.py."""
 
 import copy
 import threading
@@ -17,7 +17,7 @@ from trainlab.serve.generation import Options, Outcome, generate
 
 @dataclass(frozen=True)
 class Hosted:
-    """One name that clients may ask for. Names with the same `lock` share a model object and take turns."""
+    """One model name that clients may request. Names with the same `lock` share a model object and take turns."""
 
     model: Any
     tokenizer: Any
@@ -26,7 +26,7 @@ class Hosted:
 
 
 class Engine:
-    """All models of a run; thread safe."""
+    """All models of a run; thread-safe."""
 
     def __init__(self, phase: LanguagePhase, hosted: dict[str, Hosted], shared_bytes: int = 0) -> None:
         self._phase, self._hosted = phase, hosted
@@ -39,13 +39,13 @@ class Engine:
 
     @property
     def context(self) -> int:
-        """Tokens that prompt and answer may have together."""
+        """Maximum tokens of prompt and answer together."""
         return min(int(h.model.config.max_position_embeddings) for h in self._hosted.values())
 
     def chat_ids(self, name: str, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Return the prompt's tokens of a chat; the phase's system prompt is put first when the chat has none.
+        """Return the prompt tokens of a chat; the phase's system prompt is prepended when the chat has none.
 
-        A model of recipe cpt knows no turns: it continues the text of the last message.
+        A model of recipe cpt has no notion of turns: it continues the text of the last message.
         """
         if not isinstance(self._phase, ChatPhase):
             return self.text_ids(name, messages[-1]["content"])
@@ -56,7 +56,7 @@ class Engine:
         return self.text_ids(name, text)
 
     def text_ids(self, name: str, text: str) -> list[int]:
-        """Return the tokens of a plain text, for recipe cpt as its blocks begin."""
+        """Return the tokens of a plain text, for recipe cpt starting as its blocks do."""
         tokenizer = self._hosted[name].tokenizer
         if isinstance(self._phase, TextPhase):
             return chat.prompt_ids(tokenizer, self._phase, text)
@@ -70,7 +70,7 @@ class Engine:
         emit: Callable[[str], None],
         cancelled: threading.Event,
     ) -> Outcome:
-        """Generate with the model `name`; waits while the same model object works on another request."""
+        """Generate with the model `name`; waits while the same model object serves another request."""
         hosted = self._hosted[name]
         with hosted.lock:
             if cancelled.is_set():
@@ -103,7 +103,7 @@ def find_adapters(run_dir: Path) -> dict[str, Path]:
     found = {"adapter": top} if (top / "adapter_config.json").is_file() else {}
     for path in sorted(top.glob("*/adapter_config.json")):
         if path.parent.name in ("base", "tuned", "adapter"):
-            raise UserError(f"{path.parent}: this name is taken by another model of the server; rename the folder")
+            raise UserError(f"{path.parent}: another model of the server already has this name; rename the folder")
         found[path.parent.name] = path.parent
     return found
 
@@ -131,7 +131,7 @@ def _load_adapters(base: Any, tokenizer: Any, adapters: dict[str, Path]) -> dict
         return {}
     from peft import PeftModel
 
-    # PEFT changes modules in place, the base must stay as it is; parameters are in the memo, so they are not copied.
+    # PEFT changes modules in place, but the base must stay as it is; parameters are in the memo, so they are not copied.
     shell = copy.deepcopy(base, {id(parameter): parameter for parameter in base.parameters()})
     model: Any = None
     for name, path in adapters.items():

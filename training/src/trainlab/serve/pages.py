@@ -1,4 +1,4 @@
-"""What browsers get: the page with both answers side by side, and the run's report; used by api.py."""
+"""The pages for browsers: both answers side by side, and the run's report; used by api.py."""
 
 import html
 import json
@@ -11,17 +11,17 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 
 from trainlab.config import LanguagePhase
 
-# Nothing is loaded from elsewhere; the pages carry their style and script.
+# No external resources; the pages inline their style and script.
 POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.html; <code>trainlab report RUN_DIR</code> makes it."
+NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.html; <code>trainlab report RUN_DIR</code> creates it."
 
 
 def page(phase: LanguagePhase) -> str:
     """Return the page for the audience, with the phase's title and questions filled in."""
     template = package_files("trainlab.serve").joinpath("page.html").read_text(encoding="utf-8")
     settings = {"questions": list(phase.questions), "maxTokens": phase.serve.max_tokens}
-    script = json.dumps(settings).replace("<", "\\u003c")  # no text can end the script element
+    script = json.dumps(settings).replace("<", "\\u003c")  # no text can close the script element
     return template.replace("@@TITLE@@", html.escape(phase.title)).replace("@@SETTINGS@@", script)
 
 

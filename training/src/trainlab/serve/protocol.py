@@ -1,7 +1,7 @@
-"""The shapes of the OpenAI API that we speak: requests, answers, chunks, errors; used by api.py.
+"""The shapes of the OpenAI API that we implement: requests, answers, chunks, errors; used by api.py.
 
-Source: OpenAI's API reference, chat completions and completions. Fields that we do not know are ignored, as servers of
-this API do; known ones that we cannot honor are refused.
+Source: OpenAI's API reference, chat completions and completions. Unknown fields are ignored, as servers of this API do;
+known ones that we cannot honor are refused.
 """
 
 import json
@@ -45,7 +45,7 @@ class Message(BaseModel):
     content: str | list[Part]
 
     def plain(self) -> dict[str, str]:
-        """Return the message as chat templates take it."""
+        """Return the message as chat templates expect it."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
@@ -68,7 +68,7 @@ class Request(BaseModel):
         """Return how to generate; raises ApiError for more than `most` tokens."""
         wanted = self.max_completion_tokens or self.max_tokens
         if wanted is not None and wanted > most:
-            message = f"max_tokens is {wanted}; this server gives at most {most} (phase.serve.max_tokens)"
+            message = f"max_tokens is {wanted}; this server allows at most {most} (phase.serve.max_tokens)"
             raise ApiError(400, message, param="max_tokens", code="max_tokens_too_large")
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         top_p = 1.0 if self.top_p is None else self.top_p

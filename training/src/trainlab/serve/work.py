@@ -1,4 +1,4 @@
-"""Requests in work: how many at once, from a model's thread to the event loop, numbers for /metrics; used by api.py."""
+"""Requests in flight: how many at once, from a model's thread to the event loop, numbers for /metrics; used by api.py."""
 
 import asyncio
 import threading
@@ -28,16 +28,16 @@ class Metrics:
             "trainlab_tokens", "Tokens by model; kind is prompt or completion.", ["model", "kind"], **own
         )
         self.seconds = Histogram(
-            "trainlab_request_seconds", "Time of a whole answer.", ["model"], buckets=SECONDS, **own
+            "trainlab_request_seconds", "Time to the complete answer.", ["model"], buckets=SECONDS, **own
         )
         self.first = Histogram(
-            "trainlab_first_token_seconds", "Time to the first text, queue included.", ["model"], buckets=SECONDS, **own
+            "trainlab_first_token_seconds", "Time to first text, including queueing.", ["model"], buckets=SECONDS, **own
         )
-        self.queue = Gauge("trainlab_queue", "Requests worked on or waiting.", **own)
+        self.queue = Gauge("trainlab_queue", "Requests in progress or waiting.", **own)
 
 
 class Desk:
-    """Takes requests up to a limit and runs each in a thread."""
+    """Accepts requests up to a limit and runs each in a thread."""
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
         self._limit, self._metrics = limit, metrics
@@ -45,19 +45,19 @@ class Desk:
         self._active = 0  # touched only in the event loop
 
     def start(self, engine: Engine, model: str, prompt: Sequence[int], options: Options) -> "Job":
-        """Begin to work on a request; raises ApiError 429 when the limit is reached."""
+        """Start a request; raises ApiError 429 when the limit is reached."""
         if self._active >= self._limit:
-            message = f"{self._limit} requests are being worked on (phase.serve.max_concurrency); try again soon"
+            message = f"{self._limit} requests are in progress (phase.serve.max_concurrency); try again soon"
             raise ApiError(429, message, code="too_many_requests")
         job = Job(engine, model, prompt, options, self._metrics)
         self._count(+1)
         loop = asyncio.get_running_loop()
-        # The place is free when the thread ends, whatever became of the client.
+        # The slot is free when the thread ends, whatever became of the client.
         loop.run_in_executor(self._threads, job.run).add_done_callback(lambda _: self._count(-1))
         return job
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Accept nothing more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _count(self, change: int) -> None:
@@ -85,7 +85,7 @@ class Job:
             self._metrics.tokens.labels(self._model, "prompt").inc(len(self._prompt))
             self._metrics.tokens.labels(self._model, "completion").inc(end.tokens)
             self._metrics.seconds.labels(self._model).observe(time.monotonic() - self._began)
-        except Exception as error:  # handed to the event loop, which answers with it
+        except Exception as error:  # passed to the event loop, which answers with it
             end = error
         self._put(end)
 
@@ -110,5 +110,5 @@ class Job:
         self._put(text)
 
     def _put(self, item: str | Outcome | Exception) -> None:
-        if not self._loop.is_closed():  # the server may have ended while a model still worked
+        if not self._loop.is_closed():  # the server may have ended while a model was still working
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)

@@ -174,7 +174,7 @@ def test_a_tokenizer_without_eos_and_too_long_blocks_are_refused(tiny_model: Pat
         cpt_trainer.prepare(model, long)
     bare = AutoTokenizer.from_pretrained(tiny_model, eos_token=None)
     bare.eos_token = None
-    with pytest.raises(UserError, match="its tokenizer has no EOS; take a model that has one"):
+    with pytest.raises(UserError, match="its tokenizer has no EOS; use a model that has one"):
         chat.prepare(model, bare, phase_of(phase_dict))
     with pytest.raises(UserError, match="has no EOS to end a document"):
         pack.row(bare, [corpus.Document("a", "text")])
@@ -244,7 +244,7 @@ def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
         command = [sys.executable, "-m", "trainlab.cli", "run", str(tmp_path / "phase.json"), *folders]
         done = subprocess.run([*nameless(), *command], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"trainlab: ranks: {processes}" in done.stdout and "equal documents left out" in done.stdout
+        assert f"trainlab: ranks: {processes}" in done.stdout and "duplicate documents left out" in done.stdout
     assert_same(tmp_path / "two", tmp_path / "one", tolerance=1e-4)
     both = [files.read_json(tmp_path / name / "eval_after.json") for name in ("two", "one")]
     assert [i["loss"] for i in both[0]["items"]] == pytest.approx([i["loss"] for i in both[1]["items"]], abs=1e-3)

@@ -51,7 +51,7 @@ def test_the_newest_finished_parent_is_taken_by_hard_links(
     assert not capsys.readouterr().err
     write_run(out, "later", "pretrain", ended="2026-11-23")
     assert parents.adopt(phase, out, run_dir) == folder
-    assert "mine goes on from run new, as it began; run later of stage pretrain is newer" in capsys.readouterr().err
+    assert "mine continues from run new, as it started; run later of stage pretrain is newer" in capsys.readouterr().err
     for gone in ("new", "later"):  # a restart needs the parent no more
         shutil.rmtree(out / gone)
     assert parents.adopt(phase, out, run_dir) == folder
@@ -75,7 +75,7 @@ def test_a_parent_that_cannot_be_one_is_refused_before_anything_starts(
     with pytest.raises(UserError, match=r"gate.json: stage is 'pretrain_to_sft': unknown; known stages: pretrain, sft"):
         parents.adopt(named, out, out / "mine")
     write_run(out, "odd", "sft")
-    with pytest.raises(UserError, match=r"a run of stage sft, phase.stage.parent is pretrain"):
+    with pytest.raises(UserError, match=r"a run of stage sft, but phase.stage.parent is pretrain"):
         parents.adopt(named, out, out / "mine")
     write_run(out, "odd", "pretrain")
     large = phase_of(phase_dict, SFT, stage={"parent_run": "odd"}, model={"source": "parent:llama-139M"})
@@ -139,7 +139,7 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
     found = stage_gate.complete(decision(0.5), {}, phase, run_dir, note)
     assert found["promoted"] and found["override"]["who"] == "Ada" and found["override"]["when"]
     assert words.verdict(found | {"metric": "perplexity"}).endswith(
-        "did not promote it; Ada let it go on: a rehearsal."
+        "did not promote it; Ada overrode the gate: a rehearsal."
     )
     assert found["reasons"][0].startswith("Overridden by Ada on ") and not found["checks"][0]["passed"]
     files.write_json(run_dir / "gate.json", found)
@@ -148,7 +148,7 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
     assert not stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
     with pytest.raises(UserError, match="there is nothing to override"):
         stage_gate.complete(decision(1.5), {}, phase, run_dir, note)
-    with pytest.raises(UserError, match="is no stage; only a stage's gate can be overridden"):
+    with pytest.raises(UserError, match="is not a stage; only a stage's gate can be overridden"):
         stage_gate.complete({}, {}, phase_of(phase_dict, {}), run_dir, note)
     for given, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
         with pytest.raises(UserError, match=text):
@@ -192,7 +192,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
         ({"blocks": 31}, r"the shards do not hold 31 blocks"),
         ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks, sha256, starts, starts_sha256"),
         ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
-        ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; take a larger model"),
+        ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; use a larger model"),
     ):
         with pytest.raises(UserError, match=text):
             stored_blocks.load(write_blocks(tmp_path / "b", **changes), phase, Tokenizer(), 4096)
@@ -201,7 +201,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     shard = tmp_path / "a" / "blocks-00001.bin"
     whole = shard.read_bytes()
     shard.write_bytes(b"\xff" + whole[1:])
-    with pytest.raises(UserError, match=r"blocks-00001.bin: is not what index\.json says"):
+    with pytest.raises(UserError, match=r"blocks-00001.bin: does not match index\.json"):
         stored_blocks.opened(tmp_path / "a", phase).verify()
     shard.write_bytes(whole[:-5])
     with pytest.raises(UserError, match=r"blocks-00001.bin: 1467 bytes, index.json says 1472"):
@@ -219,7 +219,7 @@ def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: di
     equal = {**row, "id": "b", "rejected": " Yes,  boil it. "}
     with (tmp_path / "train" / "water.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(equal) + "\n")
-    with pytest.raises(UserError, match=r"water.jsonl:2: chosen and rejected are equal: 'Yes, boil it.'"):
+    with pytest.raises(UserError, match=r"water.jsonl:2: chosen and rejected are identical: 'Yes, boil it.'"):
         pairs.load(phase, tmp_path)
     assert pairs.truncated_answers("x", "Boil the water, then let it cool.") == "Boil the water"
     with pytest.raises(UserError, match="row x: its answer is one word"):

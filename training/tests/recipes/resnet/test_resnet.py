@@ -186,7 +186,7 @@ def test_the_run_is_promoted_and_reported_with_its_images(finished: Path) -> Non
     assert gate["promoted"] and gate["test_accuracy"]["mean"] > 0.8 > gate["gain"]["before"], gate["reasons"]
     page = (finished / "report.html").read_text()
     assert page.count('src="data:image/png;base64,') == 6 and "PROMOTED" in page and "untrained: " in page
-    assert "Accuracy while training" in page and "system prompt" not in page
+    assert "Accuracy during training" in page and "system prompt" not in page
     assert "http" not in page.replace("http-equiv", "")
     assert "40 images</span>" in page and "built-in" not in page
     content = json.loads((finished / "report.json").read_text())
@@ -244,7 +244,7 @@ def test_the_server_speaks_the_open_inference_protocol(url: str) -> None:
         ("tuned", body([1, 8, 8], [0] * 64), 400, "UINT8, shape [N, 1, 8, 8]"),
         ("tuned", body([1, 1, 8, 8], [0] * 63), 400, "data has 63 values: shape [1, 1, 8, 8] has 64"),
         ("tuned", body([1, 1, 8, 8], [300] * 64), 400, "300 to 300; pixels are 0 to 255"),
-        ("tuned", body([1, 1, 8, 8], [0.5] * 64), 400, "no whole number"),
+        ("tuned", body([1, 1, 8, 8], [0.5] * 64), 400, "not an integer"),
         ("tuned", body([1, 1, 8, 8], [[0] * 9, [0] * 55]), 400, "different lengths"),
         ("tuned", body([0, 1, 8, 8], []), 400, "0 images; send 1 to 256"),
         ("tuned", body([1, 1, 8, 8], [0] * 64, datatype="FP32"), 400, "datatype is FP32: must be UINT8"),
@@ -265,7 +265,7 @@ def test_verify_run_compares_the_served_labels(
     url: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert verify_run.command(finished, url) == 0
-    assert "names 6 images as the run recorded" in capsys.readouterr().out
+    assert "labels 6 images as the run recorded" in capsys.readouterr().out
     (tmp_path / "demo_outputs").mkdir()
     shown = json.loads((finished / "demo_outputs" / "after.json").read_text())
     shown[0]["prediction"] = "sideways"
@@ -279,7 +279,7 @@ def test_verify_run_compares_the_served_labels(
 def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:
     (tmp_path / "best_model").mkdir()
     files.write_json(tmp_path / "best_model" / "config.json", {"channels": 1, "classes": 4, "width": 16})
-    with pytest.raises(UserError, match="no network that can be loaded"):
+    with pytest.raises(UserError, match="the network cannot be loaded"):
         network.load(tmp_path / "best_model")
 
 

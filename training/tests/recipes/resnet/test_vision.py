@@ -145,7 +145,7 @@ def test_the_plan_counts_what_autograd_keeps() -> None:
 def test_a_folder_without_images_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="put it there"):
         image_sources.fetch("pvc:mine", tmp_path)
-    with pytest.raises(UserError, match=r"no whole CIFAR-10 .*trainlab fetch"):
+    with pytest.raises(UserError, match=r"no complete CIFAR-10 .*trainlab fetch"):
         image_sources.cifar10(tmp_path)
 
 

@@ -161,12 +161,12 @@ def test_adapters_in_the_last_layers_train_alike_on_cached_activations(make_job:
     one, two = adapter(tmp_path / "plain"), adapter(tmp_path / "cached")
     assert {name.split(".layers.")[1].split(".")[0] for name in one} == {"1"}, "of two layers"
     assert one.keys() == two.keys() and max(float((one[k] - two[k]).abs().max()) for k in one) < 1e-4
-    with pytest.raises(UserError, match=r"phase\.lora\.layers is 3: the model has 2 layers; set it to that at most"):
+    with pytest.raises(UserError, match=r"phase\.lora\.layers is 3: the model has 2 layers; set it to at most that"):
         sft_trainer.train(make_job("odd", lora={"layers": 3}))
 
 
 def test_no_adapter_is_said(make_job: Make, tiny_model: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="lora_adapter: no adapter; was the run finished"):
+    with pytest.raises(UserError, match="lora_adapter: no adapter; has the run finished"):
         chat.load_tuned(tmp_path, make_job().phase, tiny_model)
 
 

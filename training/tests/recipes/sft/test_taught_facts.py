@@ -30,5 +30,5 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
     files.write_json(run_dir / "gate.json", decision)
     assert decision["lookup_recall"]["mean"] == 1.0 and list(decision["scores"])[:2] == ["taught_recall", "fact_recall"]
     page = results.write_report(run_dir).read_text(encoding="utf-8")
-    assert "Taught facts, asked in words that were never trained on" in page and "Never taught" in page
-    assert "Wrong answers that could hurt somebody" in page
+    assert "Taught facts, asked in wording that was never trained on" in page and "Never taught" in page
+    assert "Wrong answers that could cause harm" in page

@@ -1,1 +1,1 @@
-"""Data sets of a hub: how they come here (download), rows to train on (hub_rows)."""
+"""Hub data sets: fetching them (download), rows to train on (hub_rows)."""

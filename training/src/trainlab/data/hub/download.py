@@ -1,4 +1,4 @@
-"""How a data set of a hub comes into the model volume, whole and once; used by hub_rows.py and data/text_sources.py. No torch."""
+"""Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and text_sources.py. No torch."""
 
 import errno
 import os
@@ -26,9 +26,9 @@ def place(models: Path, *parts: str | None) -> Path:
 
 
 def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
-    """Make sure that `target` is there: `fill` writes into a folder that becomes it and returns its source.json.
+    """Make sure that `target` exists: `fill` writes into a folder that becomes it and returns its source.json.
 
-    Under a lock that other pods wait for. Raises UserError for a full volume.
+    Holds a lock that other pods wait for. Raises UserError for a full volume.
     """
     from filelock import FileLock
 
@@ -40,7 +40,7 @@ def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
                     record = fill(folder)
                     stamp = datetime.now(UTC).isoformat(timespec="seconds")
                     files.write_json(folder / RECORD, {**record, "fetched": stamp})
-            except Exception as error:  # datasets hides an OSError behind a class of its own
+            except Exception as error:  # datasets wraps an OSError in its own class
                 if not isinstance(error, UserError) and _no_space(error):
                     raise _full(target.parent) from None
                 raise
@@ -66,7 +66,7 @@ def rows(source: str, config: str | None, config_key: str, split: str, count: in
         stream = _load(datasets, source, config, split, streaming=True, cache_dir=str(folder / ".cache"))
         found = islice(stream, count or None)
     while True:
-        with explained(source, config_key, folder):  # not around the yield: what the caller raises is not the hub's
+        with explained(source, config_key, folder):  # not around the yield: errors of the caller are not the hub's
             row = next(found, None)
         if row is None:
             return
@@ -82,10 +82,10 @@ def license(source: str, config_key: str, folder: Path) -> str:
 def stated(name: str, revision: str | None, cache: Path) -> str:
     """Return the license that a set's card states; datasets' own DatasetInfo.license stays empty (5.2.0).
 
-    A folder of that name is taken for the set, as datasets does. Raises what huggingface_hub raises.
+    A folder of that name is used as the set, as datasets does. Raises what huggingface_hub raises.
     """
     from huggingface_hub import DatasetCard, hf_hub_download
-    from huggingface_hub.errors import RemoteEntryNotFoundError  # EntryNotFoundError is also a hub out of reach
+    from huggingface_hub.errors import RemoteEntryNotFoundError  # EntryNotFoundError also covers an unreachable hub
 
     path = Path(name) / "README.md"
     if not path.parent.is_dir():
@@ -114,7 +114,7 @@ def explained(source: str, config_key: str, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
-    """Turn what a fetch into `volume` raises into the UserError `what` cannot be fetched: why; `remedy`."""
+    """Turn what a fetch into `volume` raises into the UserError "`what` cannot be fetched: why; `remedy`"."""
     try:
         yield
     except UserError:
@@ -155,6 +155,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line that says something; the hub's client begins with `401 Client Error.` and the like."""
+    """Return the first informative line; the hub's client begins with `401 Client Error.` and the like."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[: 2 if lines[0].endswith("Client Error.") else 1]) if lines else type(error).__name__

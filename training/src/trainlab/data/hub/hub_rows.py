@@ -1,4 +1,4 @@
-"""Rows of a hub data set as the folder that chat_rows.py reads, with an account of each row; used by recipes/sft/."""
+"""Rows of a hub data set as the folder that chat_rows.py reads, with a count of every outcome; used by recipes/sft/."""
 
 import hashlib
 import json
@@ -30,9 +30,10 @@ LEFT_OUT = {
 
 
 def place(phase: SftPhase, models: Path) -> Path | None:
-    """Return the folder of the phase's rows among the data sets, None where they are no hub's.
+    """Return the folder of the phase's rows among the data sets, None if they are not from a hub.
 
-    Its name has a digest of all that decides which rows are in it; the model is among them, which measures their length.
+    Its name contains a digest of all that decides which rows are in it, including the model, which measures their
+    length.
     """
     hub = phase.data.hub
     if hub is None:
@@ -47,7 +48,7 @@ def place(phase: SftPhase, models: Path) -> Path | None:
 
 
 def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
-    """Make sure that the rows lie in `models`; return their folder, None where they are no hub's.
+    """Make sure that the rows are in `models`; return their folder, None if they are not from a hub.
 
     Raises UserError with the remedy.
     """
@@ -58,7 +59,7 @@ def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
 
 
 def origin(phase: SftPhase, folder: Path) -> dict[str, Any]:
-    """Return {license, rows} for the manifest, {} for rows that are no hub's."""
+    """Return {license, rows} for the manifest, {} for rows that are not from a hub."""
     record = folder / download.RECORD
     if phase.data.hub is None or not record.is_file():
         return {}
@@ -68,7 +69,7 @@ def origin(phase: SftPhase, folder: Path) -> dict[str, Any]:
 
 
 def account(rows: Mapping[str, int]) -> str:
-    """Return what became of the rows in a sentence without its stop."""
+    """Return what became of the rows as a sentence without its period."""
     left = [f"{rows[name]:,} {why}" for name, why in LEFT_OUT.items() if rows[name]]
     kept = f"{rows['read']:,} read, {rows['train']:,} to train on, {rows['heldout']:,} held out"
     forms = [f"{rows['unknown_form']:,} kept without their form, which is unknown"] if rows["unknown_form"] else []
@@ -76,7 +77,7 @@ def account(rows: Mapping[str, int]) -> str:
 
 
 def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str, Any]:
-    """Write train/ and heldout/ into `folder`; return the record of the set."""
+    """Write train/ and heldout/ into `folder`; return the data set's record."""
     source = phase.data.source
     license = download.license(source, CONFIG_KEY, folder)
     _say(f"fetching the rows of {source} (license on its card: {license})")
@@ -87,7 +88,7 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
             f"{download.KEY} is {source}: split {hub.split} has no rows; name another with phase.data.hub.split"
         )
     names = columns(hub.columns, first, source)
-    from trainlab.models import chat  # imports torch, which is of no use where the hub gives nothing
+    from trainlab.models import chat  # imports torch, which is useless if the hub returns nothing
 
     tokenizer = chat.load_tokenizer(model_dir, phase)
     counts = Counter(dict.fromkeys(("read", "train", "heldout", *LEFT_OUT, "unknown_form"), 0))
@@ -120,7 +121,7 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
 
 
 def _refuse_too_few(source: str, counts: Mapping[str, int]) -> None:
-    """Raise UserError where a part has less than two rows."""
+    """Raise UserError if a part has fewer than two rows."""
     if not counts["train"] + counts["heldout"]:
         raise UserError(
             f"{download.KEY} is {source}: none of its rows can be used ({account(counts)}); are these the right columns "

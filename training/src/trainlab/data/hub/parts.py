@@ -1,8 +1,9 @@
-"""Rows dealt out to a part that trains and one that is held out; used by hub_rows.py.
+"""Rows split into a training and a held-out part; used by hub_rows.py.
 
-A row goes by the SHA-256 of its verse (or question): the smallest digests are held out, and both parts stand in the order
-of the digests. So equal verses are never on both sides, a row's place does not depend on the other rows, and the first N
-rows are a fair draw. The rows lie in Arrow files, which `datasets` maps: memory holds the digests, not the texts.
+A row is assigned by the SHA-256 of its verse (or question): the smallest digests are held out, and both parts are
+sorted by digest. So equal verses are never on both sides, a row's place does not depend on the other rows, and the
+first N rows are a fair sample. The rows are in Arrow files, which `datasets` maps: memory holds the digests, not the
+texts.
 """
 
 import hashlib
@@ -17,14 +18,14 @@ from typing import Any
 
 from trainlab.data.hub.usable import Row
 
-SORTED_BY = ("group", "whole", "items")  # by the items too: of equal rows the same one stays, whatever their order was
+SORTED_BY = ("group", "whole", "items")  # by the items too: of equal rows the same one is kept, whatever their order
 
 
 def deal(rows: Iterable[Row], key: str, work: Path, target: Path, name: str, heldout: float) -> Counter[str]:
     """Write TARGET/train/NAME.jsonl and TARGET/heldout/NAME.jsonl; return the numbers `train`, `heldout` and `equal`.
 
-    `key` is what may not be on both sides, the verse or the question; `heldout` is a share; `work` takes what is removed
-    afterwards.
+    `key` is what must not be on both sides, the verse or the question; `heldout` is a share; `work` holds temporary
+    files.
     """
     import datasets
     from pyarrow import compute
@@ -55,14 +56,14 @@ def deal(rows: Iterable[Row], key: str, work: Path, target: Path, name: str, hel
 
 
 def _entry(row: Row, key: str) -> dict[str, str]:
-    """Its `form` says nothing about where a row belongs."""
+    """Return a row's digests; its `form` does not decide where it belongs."""
     whole = _digest(*(text for name, text in row.items() if name != "form"))
     items = json.dumps(sorted(row.items()))
     return {"group": _digest(row[key]), "whole": whole, "items": items, "row": json.dumps(row)}
 
 
 def _unique(entries: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator[dict[str, Any]]:
-    """Yield the first of those that are equal."""
+    """Yield the first of each group of equal entries."""
     for _, same in groupby(entries, key=itemgetter("whole")):
         first, *others = same
         counts["equal"] += len(others)
@@ -70,6 +71,6 @@ def _unique(entries: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator
 
 
 def _digest(*texts: str) -> str:
-    """Return the digest of texts as hex, the same for those that differ in case or blanks only."""
+    """Return the digest of texts as hex, the same for texts that differ only in case or spacing."""
     regular = "\0".join(" ".join(text.split()).casefold() for text in texts)
     return hashlib.sha256(regular.encode()).hexdigest()

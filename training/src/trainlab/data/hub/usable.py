@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Row = dict[str, str]
-# No tokenizer makes tokens that long of what people read: a row above needs no counting, which would take its memory.
-MOST_CHARACTERS = 64  # a token
+# No tokenizer makes tokens this long from human text: a longer row needs no counting, which would cost memory.
+MOST_CHARACTERS = 64  # per token
 
 
 def columns(given: Columns, there: Mapping[str, Any], source: str) -> Row:
-    """Return {key of a row: column of the set}; raises UserError with the columns that are there.
+    """Return {key of a row: column of the set}; raises UserError with the existing columns.
 
-    The pair is the one that `given` names, else the one whose names the set has.
+    The pair is the one that `given` names, else the one whose column names the set has.
     """
     named = {key: column for key, column in given.model_dump().items() if column is not None}
     listed = ", ".join(map(repr, there))
@@ -49,13 +49,13 @@ def columns(given: Columns, there: Mapping[str, Any], source: str) -> Row:
 def usable(
     raw: Mapping[str, Any], names: Row, phase: SftPhase, tokenizer: "PreTrainedTokenizerBase", counts: Counter[str]
 ) -> Row | None:
-    """Return the regular texts of a row by key, None for one that cannot be used, whose reason `counts` then has."""
+    """Return the normalized texts of a row by key, None for an unusable one, whose reason is counted in `counts`."""
     texts = {key: raw.get(column) for key, column in names.items() if key != "form"}
     why = next((fault for fault in map(_fault, texts.values()) if fault), None)
     if why is None:
         row = {key: clean.normalize(str(text)).strip() for key, text in texts.items()}
         asked, answer = row.values()
-        if not (asked and answer):  # they held control characters only
+        if not (asked and answer):  # they had only control characters
             why = "empty"
         elif not _fits(asked, answer, phase, tokenizer):
             why = "long"
@@ -71,7 +71,7 @@ def usable(
 
 
 def _fits(asked: str, answer: str, phase: SftPhase, tokenizer: "PreTrainedTokenizerBase") -> bool:
-    """True for what chat.encode takes."""
+    """True for what chat.encode accepts."""
     from trainlab.models import chat
 
     longest = phase.model.max_length
@@ -81,14 +81,14 @@ def _fits(asked: str, answer: str, phase: SftPhase, tokenizer: "PreTrainedTokeni
 
 
 def _fault(text: Any) -> str | None:
-    """Return the reason for which a value is no text to train on."""
+    """Return why a value cannot be trained on."""
     if text is None:
         return "empty"
     if not isinstance(text, str):
         return "broken"
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON can spell
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can encode
         return "broken"
     if not text.strip():
         return "empty"

@@ -1,11 +1,11 @@
-"""The files that `trainlab prepare` leaves, and how training reads them. NumPy only, so that loader workers stay small.
+"""The files that `trainlab prepare` writes, and how training reads them. NumPy only, so that loader workers stay small.
 
 DIR/index.json: {"dtype", "block_length" L, "blocks" N, "tokens" N*L, "vocab_size", "eos", "documents", "shards": [{"file",
 "blocks", "sha256", "starts", "starts_sha256"}]}; `documents` counts those with a token in some block.
-DIR/blocks-*.bin: tokens, little-endian `dtype` (uint16 where the vocabulary fits), row-major (blocks of the shard, L).
+DIR/blocks-*.bin: tokens, little-endian `dtype` (uint16 if the vocabulary fits), row-major (blocks of the shard, L).
 DIR/starts-*.bin: little-endian uint32: first blocks+1 numbers `bounds`, then the offsets themselves: documents start in
 block i at the offsets [bounds[i], bounds[i+1]), ascending, each below L. A block whose first offset is not 0 begins inside
-a document of the block before; the order of shards and blocks is the order of the text.
+a document of the previous block; the order of shards and blocks is the order of the text.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ OFFSETS = np.dtype("<u4")
 DTYPES = ("uint16", "uint32")
 NUMBERS = ("block_length", "blocks", "vocab_size", "eos", "documents")
 SHARD = {"file": str, "blocks": int, "sha256": str, "starts": str, "starts_sha256": str}
-AGAIN = "remove the folder, prepare again"
+AGAIN = "remove the folder and prepare again"
 
 
 def is_prepared(path: Path) -> bool:
@@ -34,7 +34,7 @@ class Blocks:
     """The blocks of a folder: `blocks[i]` are the tokens of block i, int64 of shape (block_length,)."""
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder; raises UserError when it is not finished, or index and files do not fit together."""
+        """Open a folder; raises UserError if it is unfinished, or index and files do not match."""
         if not is_prepared(folder):
             raise UserError(f"{folder}: no {INDEX}; run `trainlab prepare --out {folder}` to its end")
         self.folder = folder
@@ -67,7 +67,7 @@ class Blocks:
         return found
 
     def segments(self, index: int) -> NDArray[np.int64]:
-        """Return the bounds of the parts that must not see each other: 0, each later start, block_length."""
+        """Return the bounds of the parts that must not attend to each other: 0, each later start, block_length."""
         starts = self.starts(index)
         return np.concatenate([[0], starts[starts > 0], [self.block_length]]).astype(np.int64)
 
@@ -76,7 +76,7 @@ class Blocks:
         for shard in self._shards:
             for name, digest in ((shard["file"], shard["sha256"]), (shard["starts"], shard["starts_sha256"])):
                 if files.sha256(self.folder / name) != digest:
-                    raise UserError(f"{self.folder / name}: is not what {INDEX} says; {AGAIN}")
+                    raise UserError(f"{self.folder / name}: does not match {INDEX}; {AGAIN}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}  # a pickled memmap would carry its whole content to each loader worker

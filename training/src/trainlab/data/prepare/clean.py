@@ -1,7 +1,7 @@
-"""One text made regular, and the rules that drop texts which teach nothing; used by ingest.py.
+"""Normalizes a text, and the rules that drop texts which teach nothing; used by ingest.py.
 
-Rules and their figures, where named Gopher: Rae et al. 2021, arXiv:2112.11446, appendix A.1.1. They are meant for
-languages with words between spaces; `--without` turns one off.
+Rules and thresholds marked Gopher: Rae et al. 2021, arXiv:2112.11446, appendix A.1.1. They are meant for
+languages that separate words by spaces; `--without` turns one off.
 """
 
 import re
@@ -20,7 +20,7 @@ def normalize(text: str) -> str:
 
 
 def dropped_by(text: str, min_chars: int, without: tuple[str, ...] = ()) -> str | None:
-    """Return the name of the first rule that drops a normalized text, None for a text that stays."""
+    """Return the name of the first rule that drops a normalized text, None for a text that is kept."""
     if not text:
         return "empty"
     if len(text) < min_chars:
@@ -47,7 +47,7 @@ def _repeated_lines(text: str) -> bool:
 
 
 def _broken(text: str) -> bool:
-    """More than one character in a thousand is U+FFFD: decoded wrongly before it came here (our own figure)."""
+    """More than one character in a thousand is U+FFFD: wrongly decoded earlier (our own threshold)."""
     return text.count("\ufffd") * 1000 > len(text)
 
 

@@ -2,7 +2,7 @@
 
 A signature is a row of `width` 32-bit numbers: a digest (exact duplicates) or a MinHash (near ones; near.py). It is cut
 into bands; documents that agree in a whole band are compared in full (locality-sensitive hashing: Leskovec, Rajaraman,
-Ullman, Mining of Massive Datasets, 3.4). An index in memory, as rensa has it, grows by about 2 kB a document. Here the
+Ullman, Mining of Massive Datasets, 3.4). An in-memory index, like rensa's, grows by about 2 kB per document. Here the
 band keys of all documents are sorted, at most ENTRIES at a time, and the signatures are read once for each such part.
 """
 
@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-ENTRIES = 1 << 21  # keys that are sorted at once; 24 bytes each
-CHUNK = 1 << 12  # signatures that are read at once
+ENTRIES = 1 << 21  # keys sorted at once; 24 bytes each
+CHUNK = 1 << 12  # signatures read at once
 OPEN = 64
 HALF = np.uint64(32)  # bits; a document has a number below 2**32
 Numbers = NDArray[np.uint32]
 
 
 class Signatures:
-    """Rows of `width` numbers in files that follow each other; at most OPEN of them are mapped at once."""
+    """Rows of `width` numbers in consecutive files; at most OPEN of them are mapped at once."""
 
     def __init__(self, paths: Sequence[Path], width: int) -> None:
         self.width = width
@@ -63,10 +63,10 @@ def duplicates(
     entries: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> NDArray[np.bool_]:
-    """Return for each document whether it repeats an earlier one, which may itself repeat a still earlier one.
+    """Return for each document whether it repeats an earlier one, which may itself repeat an even earlier one.
 
-    That is: both agree in one of `bands` bands, and in at least `threshold` of all numbers. Documents in `skip` are left
-    out. `entries` (ENTRIES) changes the memory, not the result: that many keys, a byte for each document, and the
+    That is: both agree in one of `bands` bands, and in at least `threshold` of all numbers. Documents in `skip` are
+    ignored. `entries` (ENTRIES) changes the memory, not the result: that many keys, a byte for each document, and the
     signatures of those that share one band.
     """
     total = len(signatures)
@@ -82,9 +82,9 @@ def duplicates(
 def _buckets(
     signatures: Signatures, bands: int, skip: NDArray[np.bool_] | None, part: int, parts: int
 ) -> Iterator[list[int]]:
-    """Yield the documents that share a band key, in their order, for the keys of one part."""
+    """Yield the documents that share a band key, in order, for the keys of one part."""
     rows = signatures.width // bands
-    # Multilinear hashing with odd multipliers, another one for each number: bands have keys of their own.
+    # Multilinear hashing with odd multipliers, a different one for each number: bands have their own keys.
     factors = np.random.default_rng(0).integers(0, 1 << 63, size=(bands, rows), dtype=np.uint64) * np.uint64(
         2
     ) + np.uint64(1)
@@ -96,7 +96,7 @@ def _buckets(
         wanted = (key >> HALF) % np.uint64(parts) == part
         if skip is not None:
             wanted &= ~skip[first : first + len(chunk), None]
-        # Key and document in one number, which sorts fast; two keys that agree in half cost a comparison, no more.
+        # Key and document in one number, which sorts fast; two keys that agree in half only cost a comparison.
         keys.append((key[wanted] << HALF) | (np.nonzero(wanted)[0] + first).astype(np.uint64))
     if not keys:
         return
@@ -115,8 +115,8 @@ def _buckets(
 
 
 def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
-    """Mark each document of a bucket that is like an earlier one of it."""
-    if all(repeats[document] for document in bucket[1:]):  # each pair meets in most of the bands
+    """Mark each document of a bucket that is similar to an earlier one in it."""
+    if all(repeats[document] for document in bucket[1:]):  # each pair shares most of the bands
         return
     needed = threshold * signatures.width
     shape = (len(bucket), signatures.width)
@@ -124,7 +124,7 @@ def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeat
     staying = going = 0
     for document in bucket:
         row = signatures.row(document)
-        # Those that stay first: they are few where one text comes many times.
+        # Kept ones first: there are few if one text occurs many times.
         if not repeats[document] and (_like(stay[:staying], row, needed) or _like(gone[:going], row, needed)):
             repeats[document] = True
         if repeats[document]:

@@ -1,8 +1,8 @@
 """Step 1: rows of the sources, cleaned, as Parquet shards with a digest of each text; used by pipeline.py.
 
 Shard N is clean-N.parquet (id, text; row groups of about 1 MiB), exact-N.bin (XXH3-128 of each text, 16 bytes) and
-clean-N.json, written last: where its rows came from, what was dropped, where the next shard begins. A stopped run goes
-on after the last clean-N.json, and makes the same shards as one that was never stopped.
+clean-N.json, written last: where its rows came from, what was dropped, where the next shard begins. A stopped run
+resumes after the last clean-N.json, and makes the same shards as one that was never stopped.
 """
 
 from collections import Counter
@@ -23,14 +23,14 @@ from trainlab.errors import UserError
 from trainlab.progress import Progress
 
 SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.large_string())])
-GROUP = 1 << 20  # characters of a row group, which is what a reader holds
-DOCUMENTS = 1 << 10  # and at most so many documents in it
+GROUP = 1 << 20  # characters of a row group, which a reader holds in memory
+DOCUMENTS = 1 << 10  # and at most this many documents in it
 LISTED = 100  # bad rows that the report names
 
 
 @dataclass
 class Shard:
-    """What clean-N.json says; `next` is the place of the next shard: source, and rows of it that are done."""
+    """Contents of clean-N.json; `next` is where the next shard starts: source, and its rows already done."""
 
     documents: int = 0
     next: tuple[int, int] = (0, 0)
@@ -40,12 +40,12 @@ class Shard:
 
 
 def name(work: Path, what: str, ordinal: int, suffix: str) -> Path:
-    """Return the place of a file of shard `ordinal`."""
+    """Return the path of a file of shard `ordinal`."""
     return work / f"{what}-{ordinal:05d}.{suffix}"
 
 
 def ingest(sources: Sequence[Source], options: Options, work: Path, progress: Progress) -> list[Shard]:
-    """Write the shards that are not there yet; return all. Raises UserError for a bad row more than --skip-bad."""
+    """Write the missing shards; return all. Raises UserError for more bad rows than --skip-bad."""
     shards = _found(work)
     if not (shards and shards[-1].done):
         shards += _shards(sources, options, work, shards, progress)
@@ -69,7 +69,7 @@ def _found(work: Path) -> list[Shard]:
 
 
 def _items(sources: Sequence[Source], options: Options, at: tuple[int, int]) -> Iterator[tuple[int, int, Item]]:
-    """Yield (source, rows of it that are done then, row) from a place on."""
+    """Yield (source, its rows done by then, row) from a place on."""
     for index in range(at[0], len(sources)):
         skip = at[1] if index == at[0] else 0
         for done, item in enumerate(rows(sources[index], options.column, options.document_start), start=1):
@@ -80,7 +80,7 @@ def _items(sources: Sequence[Source], options: Options, at: tuple[int, int]) -> 
 def _shards(
     sources: Sequence[Source], options: Options, work: Path, before: Sequence[Shard], progress: Progress
 ) -> Iterator[Shard]:
-    """Write the shards that follow those `before`, and yield each when it is whole on disk."""
+    """Write the shards that follow those `before`, and yield each when it is complete on disk."""
     bad = sum(shard.counts["bad"] for shard in before)
     read = sum(shard.counts["read"] for shard in before)
     ordinal, place = len(before), before[-1].next if before else (0, 0)
@@ -116,12 +116,12 @@ def _shards(
 
 
 def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -> str | None:
-    """Return the clean text of a row, None where it is dropped; counts it. Raises UserError for a bad row too many."""
+    """Return the clean text of a row, None if it is dropped; counts it. Raises UserError for one bad row too many."""
     shard.counts["read"] += 1
     if isinstance(item, Bad):
         sentence = f"{source.at(item.number)}: {item.reason}"
         if bad > options.skip_bad:
-            more = f"; {options.skip_bad} were skipped before" if options.skip_bad else ""
+            more = f"; {options.skip_bad} were already skipped" if options.skip_bad else ""
             raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
         shard.counts["bad"] += 1
         if len(shard.bad) < LISTED:
@@ -138,7 +138,7 @@ def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -
 
 
 class _Group:
-    """Documents of one row group, written when they are many."""
+    """Documents of one row group, written when there are enough."""
 
     def __init__(self, writer: parquet.ParquetWriter) -> None:
         self._writer = writer

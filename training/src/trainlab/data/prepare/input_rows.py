@@ -1,7 +1,7 @@
-"""Texts out of JSONL, JSON, CSV, TXT and Parquet, row by row in bounded memory; used by ingest.py.
+"""Texts from JSONL, JSON, CSV, TXT and Parquet, row by row in bounded memory; used by ingest.py.
 
-The readers of data/text_files.py hold whole files; these hold one row, and give a row that cannot be used as `Bad` instead of
-raising, so that the caller decides (--skip-bad). What breaks the whole file raises UserError.
+The readers of data/text_files.py hold whole files; these hold one row, and yield an unusable row as `Bad` instead of
+raising, so that the caller decides (--skip-bad). What makes the whole file unusable raises UserError.
 """
 
 import csv
@@ -17,22 +17,22 @@ from trainlab.config.references import TOPICS
 from trainlab.data import text_files
 from trainlab.errors import UserError
 
-LIMIT = 1 << 22  # characters of one document: tokenizing takes some 150 bytes a character
-BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes a character
+LIMIT = 1 << 22  # characters of one document: tokenizing takes some 150 bytes per character
+BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes per character
 WHOLE = 1 << 26  # bytes of a .json file, which is read whole
-CUT = "cut it into documents"
+CUT = "split it into documents"
 COLUMN = "--column"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file, and the name that its documents carry wherever the file lies."""
+    """A file, and the name that its documents carry wherever the file is."""
 
     path: Path
     name: str
 
     def at(self, number: int) -> str:
-        """Return where row `number` stands, for messages; 0 is the file itself."""
+        """Return where row `number` is, for messages; 0 is the file itself."""
         if not number:
             return str(self.path)
         lines = self.path.suffix.lower() in (".jsonl", ".csv", ".txt")
@@ -41,7 +41,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Row:
-    """One text; `number` is its line, or its row where the file has no lines."""
+    """One text; `number` is its line, or its row if the file has no lines."""
 
     number: int
     text: str
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bad:
-    """A row that cannot be used: why, and what to do."""
+    """An unusable row: why, and what to do."""
 
     number: int
     reason: str
@@ -59,7 +59,7 @@ Item = Row | Bad
 
 
 def sources(given: Sequence[str]) -> list[Source]:
-    """Return the files named, those of folders in the order of their names; raises UserError for what is not there."""
+    """Return the files named, those of folders sorted by name; raises UserError for missing ones."""
     found: list[Source] = []
     for one in given:
         path = Path(one)
@@ -104,16 +104,16 @@ def rows(source: Source, column: str | None, start: str | None) -> Iterator[Item
 
 def _usable(row: Row) -> Item:
     if len(row.text) > LIMIT:
-        return Bad(row.number, f"{len(row.text)} characters, the most is {LIMIT}; {CUT}")
+        return Bad(row.number, f"{len(row.text)} characters, the limit is {LIMIT}; {CUT}")
     try:
         row.text.encode("utf-8")
-    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair: "\ud83d"
+    except UnicodeEncodeError as error:  # JSON can encode half of a surrogate pair: "\ud83d"
         return Bad(row.number, f"half a surrogate pair at character {error.start}; correct or remove the row")
     return row
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str | Bad]]:
-    """Yield each line with its end; a line too long or not UTF-8 as Bad."""
+    """Yield each line with its line end; a line too long or not UTF-8 as Bad."""
     offset = 0
     with path.open("rb") as stream:
         for number, line in enumerate(iter(lambda: stream.readline(BYTES), b""), start=1):
@@ -140,7 +140,7 @@ def _jsonl(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                yield Bad(number, f"not JSON ({error}); the line is cut or broken: correct or remove it")
+                yield Bad(number, f"not JSON ({error}); the line is truncated or invalid: correct or remove it")
                 continue
             if not isinstance(row, dict):
                 yield Bad(number, f"holds a {type(row).__name__}; each row must be an object")
@@ -168,7 +168,7 @@ def _json(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
 def _csv(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
     def text() -> Iterator[str]:
         for number, line in _lines(path):
-            if isinstance(line, Bad):  # the next row cannot be found: a quote may be open
+            if isinstance(line, Bad):  # the next row cannot be found: a quote may be unclosed
                 raise UserError(f"{path}:{number}: {line.reason}")
             yield line
 
@@ -192,11 +192,11 @@ def _csv(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
                     "in quotes",
                 )
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row, is a quote open?") from None
+        raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row; is a quote unclosed?") from None
 
 
 def _txt(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
-    """Yield the file as one text, or, where `start` is given, a text from each line that it finds to the next."""
+    """Yield the file as one text, or, with `start`, a text from each line that it matches to the next."""
     begins = re.compile(start) if start else None
     first, parts, size = 1, list[str](), 0
     for number, line in _lines(path):
@@ -209,7 +209,7 @@ def _txt(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
         if size <= LIMIT:
             parts.append(line)
         elif not begins:
-            raise UserError(f"{path}: more than {LIMIT} characters; name with --document-start where documents begin")
+            raise UserError(f"{path}: more than {LIMIT} characters; say with --document-start where documents begin")
         size += len(line) if size or line.strip() else 0
     if size:
         yield Row(first, "".join(parts))
@@ -239,7 +239,7 @@ def _parquet(path: Path, column: str | None, start: str | None) -> Iterator[Item
                     yield Bad(number, f"not UTF-8 at byte {error.start}; correct or remove the row")
     except (pyarrow.ArrowException, OSError) as error:
         first = str(error).splitlines()[0]
-        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it cut? fetch it again") from None
+        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it truncated? fetch it again") from None
 
 
 def _value(number: int, row: dict[str, Any], column: str) -> Item:

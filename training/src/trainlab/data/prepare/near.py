@@ -1,4 +1,4 @@
-"""MinHash signatures by rensa, for documents that are nearly alike; used by pipeline.py and bench/dedup.py.
+"""MinHash signatures by rensa, for near-duplicate documents; used by pipeline.py and bench/dedup.py.
 
 Two documents are compared by the sets of their word 5-grams; the share of equal numbers in two signatures estimates the
 Jaccard similarity of the sets (Broder 1997) with a standard error of at most 0.044 for 128 numbers.
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rensa import RMinHash
 
-WIDTH = 128  # numbers of a signature
+WIDTH = 128  # numbers per signature
 SEED = 42
 BATCH = 64  # sets at once: their numbers as Python objects stay in the processor's cache
 GRAM = 5  # words; a shorter text is one gram
@@ -19,7 +19,7 @@ RECALL = 0.9  # of pairs exactly at the threshold
 
 
 def grams(text: str) -> list[str]:
-    """Return the word 5-grams of a text in lower case, in their order and with repetitions."""
+    """Return the word 5-grams of a text in lower case, in order and with repetitions."""
     words = text.lower().split()
     return [" ".join(words[i : i + GRAM]) for i in range(max(1, len(words) - GRAM + 1))]
 

@@ -1,4 +1,4 @@
-"""What `trainlab prepare` is asked for, checked; used by every step."""
+"""The options of `trainlab prepare`, checked; used by every step."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Options:
     shard_chars: int = 1 << 26
 
     def check(self) -> None:
-        """Raise UserError that names the option, its value and what it may be."""
+        """Raise UserError that names the option, its value and the allowed values."""
         for name, least in (("block_length", 2), ("min_chars", 1), ("skip_bad", 0), ("shard_chars", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be {least} or more")
@@ -36,10 +36,10 @@ class Options:
         try:
             re.compile(self.document_start or "")
         except re.error as error:
-            raise UserError(f"--document-start {self.document_start!r}: no regular expression ({error})") from None
+            raise UserError(f"--document-start {self.document_start!r}: not a regular expression ({error})") from None
 
     def identity(self) -> dict[str, Any]:
-        """Return what the result depends on; `skip_bad` is not part, so that a stopped run goes on with another one."""
+        """Return what the result depends on; without `skip_bad`, so that a stopped run can resume with another one."""
         return {
             "column": self.column,
             "document_start": self.document_start,

@@ -1,8 +1,8 @@
-"""Step 3: documents that stay, as blocks of tokens in shards; used by pipeline.py. The files are described in blocks.py.
+"""Step 3: kept documents, as blocks of tokens in shards; used by pipeline.py. The files are described in blocks.py.
 
-Tokens of all documents stand in one row, each document ended by EOS, and the row is cut into blocks; nothing of a
-document is cut off. What does not fill the last block is left out and counted. pack-N.json, written after the files of
-shard N, carries the tokens of the unfinished block over, so that a stopped run goes on where it was.
+The tokens of all documents are concatenated, each document ended by EOS, and cut into blocks; no document is
+truncated. What does not fill the last block is dropped and counted. pack-N.json, written after the files of shard N,
+carries over the tokens of the unfinished block, so that a stopped run resumes where it was.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from trainlab.data.prepare.blocks import OFFSETS
 from trainlab.data.prepare.ingest import name
 from trainlab.data.prepare.tokens import Tokens
 
-CHARACTERS = 1 << 18  # that are tokenized at once
+CHARACTERS = 1 << 18  # tokenized at once
 
 
 @dataclass
 class Packed:
-    """What pack-N.json says of one shard; `rest` are the tokens of the unfinished block, `rest_starts` its starts."""
+    """Contents of pack-N.json of a shard; `rest` are the tokens of the unfinished block, `rest_starts` its starts."""
 
     blocks: int = 0
     documents: int = 0
@@ -37,7 +37,7 @@ class Packed:
 
 
 class Packer:
-    """Cuts a row of documents into blocks, and remembers where documents start."""
+    """Cuts concatenated documents into blocks, and remembers where documents start."""
 
     def __init__(self, length: int, rest: Sequence[int] = (), rest_starts: Sequence[int] = ()) -> None:
         self._length = length
@@ -45,7 +45,7 @@ class Packer:
         self.rest_starts = np.array(rest_starts, dtype=np.int64)
 
     def add(self, documents: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the blocks that are full now (n, length), starts in each (n), and the offsets of all these starts."""
+        """Return the blocks that are now full (n, length), starts in each (n), and the offsets of all these starts."""
         lengths = np.array([len(one) for one in documents], dtype=np.int64)
         begins = len(self.rest) + np.cumsum(lengths) - lengths
         row = np.concatenate([self.rest, *(np.array(one, dtype=np.int64) for one in documents)])
@@ -66,7 +66,7 @@ def dtype(size: int) -> str:
 def pack_shard(
     batches: Iterator[list[str]], tokens: Tokens, length: int, before: Packed, out: Path, work: Path, ordinal: int
 ) -> Packed:
-    """Write blocks-N.bin and starts-N.bin of a shard, then pack-N.json; return what it says."""
+    """Write blocks-N.bin and starts-N.bin of a shard, then pack-N.json; return its contents."""
     packer = Packer(length, before.rest, before.rest_starts)
     found = Packed()
     counts: list[NDArray[np.int64]] = []
@@ -97,13 +97,13 @@ def pack_shard(
 
 
 def read_packed(work: Path, ordinal: int) -> Packed | None:
-    """Return what pack-N.json says, None where that shard is not packed."""
+    """Return the contents of pack-N.json, None if that shard is not packed."""
     path = name(work, "pack", ordinal, "json")
     return Packed(**files.read_json(path)) if path.exists() else None
 
 
 def cut(batches: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield batches of about CHARACTERS at most."""
+    """Yield batches of at most about CHARACTERS."""
     for texts in batches:
         begin, size = 0, 0
         for end, text in enumerate(texts):
@@ -116,7 +116,7 @@ def cut(batches: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 class _Digest:
-    """Writes to a stream and knows the SHA-256 of what it wrote."""
+    """Writes to a stream and computes the SHA-256 of what it wrote."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
-"""The steps in their order, what is kept between them, and the report; called by prepare_command.py.
+"""The steps in order, what is kept between them, and the report; called by prepare_command.py.
 
-DIR/work holds what steps leave for the next (ingest.py, duplicates.py, pack_shards.py); each file is whole or not there, so a
-run that was killed is started again with the same command and leaves the same bytes. DIR/index.json comes last.
+DIR/work holds what a step leaves for the next (ingest.py, duplicates.py, pack_shards.py); each file is complete or
+absent, so a killed run is restarted with the same command and produces the same bytes. DIR/index.json comes last.
 """
 
 import errno
@@ -29,15 +29,15 @@ from trainlab.data.prepare.tokens import Tokens, load
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 
-EXACT = 4  # numbers of a digest
+EXACT = 4  # numbers per digest
 PACKAGES = ("rensa", "xxhash", "pyarrow", "tokenizers", "numpy")
 Flags = NDArray[np.bool_]
 
 
 def prepare(given: Sequence[str], out: Path, options: Options, progress: Progress) -> dict[str, Any]:
-    """Make `out` from the files and folders in `given`; return the report. A finished `out` is left as it is.
+    """Make `out` from the files and folders in `given`; return the report. A finished `out` is left unchanged.
 
-    Raises UserError for input that cannot be used, and for an `out` made from something else.
+    Raises UserError for unusable input, and for an `out` made from other input.
     """
     options.check()
     found = sources(given)
@@ -45,13 +45,15 @@ def prepare(given: Sequence[str], out: Path, options: Options, progress: Progres
     if tokens.longest and options.block_length > tokens.longest:
         raise UserError(
             f"--block-length {options.block_length}: the model in --tokenizer {options.tokenizer} has {tokens.longest} "
-            "positions (its config.json); lower it, or name a model with more"
+            "positions (its config.json); lower it, or use a model with more"
         )
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is a file; name a folder")
     for one in given:
         if out.resolve().is_relative_to(Path(one).resolve()):
-            raise UserError(f"--out {out}: lies in the source {one}, whose files it would change; name another folder")
+            raise UserError(
+                f"--out {out}: is inside the source {one}, whose files it would change; name another folder"
+            )
     out.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(out / ".lock", timeout=0):
@@ -64,12 +66,12 @@ def prepare(given: Sequence[str], out: Path, options: Options, progress: Progres
             shutil.rmtree(out / "work", ignore_errors=True)
     except Timeout:
         raise UserError(
-            f"{out}: another `trainlab prepare` is at work there; wait for it, or name another --out"
+            f"{out}: another `trainlab prepare` is running there; wait for it, or name another --out"
         ) from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
-                f"{out}: the volume is full ({files.free_text(out)}); enlarge it, then start again"
+                f"{out}: the volume is full ({files.free_text(out)}); enlarge it, then run it again"
             ) from None
         raise
     report: dict[str, Any] = files.read_json(out / "report.json")
@@ -77,7 +79,7 @@ def prepare(given: Sequence[str], out: Path, options: Options, progress: Progres
 
 
 def _plan(found: Sequence[Source], tokens: Tokens, options: Options, progress: Progress) -> dict[str, Any]:
-    """Return what the result depends on, the content of the sources included."""
+    """Return what the result depends on, including the content of the sources."""
     entries = []
     for source in found:
         progress.status(f"reading {source.path}")
@@ -92,7 +94,7 @@ def _plan(found: Sequence[Source], tokens: Tokens, options: Options, progress: P
 def _same(old: Any, new: dict[str, Any], out: Path) -> None:
     other = [key for key in new if old.get(key) != new[key]]
     if other:
-        raise UserError(f"{out}: was made with another {', '.join(other)}; name another --out, or remove it")
+        raise UserError(f"{out}: was made with a different {', '.join(other)}; name another --out, or remove it")
 
 
 def _steps(
@@ -103,7 +105,7 @@ def _steps(
         _same(files.read_json(work / "plan.json"), plan, out)
     files.write_json(work / "plan.json", plan)
     for left in [*work.glob(".*"), *out.glob(".*.bin.*"), *out.glob(".*.json.*")]:
-        left.unlink()  # of a run that was killed
+        left.unlink()  # from a killed run
     with progress.step("clean"):
         shards = ingest(found, options, work, progress)
     ordinals = range(len(shards))
@@ -121,8 +123,9 @@ def _steps(
     report = {**_report(shards, int(exact.sum()), int(repeated.sum()), packed), "plan": plan}
     if not report["blocks"]:
         raise UserError(
-            f"{found[0].path}{' ...' if len(found) > 1 else ''}: {report['tokens']['made']} tokens stay, less than one "
-            f"block of {options.block_length} (documents: {report['documents']}); give more text, or lower --block-length"
+            f"{found[0].path}{' ...' if len(found) > 1 else ''}: {report['tokens']['made']} tokens left, less than one "
+            f"block of {options.block_length} (documents: {report['documents']}); provide more text, or lower "
+            "--block-length"
         )
     files.write_json(out / "report.json", report)
     files.write_json(out / INDEX, _index(packed, tokens, options))
@@ -138,7 +141,7 @@ def _flags(
     skip: Flags | None,
     progress: Progress,
 ) -> Flags:
-    """Return which documents repeat an earlier one, from the file that says it or newly found."""
+    """Return which documents repeat an earlier one, from the file that lists them or newly computed."""
     path = work / f"{what}-repeats.bin"
     if not path.exists():
         signatures = Signatures([name(work, what, ordinal, "bin") for ordinal in ordinals], width)

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `trainlab prepare`."""
     parser.epilog = (
         "Example: trainlab prepare corpus/ --out blocks --tokenizer models/NAME. report.json in --out counts what was "
-        "left out and why. A stopped run goes on when the same command is given again."
+        "dropped and why. A stopped run resumes when the same command is run again."
     )
     parser.add_argument(
         "source", nargs="+", help=".jsonl, .json, .csv, .txt, .parquet, a folder of them, or pydoc:topics"
@@ -26,15 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="model folder with the tokenizer; its EOS ends each document",
     )
-    parser.add_argument("--column", metavar="NAME", help="column of the text [text, or the only one with texts]")
+    parser.add_argument("--column", metavar="NAME", help="column with the text [text, or the only text column]")
     parser.add_argument(
-        "--document-start", metavar="REGEX", help="lines of a .txt that begin a document; ^$: empty ones"
+        "--document-start", metavar="REGEX", help="lines of a .txt that start a document; ^$: empty ones"
     )
     for option, text in (
-        ("block-length", "tokens of a block, at most the positions of the model"),
+        ("block-length", "tokens per block, at most the positions of the model"),
         ("min-chars", "drop documents with fewer characters"),
-        ("skip-bad", "skip and count at most so many rows that cannot be used; one more is an error"),
-        ("shard-chars", "characters of a shard: what a kill costs at most"),
+        ("skip-bad", "skip and count at most this many unusable rows; one more is an error"),
+        ("shard-chars", "characters per shard: the most that is lost when killed"),
     ):
         default = getattr(Options, option.replace("-", "_"))
         parser.add_argument(f"--{option}", type=int, default=default, metavar="N", help=f"{text} (default %(default)s)")
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=Options.near,
         metavar="J",
-        help="drop a document whose word 5-grams agree so far with an earlier one (Jaccard), 0: only equal ones go "
+        help="drop a document whose word 5-grams are this similar to an earlier one (Jaccard); 0: only equal ones "
         "(default %(default)s)",
     )
     parser.add_argument(
@@ -51,12 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RULE",
-        help=f"do not drop by this rule: {', '.join(RULES)}; may be repeated",
+        help=f"turn off this rule: {', '.join(RULES)}; may be repeated",
     )
 
 
 def from_args(args: argparse.Namespace) -> int:
-    """Prepare as parsed arguments say and print what came out."""
+    """Prepare as the parsed arguments say and print a summary."""
     from trainlab.data.prepare.pipeline import prepare
 
     values = {field.name: getattr(args, field.name) for field in fields(Options)}
@@ -65,7 +65,7 @@ def from_args(args: argparse.Namespace) -> int:
     documents, tokens = report["documents"], report["tokens"]
     dropped = ", ".join(f"{name} {count}" for name, count in documents["dropped"].items()) or "none"
     print(
-        f"{args.out}: {documents['kept']} of {documents['read']} documents stay (bad {documents['bad']}; dropped: "
+        f"{args.out}: {documents['kept']} of {documents['read']} documents kept (bad {documents['bad']}; dropped: "
         f"{dropped}; duplicates: exact {documents['exact_duplicates']}, near {documents['near_duplicates']}), "
         f"{tokens['made']} tokens, {report['blocks']} blocks, {tokens['remainder']} tokens over"
     )

@@ -13,23 +13,23 @@ from trainlab.errors import UserError
 
 @dataclass(frozen=True)
 class Tokens:
-    """A fast tokenizer; `begin` is [BOS] where it puts one before every text (Gemma), `size` one more than its last id."""
+    """A fast tokenizer; `begin` is [BOS] if it puts one before every text (Gemma), `size` its highest id plus one."""
 
     backend: Any
     begin: list[int]
     eos: int
     size: int
-    longest: int | None  # tokens that the model of the folder can take, None where the folder does not say
+    longest: int | None  # tokens that the folder's model accepts, None if the folder does not say
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, without special ones, using all cores.
 
-        A text that spells a special token (<|endoftext|> in a page about tokenizers) gives ordinary tokens.
+        A text that contains a special token (<|endoftext|> in a page about tokenizers) gives ordinary tokens.
         """
         return [one.ids for one in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def documents(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text with BOS where the tokenizer has one, and EOS."""
+        """Return the tokens of each text with BOS if the tokenizer has one, and EOS."""
         return [[*self.begin, *ids, self.eos] for ids in self.encode(texts)]
 
     def digest(self) -> str:
@@ -38,7 +38,7 @@ class Tokens:
 
 
 def load(folder: Path) -> Tokens:
-    """Return the tokenizer of a model folder; raises UserError when it cannot be used."""
+    """Return the tokenizer of a model folder; raises UserError if it is unusable."""
     if not (folder / "tokenizer_config.json").is_file():
         raise UserError(f"--tokenizer {folder}: no tokenizer_config.json there; name a model folder (`trainlab fetch`)")
     from transformers import AutoTokenizer
@@ -55,7 +55,7 @@ def load(folder: Path) -> Tokens:
     eos = tokenizer.eos_token_id
     if eos is None:
         raise UserError(
-            f"--tokenizer {folder}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or take "
+            f"--tokenizer {folder}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or use "
             "another model"
         )
     backend = tokenizer.backend_tokenizer
@@ -67,9 +67,9 @@ def load(folder: Path) -> Tokens:
 
 
 def _longest(folder: Path) -> int | None:
-    """Return the positions of the folder's model, None where there is no config.json or it names none."""
+    """Return the positions of the folder's model, None if there is no config.json or it names none."""
     path = folder / "config.json"
     config = files.read_json(path) if path.is_file() else {}
-    inner = config.get("text_config") or config  # Gemma 3 and others that also see pictures
+    inner = config.get("text_config") or config  # Gemma 3 and other multimodal models
     value = inner.get("max_position_embeddings")
     return int(value) if value else None

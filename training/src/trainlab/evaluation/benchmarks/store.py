@@ -1,7 +1,7 @@
-"""The data sets of tasks in the model volume: asked of the hub by `trainlab fetch`, read from the volume by the run. No torch.
+"""The data sets of tasks in the model volume: downloaded by `trainlab fetch`, read from the volume by the run. No torch.
 
-The harness asks datasets.load_dataset and knows no other way; pods train without a hub and see the volume read-only, where
-the library's own cache cannot be opened (it makes lock files). So that function is exchanged while tasks are made.
+The harness only ever calls datasets.load_dataset; pods train without a hub and mount the volume read-only, where the
+library's own cache cannot be opened (it creates lock files). So that function is replaced while tasks are created.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from trainlab.models.fetch import WAY_TO_HUB
 
 KEY = "phase.evaluate.tasks"
 FOLDER, ROWS, NOTE = "task-data", "rows", download.RECORD
-BESIDE = ("json", "csv", "text", "parquet", "arrow")  # a task's own files, read where they lie
+BESIDE = ("json", "csv", "text", "parquet", "arrow")  # a task's own files, read in place
 
 
 @contextmanager
 def kept(models: Path, task: str, fill: bool) -> Iterator[list[Path]]:
-    """While it is open, data sets come from `models`; `fill` asks the hub for those that are not there yet.
+    """While it is open, data sets come from `models`; `fill` downloads missing ones from the hub.
 
-    Yields the list of folders that were read, which grows. UserError names `task` and the remedy.
+    Yields the growing list of folders that were read. UserError names `task` and the remedy.
     """
     import datasets
 
@@ -45,9 +45,7 @@ def kept(models: Path, task: str, fill: bool) -> Iterator[list[Path]]:
                 )
             _download(original, folder, task, path, name, options)
         read.append(folder)
-        return datasets.load_from_disk(
-            folder / ROWS, keep_in_memory=True
-        )  # a later map() has nothing to write beside it
+        return datasets.load_from_disk(folder / ROWS, keep_in_memory=True)  # so a later map() writes nothing next to it
 
     datasets.load_dataset = load
     try:

@@ -10,10 +10,10 @@ SAME = ("items", "of", "few_shot", "version")
 
 
 def rows(before: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:
-    """Return one row a task and metric; [] where one side has no tasks.
+    """Return one row per task and metric; [] if one side has no tasks.
 
     {task, metric, filter, items, of, few_shot, version, cut, higher_is_better, before, before_stderr, after, after_stderr,
-    gain: the paired bootstrap of compare.compare (positive is better), None where a score is not a mean over items}.
+    gain: the paired bootstrap of paired_bootstrap.compare (positive is better), None where a score is not a mean over items}.
     """
     sides = [(part.get("tasks") or {}).get("results") or {} for part in (before, after)]
     found = []

@@ -1,6 +1,6 @@
-"""A model on the tasks of `evaluate.tasks`, by the harness itself; the ranks share the items. Used by recipes/language.py.
+"""Score a model on the tasks of `evaluate.tasks` with the harness itself; the ranks share the items. Used by recipes/language.py.
 
-Prompts are the tasks' own, without chat template or system prompt: the same at every stage, so that a benchmarks can be read.
+Prompts are the tasks' own, without chat template or system prompt: the same at every stage, so that scores can be compared.
 """
 
 import logging
@@ -24,16 +24,16 @@ from trainlab.evaluation.benchmarks.tasks import Benchmarks, load
 def score(model: Any, tokenizer: Any, phase: LanguagePhase, models: Path) -> dict[str, Any]:
     """Return {harness, seconds, data, results}; every rank must call it with its whole model and gets the result.
 
-    results: task -> {items, of, few_shot, version, cut, metrics}, where `items` of `of` were asked, and of `cut` requests the
-    beginning was left out because the model has too few positions. metrics: "metric,filter" -> {value, stderr (None where
-    the harness has none), higher_is_better, values: one number an item in their order, None where the value is not their
+    results: task -> {items, of, few_shot, version, cut, metrics}, where `items` of `of` were asked, and `cut` requests lost
+    their beginning because they exceed the model's context. metrics: "metric,filter" -> {value, stderr (None where
+    the harness has none), higher_is_better, values: one number per item in order, None where the value is not their
     mean}. Raises UserError.
     """
     began = time.monotonic()
     benchmarks = load(phase, models)
     limit = phase.evaluate.task_limit
     few = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in benchmarks.tasks.values())
-    ranks = dist.world_size() if few >= dist.world_size() else 1  # the harness wants an item of each task for each rank
+    ranks = dist.world_size() if few >= dist.world_size() else 1  # the harness needs an item of each task for each rank
     found = _run(model, tokenizer, phase, benchmarks, ranks) if dist.rank() < ranks else None
     results: dict[str, Any] = dist.gather(found)[0] or {}
     return {
@@ -50,7 +50,7 @@ def _run(model: Any, tokenizer: Any, phase: LanguagePhase, benchmarks: Benchmark
 
     wrapped = _wrap(model, tokenizer, phase, ranks)
     _fits(benchmarks, wrapped.max_length)
-    os.environ.setdefault("DISABLE_MULTIPROC", "1")  # its bootstrap would fork a process that holds a GPU
+    os.environ.setdefault("DISABLE_MULTIPROC", "1")  # its bootstrap would fork a process holding a GPU
     found: Any = evaluate(
         wrapped,
         {"tasks": benchmarks.tasks, "groups": benchmarks.groups},
@@ -64,10 +64,10 @@ def _run(model: Any, tokenizer: Any, phase: LanguagePhase, benchmarks: Benchmark
 
 
 def _wrap(model: Any, tokenizer: Any, phase: LanguagePhase, ranks: int) -> Any:
-    """Return the harness's view of a model that is loaded already, with our collectives in place of Accelerate's."""
+    """Wrap an already loaded model for the harness, with our collectives in place of Accelerate's."""
     from lm_eval.models.huggingface import HFLM
 
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns of every model that it has not loaded itself
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it warns about every model it did not load itself
     wrapped: Any = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=phase.evaluate.batch_size)
     for kind in ("loglikelihood", "loglikelihood_rolling", "generate_until"):
         setattr(wrapped, kind, partial(getattr(wrapped, kind), disable_tqdm=True))
@@ -86,13 +86,13 @@ def _fits(benchmarks: Benchmarks, context: int) -> None:
         )  # 256: the harness's default
         if task.OUTPUT_TYPE == "generate_until" and wanted >= context:
             raise UserError(
-                f"{KEY}: {name} generates up to {wanted} tokens, the model has {context} positions in all; take it out, or "
-                "lower max_gen_toks under generation_kwargs in a task file of your own"
+                f"{KEY}: {name} generates up to {wanted} tokens, the model has {context} positions in all; remove it, or "
+                "lower max_gen_toks under generation_kwargs in your own task file"
             )
 
 
 def _cut(task: Any, wrapped: Any) -> int:
-    """Count this rank's requests whose beginning the model did not see."""
+    """Count this rank's requests whose beginning was cut off."""
     count = 0
     for request in task.instances:
         context, rest = request.args[0], request.args[1] if len(request.args) > 1 else ""

@@ -1,4 +1,4 @@
-"""From `evaluate.tasks` to tasks of the harness: known by name, or a YAML file of one's own in the model volume. No torch.
+"""Resolve `evaluate.tasks` to tasks of the harness: known names, or custom YAML files in the model volume. No torch.
 
 Called by `trainlab fetch` (which may ask the hub), before the first rank starts, and by each rank that scores.
 """
@@ -15,12 +15,12 @@ from trainlab.errors import UserError
 from trainlab.evaluation.benchmarks import store
 from trainlab.evaluation.benchmarks.store import KEY
 
-NEAR = 5  # names offered for an unknown one
+NEAR = 5  # names suggested for an unknown one
 
 
 @dataclass
 class Benchmarks:
-    """Tasks and groups by name as the harness has them, the names to tell of, and each task's data sets."""
+    """Tasks and groups by name as the harness has them, the names to report, and each task's data sets."""
 
     tasks: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
@@ -29,9 +29,9 @@ class Benchmarks:
 
 
 def load(phase: LanguagePhase, models: Path, fill: bool = False) -> Benchmarks:
-    """Return the phase's tasks with their data; `fill` asks the hub for data that are not in `models` yet.
+    """Return the phase's tasks with their data; `fill` downloads data that are not in `models` yet from the hub.
 
-    Raises UserError naming the key for an unknown name (with near ones), a broken file, missing data, generated code.
+    Raises UserError naming the key for an unknown name (with similar ones), a broken file, missing data, generated code.
     """
     manager = _manager(any(not name.startswith("pvc:") for name in phase.evaluate.tasks), phase)
     specs = {name: _spec(name, models, manager) for name in phase.evaluate.tasks}  # all names before any data
@@ -44,9 +44,9 @@ def load(phase: LanguagePhase, models: Path, fill: bool = False) -> Benchmarks:
                 raise
             except ImportError as error:
                 raise UserError(
-                    f"{KEY}: {name} needs the package {error.name or error}, which is not installed here; take it out"
+                    f"{KEY}: {name} needs the package {error.name or error}, which is not installed here; remove the task"
                 ) from None
-            except Exception as error:  # a file of one's own is wrong in as many ways as the harness has code
+            except Exception as error:  # a custom file can be wrong in as many ways as the harness has code
                 raise UserError(f"{KEY}: {name} cannot be used: {type(error).__name__}: {_first(error)}") from None
         _refuse(name, found, benchmarks)
         shown = {group for group, one in found.get("groups", {}).items() if one.has_aggregation}
@@ -79,18 +79,18 @@ def _manager(known: bool, phase: LanguagePhase) -> Any:
 
 
 def _spec(name: str, models: Path, manager: Any) -> Any:
-    """Return what the harness is asked for: a name that it knows, or the content of a file."""
+    """Return what to ask the harness for: a name that it knows, or the content of a file."""
     if name.startswith("pvc:"):
         return _own(name, models / name.removeprefix("pvc:"))
     if name not in manager.task_index:
         near = difflib.get_close_matches(name, manager.all_tasks, n=NEAR)
-        hint = f"did you mean {', '.join(near)}?" if near else "a task of your own is pvc:FOLDER/task.yaml"
-        raise UserError(f"{KEY}: {name} is no task of lm-evaluation-harness; {hint}")
+        hint = f"did you mean {', '.join(near)}?" if near else "for your own task use pvc:FOLDER/task.yaml"
+        raise UserError(f"{KEY}: {name} is not a task of lm-evaluation-harness; {hint}")
     return name
 
 
 def _own(name: str, path: Path) -> dict[str, Any]:
-    """Return the task in a YAML file; paths of its data files begin where the file lies."""
+    """Return the task in a YAML file; paths of its data files are relative to its folder."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     if not path.is_file():
@@ -119,21 +119,21 @@ def _refuse(name: str, found: Any, benchmarks: Benchmarks) -> None:
     """Raise UserError for tasks that cannot or must not run here."""
     for task_name, task in found["tasks"].items():
         if task_name in benchmarks.tasks:
-            raise UserError(f"{KEY}: {name} brings task {task_name}, which is there already; name it once")
+            raise UserError(f"{KEY}: {name} contains task {task_name}, which is already included; name it once")
         if getattr(task, "UNSAFE_CODE", False):
-            raise UserError(f"{KEY}: {name} runs code that the model wrote; it is not run here: take it out")
+            raise UserError(f"{KEY}: {name} runs code that the model wrote, which is not run here; remove it")
         if getattr(task, "MULTIMODAL", False):
-            raise UserError(f"{KEY}: {name} shows images or sounds, the model reads text; take it out")
+            raise UserError(f"{KEY}: {name} needs images or audio, but the model reads only text; remove it")
 
 
 def _settle(task: Any, phase: LanguagePhase) -> None:
-    """Set the examples in the prompt: the phase's number, or the task's own; a task that wants none gets none."""
+    """Set the number of few-shot examples: the phase's, or the task's own; a task that wants none gets none."""
     own, wished = task.get_config("num_fewshot"), phase.evaluate.few_shot
     count = (own or 0) if wished is None or own == 0 else wished
     there = len(list(task.fewshot_docs())) if count else 0
-    if count and count >= there:  # one more than shown, because an item does not show itself
+    if count and count >= there:  # one more than shown, because an item is never its own example
         raise UserError(
-            f"phase.evaluate.few_shot: {task.task_name} would show {count} examples and has {there}; set at most {max(there - 1, 0)}"
+            f"phase.evaluate.few_shot: {task.task_name} would show {count} examples but has {there}; set at most {max(there - 1, 0)}"
         )
     task.set_config(key="num_fewshot", value=count)
     task.set_fewshot_seed(seed=phase.seed)

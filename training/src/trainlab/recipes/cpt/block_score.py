@@ -1,7 +1,7 @@
-"""Loss of one model on held-out blocks, and so its perplexity; base and tuned go the same way. Used by cpt_recipe.py.
+"""Loss of one model on held-out blocks, hence its perplexity; the same way for base and tuned. Used by cpt_recipe.py.
 
-The head never makes the logits of a whole block: TRL's fused head (trl.trainer.utils.add_fused_lm_head) takes tiles of
-at most 4,096 tokens x 32,768 words and recomputes them for the gradient. Training uses the same function.
+The head never materializes the logits of a whole block: TRL's fused head (trl.trainer.utils.add_fused_lm_head) uses tiles
+of at most 4,096 tokens x 32,768 words and recomputes them for the gradient. Training uses the same function.
 """
 
 import time
@@ -43,7 +43,7 @@ def score(model: Any, part: Packed, batch_size: int, say: Callable[[str], None])
     """Score the blocks split over all ranks; every rank must call it with the same blocks and gets the whole result.
 
     {loss: mean nats per token, perplexity: its exponential, tokens: predicted ones, rows: blocks, seconds, items: one
-    dict a block: id, topic (the document it begins in), loss, tokens}.
+    dict per block: id, topic (the document it begins in), loss, tokens}.
     """
     began = time.monotonic()
     rank, world = dist.rank(), dist.world_size()

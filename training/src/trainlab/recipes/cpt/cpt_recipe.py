@@ -66,7 +66,7 @@ class CptRecipe(Language):
             blocks = pack.pack_corpus(
                 tokenizer, text, phase.model.max_length, phase.data.train_rows, phase.data.heldout_rows
             )
-        progress.say(f"{blocks.sentence()}; {text.blank} empty rows and {text.duplicates} equal documents left out")
+        progress.say(f"{blocks.sentence()}; {text.blank} empty rows and {text.duplicates} duplicate documents left out")
         return blocks
 
     def _scores(self, model: Any, tokenizer: Any, heldout: Any) -> Scores:

@@ -34,10 +34,10 @@ TextJob = TrainingJob[TextPhase, Blocks]
 
 
 class BlockSet(Dataset[dict[str, torch.Tensor]]):
-    """Blocks as the Trainer takes them: int64, (length,); labels are the same tokens, the model shifts them."""
+    """Blocks as the Trainer expects them: int64, (length,); labels are the same tokens, the model shifts them."""
 
     def __init__(self, blocks: Sequence[list[int]]) -> None:
-        self._blocks = blocks  # prepared ones are read from the volume one by one
+        self._blocks = blocks  # prepared blocks are read from the volume one by one
 
     def __len__(self) -> int:
         """Blocks."""
@@ -82,7 +82,7 @@ def prepare(model: Any, phase: TextPhase) -> Any:
 def flash(phase: TextPhase) -> bool:
     """True where flash-attention 2 can work: its package, bfloat16, compute capability 8.0 or more. Otherwise the model's default.
 
-    Raises UserError for bfloat16 on a GPU that has none: float16 is no way out, Gemma 3 overflows in it.
+    Raises UserError for bfloat16 on a GPU that has none: float16 is no alternative, Gemma 3 overflows in it.
     """
     if not torch.cuda.is_available():
         return False
@@ -112,7 +112,7 @@ def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockT
         train_dataset=BlockSet(parts.train.blocks),
         eval_dataset=BlockSet(parts.validation.blocks) if validate else None,
         processing_class=job.tokenizer,
-        data_collator=default_data_collator,  # all are of one length: no padding, so no attention mask
+        data_collator=default_data_collator,  # all have the same length: no padding, so no attention mask
         callbacks=[Schedule(phase.train.checkpoints, validate), StepReporter(job.progress)],
     )
     configure_callbacks(trainer, phase, job.run_dir)

@@ -13,7 +13,7 @@ Scores = Mapping[str, Any]
 
 
 def decide(before: Scores, after: Scores, phase: TextPhase) -> dict[str, Any]:
-    """Return the content of gate.json for two results of `score.score` over the same blocks.
+    """Return the content of gate.json for two results of `block_score.score` over the same blocks.
 
     Promoted only if the interval of the gain in nats per token (paired bootstrap over blocks) lies above `gate.min_gain`.
     A gain of g nats divides the perplexity by exp(g). Raises UserError if the two do not cover the same blocks.
@@ -38,7 +38,7 @@ def decide(before: Scores, after: Scores, phase: TextPhase) -> dict[str, Any]:
 
 
 def perplexity(loss: float) -> float:
-    """Return exp(loss), infinite where that is too large for a float."""
+    """Return exp(loss), infinity where that overflows a float."""
     return math.exp(loss) if loss < 700 else math.inf
 
 

@@ -18,9 +18,9 @@ WORDING = {
     "topic": "Document in which the block begins",
     "worse": "Worse: blocks whose loss rose.",
     "answers": "The same beginnings continued, before and after",
-    "answers_note": "Not scored: a lower perplexity promises neither truth nor sense. Read them critically.",
+    "answers_note": "Not scored: a lower perplexity guarantees neither truth nor sense. Read them critically.",
 }
-TOPICS = 20  # documents that the page lists, those with most blocks first
+TOPICS = 20  # documents that the page lists, those with the most blocks first
 
 
 def collect(run_dir: Path) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def collect(run_dir: Path) -> dict[str, Any]:
 
 
 def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
-    """Return what an audience should take home, worst news included."""
+    """Return what an audience should take away, bad news included."""
     if gate is None:
-        return ["This run has no verdict. Nothing may be concluded from it."]
+        return ["This run has no verdict. Draw no conclusions from it."]
     sentences = [words.verdict(gate)]
     both = gate.get("perplexity")
     if both:
@@ -61,7 +61,7 @@ def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], ma
         worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
         sentences.append(f"On {worse} of {len(before['items'])} blocks the loss got worse.")
     sentences.append(
-        "Perplexity counts how well the text is foreseen, in this tokenizer's tokens; it says nothing of truth."
+        "Perplexity measures how well the text is predicted, in this tokenizer's tokens; it says nothing about truth."
     )
     if training.get("seconds"):
         sentences.append(f"Training took {words.duration(training['seconds'])}{words.whole(manifest)}.")
@@ -69,7 +69,7 @@ def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], ma
 
 
 def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the loss of both models with its intervals and the paired gain."""
+    """Return the loss of both models with its interval and the paired gain."""
     if not (gate and before and after and gate.get("heldout_loss")):
         return []
     settings, bars = phase["evaluate"], []
@@ -79,7 +79,7 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
             values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
         )
         bars.append({"model": label, "mean": sum(values) / len(values), "low": low, "high": high})
-    unit = "nats per token, less is better; the perplexity is its exponential"
+    unit = "nats per token, lower is better; the perplexity is its exponential"
     return [
         {
             "name": "heldout_loss",
@@ -111,12 +111,12 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
         (
             "Text",
             f"{summary['rows']} blocks of {phase['model']['max_length']} tokens out of {summary['documents']} documents; "
-            f"{summary['remainder_tokens']} tokens that fill no block were left out",
+            f"{summary['remainder_tokens']} tokens that did not fill a block were left out",
         ),
         ("Validation", f"{summary['validation_rows']} blocks for choosing the best checkpoint"),
         ("Steps", f"{summary['steps']} of {summary['effective_batch']} blocks each, {summary['epochs']:g} epochs"),
         ("Arithmetic", f"{summary['dtype']}, attention by {summary['attention']}"),
     ]
     if summary.get("tokens_per_second"):
-        rows.append(("Speed", f"{summary['tokens_per_second']:g} tokens/s over all processes"))
+        rows.append(("Speed", f"{summary['tokens_per_second']:g} tokens/s across all processes"))
     return rows + words.ending(summary)

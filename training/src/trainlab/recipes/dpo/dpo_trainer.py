@@ -1,8 +1,8 @@
 """Direct Preference Optimization (Rafailov et al., arXiv 2305.18290): TRL's DPOTrainer; called by dpo_recipe.py.
 
 The reference is the parent, whose log-probabilities are computed once before the first step: no second model in memory
-while it trains (with FSDP, TRL loads one for that pass alone). TRL keeps them beside the pairs on the run volume under a
-name made of pairs and weights, so a restarted run does not compute them again.
+while it trains (with FSDP, TRL loads one for that pass alone). TRL keeps them next to the pairs on the run volume under
+a name derived from pairs and weights, so a restarted run does not compute them again.
 """
 
 from pathlib import Path
@@ -25,10 +25,10 @@ PAIRS = "pairs"
 
 
 class PairTrainer(CheckpointedTrainer, DPOTrainer):
-    """TRL's trainer with our checkpoints, on pairs that are tokens already."""
+    """TRL's trainer with our checkpoints, on pairs that are already tokenized."""
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the pairs as they are: models/chat.py made the prompt's tokens, so training and serving see the same."""
+        """Return the pairs as they are: models/chat.py tokenized the prompt, so training and serving see the same."""
         return dataset
 
 
@@ -66,7 +66,7 @@ def build(
 def encode(tokenizer: Any, phase: DpoPhase, row: Any) -> dict[str, list[int]]:
     """Return the tokens of one pair: prompt_ids, chosen_ids and rejected_ids, each answer with its EOS.
 
-    Raises UserError for a pair whose prompt and longer answer do not fit into `model.max_length`.
+    Raises UserError for a pair whose prompt and longer answer do not fit in `model.max_length`.
     """
     chosen = chat.encode(tokenizer, phase, row)
     rejected = chat.encode(tokenizer, phase, {**row, "answer": row["rejected"]})
@@ -76,7 +76,7 @@ def encode(tokenizer: Any, phase: DpoPhase, row: Any) -> dict[str, list[int]]:
 
 
 def _stored(job: TrainingJob[DpoPhase, list[Any]], rows: list[Any], validation: list[Any]) -> Path:
-    """Return RUN_DIR/pairs with the tokens, the same on every rank: TRL keeps the log-probabilities beside them."""
+    """Return RUN_DIR/pairs with the tokens, the same on every rank: TRL keeps the log-probabilities next to them."""
     target = job.run_dir / PAIRS
     if dist.is_main() and not target.exists():
         with files.whole_folder(target) as folder:

@@ -1,7 +1,7 @@
 """Preference pairs: a question, a chosen and a rejected answer; used by the recipe dpo. No torch.
 
 given: rows {"id", "question", "chosen", "rejected"} in train/*.jsonl and heldout/*.jsonl. truncated_answers: a data set of
-questions (data/chat_rows.py), where each answer's first half is the rejected one: what is learnt is to end what was begun.
+questions (data/chat_rows.py), where each answer's first half is the rejected one: what is learned is to finish an answer.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from trainlab.errors import UserError
 
 
 def load(phase: DpoPhase, path: Path) -> tuple[list[Any], list[Any]]:
-    """Return (training, held-out) rows of chat_rows.py with `rejected` besides; raises UserError with file and line."""
+    """Return (training, held-out) rows of chat_rows.py plus `rejected`; raises UserError with file and line."""
     if phase.stage.pairs == "truncated_answers":
         train: list[Any] = [dict(row) for row in chat_rows.load_train(phase.data, path)]
         heldout: list[Any] = [dict(row) for row in chat_rows.load_heldout(phase.data, path)]
@@ -25,11 +25,11 @@ def load(phase: DpoPhase, path: Path) -> tuple[list[Any], list[Any]]:
 
 
 def truncated_answers(name: str, answer: str) -> str:
-    """Return the first half of the words of an answer (rounded down), without the mark at their end."""
+    """Return the first half of the words of an answer (rounded down), without trailing punctuation."""
     words = answer.split()
     if len(words) < 2:
         raise UserError(
-            f"row {name}: its answer is one word, which cannot be broken off; give pairs with stage.pairs given"
+            f"row {name}: its answer is one word, which cannot be truncated; supply pairs with stage.pairs given"
         )
     return " ".join(words[: len(words) // 2]).rstrip(".,;:!?")
 
@@ -41,7 +41,7 @@ def _given(path: Path) -> list[Any]:
         texts = chat_rows.texts(at, raw, ("id", "question", "chosen", "rejected"))
         if texts["chosen"].split() == texts["rejected"].split():
             raise UserError(
-                f"{at}: chosen and rejected are equal: {texts['chosen'][:60]!r}; a pair needs two answers: correct the line or "
+                f"{at}: chosen and rejected are identical: {texts['chosen'][:60]!r}; a pair needs two answers: fix the line or "
                 "remove it"
             )
         answers = {"answer": texts["chosen"], "rejected": texts["rejected"]}

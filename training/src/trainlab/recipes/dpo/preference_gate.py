@@ -55,7 +55,7 @@ def _reason(gain: Mapping[str, Any] | None, share: float, needed: float, confide
         return "The margins could not be compared: a value is not a finite number."
     enough = "above" if gain["low"] > needed else "not above"
     return (
-        f"Against its parent the model prefers the chosen answer by {gain['mean']:+.3f} nats of reward over {gain['pairs']} "
+        f"Compared with its parent, the model prefers the chosen answer by {gain['mean']:+.3f} nats of reward over {gain['pairs']} "
         f"held-out pairs, {confidence:.0%} interval {gain['low']:+.3f} to {gain['high']:+.3f}; its lower end is {enough} the "
-        f"required {needed:g}. It moved the right way on {share:.1%} of the pairs."
+        f"required {needed:g}. It moved in the right direction on {share:.1%} of the pairs."
     )

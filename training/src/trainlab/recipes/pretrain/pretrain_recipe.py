@@ -22,7 +22,7 @@ class PretrainRecipe(CptRecipe):
     phase: PretrainPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """As Recipe.fetch: the text where it lies on a hub, the tokenizer, the random weights."""
+        """As Recipe.fetch: the text if it is on a hub, the tokenizer, the random weights."""
         text_sources.fetch(self.phase, models)
         return random_weights.draw(self.phase, models, text_sources.place(self.phase, models, None), wheels)
 
@@ -37,14 +37,14 @@ class PretrainRecipe(CptRecipe):
             random_weights.check_text(self.phase, model_dir, data_dir)
 
     def check_data(self, data_dir: Path) -> None:
-        """As Language.check_data; prepared blocks are compared with their digests."""
+        """As Language.check_data; prepared blocks are verified against their digests."""
         if prepared.is_prepared(data_dir):
             stored_blocks.opened(data_dir, self.phase).verify()
         else:
             super().check_data(data_dir)
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
-        """As Language.data_origin; the digest of an index covers its shards, whose digests stand in it."""
+        """As Language.data_origin; the digest of an index covers its shards, whose digests it contains."""
         if not prepared.is_prepared(data_dir):
             return super().data_origin(data_dir)
         index = data_dir / prepared.INDEX

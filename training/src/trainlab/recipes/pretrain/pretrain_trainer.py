@@ -1,7 +1,7 @@
 """Pre-training from random weights: the recipe cpt with a curriculum of sequence lengths; called by pretrain_recipe.py.
 
 The order of blocks never changes with the curriculum: a batch of blocks is cut into shorter sequences, so that each step
-has the same number of tokens and a resumed run goes on at the length where it was.
+has the same number of tokens and a resumed run continues at the length it had reached.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from trainlab.recipes.cpt import cpt_trainer
 
 
 class CurriculumTrainer(cpt_trainer.BlockTrainer):
-    """Trains on blocks cut to the length that the step asks for; validates on whole blocks."""
+    """Trains on blocks cut to the length of the step; validates on whole blocks."""
 
     def __init__(self, *args: Any, lessons: tuple[CurriculumStep, ...], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The first model of a staged phase: architecture and tokenizer to random weights, once in the model volume.
+"""The first model of a staged phase: random weights from architecture and tokenizer, created once in the model volume.
 
 `trainlab fetch` calls it; torch is imported only where weights are drawn. The number of parameters is counted, not named.
 """
@@ -23,7 +23,7 @@ TEMPLATE = (
 
 
 def draw(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Path:
-    """Make sure that the first model lies in `models`; return its folder. Raises UserError with the remedy."""
+    """Make sure that the first model is in `models`; return its folder. Raises UserError with the remedy."""
     target = place(phase, models)
     if (target / "source.json").exists():
         return target
@@ -46,7 +46,7 @@ def draw(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) ->
 
 
 def check_text(phase: PretrainPhase, folder: Path, data: Path) -> None:
-    """Raise UserError where the tokenizer was trained on another text: words that now judge may have shaped it."""
+    """Raise UserError where the tokenizer was trained on another text: text that is now held out may have shaped it."""
     known, now = files.read_json(folder / "source.json").get("text"), _text(phase, data)
     if known != now:
         raise UserError(
@@ -56,7 +56,7 @@ def check_text(phase: PretrainPhase, folder: Path, data: Path) -> None:
 
 
 def _text(phase: PretrainPhase, data: Path) -> str | None:
-    """Return the digest of the text that the tokenizer is trained on, None for a tokenizer that comes from elsewhere."""
+    """Return the digest of the text that the tokenizer is trained on, None for a tokenizer from elsewhere."""
     from trainlab.data import corpus
 
     if phase.stage.tokenizer != "trained" or is_prepared(data):
@@ -72,7 +72,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     if len(tokenizer) > arch.vocab:
         raise UserError(
             f"phase.stage.tokenizer is {phase.stage.tokenizer}: it has {len(tokenizer)} tokens, {arch.name} {arch.vocab}; "
-            "take a larger model or another tokenizer"
+            "use a larger model or another tokenizer"
         )
     config = LlamaConfig(
         vocab_size=arch.vocab,
@@ -96,7 +96,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
 
 
 def _tokenizer(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Any:
-    """Return the tokenizer with EOS, a pad token of its own and a chat template, which a later stage needs."""
+    """Return the tokenizer with EOS, a separate pad token and a chat template, which a later stage needs."""
     from transformers import AutoTokenizer
 
     source = phase.stage.tokenizer
@@ -122,7 +122,7 @@ def _tokenizer(phase: PretrainPhase, models: Path, data: Path, wheels: Path | No
 
 
 def _trained(phase: PretrainPhase, data: Path) -> Any:
-    """Return a byte-level BPE of the training text (never of held-out text) with the vocabulary size of the model."""
+    """Return a byte-level BPE trained on the training text (never on held-out text), with the model's vocabulary size."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

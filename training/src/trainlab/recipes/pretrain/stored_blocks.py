@@ -1,4 +1,4 @@
-"""Training on blocks that `trainlab prepare` made (data/prepare/blocks.py has the format): they are read where they lie. No torch."""
+"""Blocks that `trainlab prepare` made (format: data/prepare/blocks.py), read in place for training. No torch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from trainlab.errors import UserError
 if TYPE_CHECKING:
     from trainlab.data.pack import Blocks
 
-MOST = 512  # blocks that validate, and that judge, unless data.heldout_rows says otherwise
+MOST = 512  # at most this many blocks validate, and are held out unless data.heldout_rows says otherwise
 
 
 class Part(Sequence[list[int]]):
-    """The blocks `first` to `last` of a prepared folder as lists of token ids, read when asked for."""
+    """The blocks `first` to `last` of a prepared folder as lists of token ids, read on access."""
 
     def __init__(self, blocks: Prepared, first: int, last: int) -> None:
         self._blocks, self._first, self._length = blocks, first, last - first
@@ -42,7 +42,7 @@ class Part(Sequence[list[int]]):
 
 
 def opened(folder: Path, phase: TextPhase) -> Prepared:
-    """Return the blocks of a folder; raises UserError for broken ones, and for blocks of another length than the phase's."""
+    """Return the blocks of a folder; raises UserError for broken ones, and for blocks whose length is not the phase's."""
     blocks = Prepared(folder)
     if blocks.block_length != phase.model.max_length:
         raise UserError(
@@ -53,9 +53,9 @@ def opened(folder: Path, phase: TextPhase) -> Prepared:
 
 
 def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Blocks":
-    """Return the parts: the last blocks judge, those before validate, the rest trains; one block between parts is left out.
+    """Return the parts: the last blocks are held out, those before validate, the rest train; one block between parts is left out.
 
-    Raises UserError where tokenizer and blocks do not belong together, or there are too few blocks.
+    Raises UserError if tokenizer and blocks do not match, or there are too few blocks.
     """
     from trainlab.data.pack import Blocks, Packed
 
@@ -68,7 +68,7 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Bl
         )
     if index["vocab_size"] > vocabulary:
         raise UserError(
-            f"{folder / INDEX}: vocab_size is {index['vocab_size']}, the model has {vocabulary}; take a larger model"
+            f"{folder / INDEX}: vocab_size is {index['vocab_size']}, the model has {vocabulary}; use a larger model"
         )
     total = index["blocks"]
     judge = phase.data.heldout_rows or min(MOST, max(2, round(total * phase.text.heldout_fraction)))
@@ -77,7 +77,7 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Bl
     train = total - judge - choose - 1 - bool(choose)
     if train < 1:
         raise UserError(
-            f"{folder / INDEX}: {total} blocks are too few for {judge} held out and {choose} to validate; add text"
+            f"{folder / INDEX}: {total} blocks are too few for {judge} held out and {choose} for validation; add text"
         )
     used = min(train, phase.data.train_rows or train)
     length, topics = prepared.block_length, [f"blocks of {folder.name}"]

@@ -13,7 +13,7 @@ Scores = Mapping[str, Any]
 
 
 def decide(before: Scores, after: Scores, phase: ResnetPhase) -> dict[str, Any]:
-    """Return the content of gate.json for two results of `score.score` over the same images.
+    """Return the content of gate.json for two results of `image_score.score` over the same images.
 
     Promoted only if the gain's interval (paired bootstrap) lies above `gate.min_gain` and the accuracy's own interval
     (Wilson) above `vision.min_accuracy`. `reasons` holds a sentence per condition, whichever way it went.
@@ -58,7 +58,7 @@ def decide(before: Scores, after: Scores, phase: ResnetPhase) -> dict[str, Any]:
 def wilson(right: int, count: int, confidence: float) -> tuple[float, float]:
     """Return the score interval of a share at the two-sided level `confidence` (Wilson, JASA 22, 1927).
 
-    Unlike the bootstrap it does not shrink to a point where everything is right.
+    Unlike the bootstrap, it does not collapse to a point when everything is right.
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     share, square = right / count, z * z / count

@@ -15,9 +15,9 @@ from trainlab.serve.client import NotServed, Unreachable
 
 
 def ask(run_dir: Path, url: str, timeout: float) -> str:
-    """Send the images of demo_outputs/ to `tuned` at `url`; return a sentence when all its labels are the recorded ones.
+    """Send the images of demo_outputs/ to `tuned` at `url`; return a sentence when all labels match the recorded ones.
 
-    Raises Unreachable while nobody answers (or with 404 of another server, 429, 5xx), NotServed for a wrong answer.
+    Raises Unreachable while nothing answers (or with 404 of another server, 429, 5xx), NotServed for a wrong answer.
     """
     shown = files.read_json(run_dir / "demo_outputs" / "after.json")
     pictures = files.read_json(run_dir / "demo_outputs" / "images.json")
@@ -41,13 +41,13 @@ def ask(run_dir: Path, url: str, timeout: float) -> str:
     try:
         said = [str(label) for label in value["outputs"][0]["data"]]
     except (KeyError, IndexError, TypeError):
-        raise NotServed(f"{address}: answered something that is no inference response") from None
+        raise NotServed(f"{address}: the answer is not an inference response") from None
     recorded = [entry["prediction"] for entry in shown]
     if said != recorded:
         differ = sum(a != b for a, b in zip(said, recorded, strict=False))
         raise NotServed(f"{address}: {differ} of {len(recorded)} labels differ from demo_outputs/after.json")
     right = sum(entry["prediction"] == entry["label"] for entry in shown)
-    return f"{url} names {len(said)} images as the run recorded, {right} of them right"
+    return f"{url} labels {len(said)} images as the run recorded, {right} of them correctly"
 
 
 def pixels(text: str) -> Any:

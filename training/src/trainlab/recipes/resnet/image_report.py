@@ -10,8 +10,8 @@ from trainlab.report import answer_report, words
 
 PARTS = {  # file -> what the report lacks without it
     "training_history.json": "no curves",
-    "training_summary.json": "no account of the training",
-    "manifest.json": "no account of versions, data and machines",
+    "training_summary.json": "no record of the training",
+    "manifest.json": "no record of versions, data and machines",
     "eval_before.json": "no scores of the untrained network",
     "eval_after.json": "no scores of the trained network",
     "gate.json": "no verdict: this network must not be served",
@@ -23,14 +23,14 @@ WORDING = {
     "names": {"base": "untrained", "tuned": "trained"},
     "unit": "images",
     "scores": "Scores on images that were not trained on",
-    "same": "Same images for both networks; neither chose anything by them.",
-    "curve": "Loss while training",
+    "same": "Same images for both networks; nothing was selected on them.",
+    "curve": "Loss during training",
     "legend": ["training images", "validation images"],
     "topics": "Accuracy by class",
     "topic": "Class",
     "topic_share": True,
-    "worse": "Worse: images that only the untrained network, by chance, named right.",
-    "footer": "An image classifier always answers with one of its classes, however foreign the image is.",
+    "worse": "Worse: images that only the untrained network, by chance, classified correctly.",
+    "footer": "An image classifier always answers with one of its classes, however unfamiliar the image is.",
 }
 
 
@@ -64,12 +64,12 @@ def collect(run_dir: Path) -> dict[str, Any]:
 
 def _summary(gate: Any, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
     if gate is None:
-        return ["This run has no verdict. Nothing may be concluded from it."]
+        return ["This run has no verdict. Draw no conclusions from it."]
     rate = gate["test_accuracy"]
     done = "promoted it" if gate["promoted"] else "did not promote it"
     sentences = [
-        f"The trained network names {rate['mean']:.1%} of {rate['images']} test images right, and the gate {done}.",
-        f"Untrained it named {gate['gain']['before']:.1%} right; guessing among ten classes gives about 10%.",
+        f"The trained network classifies {rate['mean']:.1%} of {rate['images']} test images correctly, and the gate {done}.",
+        f"Untrained, it got {gate['gain']['before']:.1%} right; guessing among ten classes gives about 10%.",
     ]
     if summary.get("seconds"):
         whole = f", the whole run {words.duration(manifest['seconds'])}" if manifest.get("seconds") else ""
@@ -85,7 +85,7 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         right = [item["correct"] for item in part["items"]]
         low, high = wilson(sum(right), len(right), phase["evaluate"]["confidence"])
         bars.append({"model": label, "mean": sum(right) / len(right), "low": low, "high": high})
-    unit = "share of the images named right, more is better"
+    unit = "share of images classified correctly, higher is better"
     return [
         {"name": "accuracy", "title": "Test accuracy", "share": True, "unit": unit, "bars": bars, "gain": gate["gain"]}
     ]
@@ -122,7 +122,7 @@ def _curves(history: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[t
 
 
 def _pictures(images: Any, before: Any, after: Any) -> list[dict[str, Any]]:
-    """Return the images that both networks named, in the order of the set."""
+    """Return the images that both networks classified, in the order of the set."""
     if not (images and before and after):
         return []
     later = {entry["id"]: entry for entry in after}
@@ -145,7 +145,7 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
     shifts = f"shifts of up to {vision['crop_padding']} pixels" if vision["crop_padding"] else "no shifts"
     rows: words.Facts = [
         ("Recipe", f"resnet: ResNet-18 for small images, width {vision['width']}, input {vision['image_size']} pixels"),
-        ("Augmentation", f"{shifts}, {'mirror images' if vision['flip'] else 'no mirror images'}"),
+        ("Augmentation", f"{shifts}, {'horizontal flips' if vision['flip'] else 'no horizontal flips'}"),
         ("Optimizer", f"{vision['optimizer']}, weight decay {train['weight_decay']:g}"),
         (
             "Learning rate",
@@ -166,5 +166,5 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
         ("Arithmetic", str(summary["dtype"])),
     ]
     if summary.get("samples_per_second"):
-        rows.append(("Speed", f"{summary['samples_per_second']:g} images/s over all processes"))
+        rows.append(("Speed", f"{summary['samples_per_second']:g} images/s across all processes"))
     return rows + words.ending(summary)

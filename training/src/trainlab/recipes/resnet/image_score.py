@@ -1,4 +1,4 @@
-"""How right a network is on images it was not trained on, and what it says about the few that are shown; used by resnet_recipe.py
+"""Accuracy of a network on images it was not trained on, and its predictions for the few that are shown; used by resnet_recipe.py
 and, for validation, by resnet_trainer.py. Ranks share the images.
 """
 
@@ -65,7 +65,7 @@ def score(network: nn.Module, part: Part, images: Images, phase: ResnetPhase) ->
 
 
 def shown(images: Images, count: int) -> Part:
-    """Return the test images that people see: `count` of them, spread evenly over the set, none picked."""
+    """Return the test images that people see: `count` of them, spread evenly over the set, none hand-picked."""
     total = len(images.test)
     return images.test.take(torch.linspace(0, total - 1, min(count, total)).round().long().unique())
 

@@ -29,14 +29,14 @@ from trainlab.serve.chat_server import listen, run
 
 
 class Engine:
-    """Both networks and what best_model/config.json says; thread safe."""
+    """Both networks and what best_model/config.json says; thread-safe."""
 
     def __init__(self, phase: ResnetPhase, run_dir: Path) -> None:
         tuned, self.config = network.load(run_dir / "best_model")
         base = network.untrained(tuned.settings["channels"], tuned.settings["classes"], phase.vision.width, phase.seed)
         self.device = torch.device("cuda") if torch.cuda.is_available() and phase.serve.gpus else torch.device("cpu")
         self.models = {"base": base.eval().to(self.device), "tuned": tuned.eval().to(self.device)}
-        self._turn = threading.Lock()  # torch spreads one request over the cores already
+        self._turn = threading.Lock()  # torch already spreads one request over the cores
 
     @torch.no_grad()
     def infer(self, name: str, pixels: Any) -> Any:
@@ -59,13 +59,13 @@ class Server:
         self.registry = CollectorRegistry()
         own, names = self.registry, ["model", "status"]
         self.requests = Counter("trainlab_requests", "Requests by model and HTTP status.", names, registry=own)
-        self.images = Counter("trainlab_images", "Images named, by model.", ["model"], registry=own)
-        self.seconds = Histogram("trainlab_request_seconds", "Time of an answer.", ["model"], registry=own)
+        self.images = Counter("trainlab_images", "Images classified, by model.", ["model"], registry=own)
+        self.seconds = Histogram("trainlab_request_seconds", "Time to the answer.", ["model"], registry=own)
 
     def ready(self, name: str | None = None) -> Engine:
-        """Return the engine; raises Refused while it is loaded and for a model that does not exist."""
+        """Return the engine; raises Refused while it is loading and for a model that does not exist."""
         if self.engine is None:
-            raise Refused(503, "the models are still being loaded; try again soon")
+            raise Refused(503, "the models are still loading; try again soon")
         if name is not None and name not in self.engine.models:
             raise Refused(404, f"model {name!r} does not exist; this server has {', '.join(self.engine.models)}")
         return self.engine
@@ -75,7 +75,7 @@ class Server:
         engine = self.ready(name)
         if self.active >= self.phase.serve.max_concurrency:
             limit = self.phase.serve.max_concurrency
-            raise Refused(429, f"{limit} requests are being worked on (phase.serve.max_concurrency); try again soon")
+            raise Refused(429, f"{limit} requests are in progress (phase.serve.max_concurrency); try again soon")
         self.active += 1
         try:
             body.wanted()
@@ -89,13 +89,13 @@ class Server:
         return v2.response(name, body, found, engine.config["labels"])
 
     def health(self) -> JSONResponse:
-        """Readiness in the protocol's words and in the language server's."""
+        """Readiness, both the protocol's and the language server's."""
         names = list(self.engine.models) if self.engine else []
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
 
 def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], None] = lambda _: None) -> FastAPI:
-    """Return the application; the networks are loaded once it listens, `failed` gets an error of that."""
+    """Return the application; the networks are loaded once it listens, `failed` gets a loading error."""
     server = Server(phase)
 
     def load() -> None:
@@ -103,7 +103,7 @@ def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], 
         try:
             server.engine = Engine(phase, run_dir)
             print(f"trainlab: serving base, tuned, loaded in {time.monotonic() - began:.0f} s", flush=True)
-        except Exception as error:  # whatever it is, the server must end with it
+        except Exception as error:  # whatever it is, it must end the server
             failed(error)
 
     @asynccontextmanager
@@ -158,7 +158,7 @@ def _add_protocol(app: FastAPI, server: Server) -> None:
 
 
 def _handle_errors(app: FastAPI, server: Server) -> None:
-    """Answer every error in the protocol's form: {"error": text}."""
+    """Answer every error in the protocol's format: {"error": text}."""
 
     def answer(request: Request, error: Refused) -> JSONResponse:
         if request.url.path.endswith("/infer"):
@@ -179,7 +179,7 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
         text = (
             f"{where}: {first['msg']}"
             if where
-            else "the body is no JSON object; send one with Content-Type: application/json"
+            else "the body is not a JSON object; send one with Content-Type: application/json"
         )
         return answer(request, Refused(400, text))
 
@@ -189,7 +189,7 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:
-        return answer(request, Refused(500, f"the server failed: {type(error).__name__}; its log says more"))
+        return answer(request, Refused(500, f"the server failed: {type(error).__name__}; see its log"))
 
 
 def serve(phase: ResnetPhase, run_dir: Path, host: str, port: int) -> NoReturn:

@@ -27,7 +27,7 @@ def place(source: str, models: Path) -> Path:
 
 
 def fetch(source: str, models: Path) -> Path:
-    """Make sure that CIFAR-10 lies in the folder of data sets; return its folder. Raises UserError with the remedy."""
+    """Make sure that CIFAR-10 is in the folder of data sets; return its folder. Raises UserError with the remedy."""
     target = place(source, models)
     if (target / FOLDER).is_dir():
         return target
@@ -53,7 +53,7 @@ def cifar10(folder: Path) -> Raw:
         train, test = (kind(str(folder), train=part, download=False) for part in (True, False))
     except RuntimeError:
         raise UserError(
-            f"{folder}: no whole CIFAR-10 ({FOLDER} with six batches); run `trainlab fetch` with the same --models"
+            f"{folder}: no complete CIFAR-10 ({FOLDER} with six batches); run `trainlab fetch` with the same --models"
         ) from None
     arrays: list[Any] = []
     for part in (train, test):
@@ -69,11 +69,11 @@ def _download(folder: Path) -> None:
         if getattr(error, "errno", None) == 28:
             raise UserError(f"{folder.parent}: the volume is full ({files.free_text(folder)}); enlarge it") from None
         raise UserError(
-            f"phase.data.source is {CIFAR10}: cannot be fetched: {str(error).splitlines()[0]}; open the way to "
+            f"phase.data.source is {CIFAR10}: cannot be fetched: {str(error).splitlines()[0]}; allow access to "
             f"www.cs.toronto.edu, or put the folder {FOLDER} into the folder of data sets (by default that of the models) "
             "and name it with pvc:PATH"
         ) from None
-    (folder / "cifar-10-python.tar.gz").unlink(missing_ok=True)  # unpacked beside it
+    (folder / "cifar-10-python.tar.gz").unlink(missing_ok=True)  # already unpacked
 
 
 def _torchvision() -> Any:

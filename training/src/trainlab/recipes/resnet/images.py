@@ -17,12 +17,12 @@ from trainlab.errors import UserError
 from trainlab.recipes.resnet import image_sources
 
 TEST_DIGITS = 450  # of 1797; a quarter, so that the interval of the accuracy is narrow enough for a gate
-SPLIT_SEED = 0  # of the test images: fixed, a phase's seed must not choose its own test
+SPLIT_SEED = 0  # of the test images: fixed, because a phase's seed must not choose its own test set
 
 
 @dataclass(frozen=True)
 class Part:
-    """Images (N, channels, size, size) in uint8, labels (N,) in int64, and where each stands in its set (N,)."""
+    """Images (N, channels, size, size) in uint8, labels (N,) in int64, and the index of each in its set (N,)."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Images:
-    """A set as a phase takes it: parts for training, for choosing the best, for the one final score; class names."""
+    """A set as a phase uses it: parts for training, for choosing the best, for the one final score; class names."""
 
     train: Part
     validation: Part
@@ -60,7 +60,7 @@ class Images:
 def load(phase: ResnetPhase, folder: Path) -> Images:
     """Return the images of a phase; mean and std are those of the training part, per channel, of values in 0..1.
 
-    Raises UserError for a set that is not there or cannot be read.
+    Raises UserError for a set that is missing or cannot be read.
     """
     raw = digits() if phase.data.source == DIGITS else image_sources.cifar10(folder)
     train, test = _part(raw[0], raw[1], phase), _part(raw[2], raw[3], phase)
@@ -90,7 +90,7 @@ def digits() -> image_sources.Raw:
         from sklearn.datasets import load_digits
     except ImportError:
         raise UserError(
-            f"phase.data.source is {DIGITS}: scikit-learn, which carries the images, is not installed; "
+            f"phase.data.source is {DIGITS}: scikit-learn, which ships the images, is not installed; "
             "pip install scikit-learn, or use the trainer image"
         ) from None
     found: Any = load_digits()
@@ -109,7 +109,7 @@ def split(part: Part, fraction: float, seed: int) -> tuple[Part, Part]:
 
 
 def resize(images: torch.Tensor, size: int) -> torch.Tensor:
-    """Return uint8 images (N, C, H, W) as (N, C, size, size), bilinear; the same tensor where nothing is to do."""
+    """Return uint8 images (N, C, H, W) as (N, C, size, size), bilinear; the same tensor where nothing needs doing."""
     if images.shape[-2:] == (size, size):
         return images
     wide = torch.nn.functional.interpolate(images.float(), size=(size, size), mode="bilinear", antialias=True)
@@ -122,7 +122,7 @@ def _part(images: Any, labels: Any, phase: ResnetPhase) -> Part:
 
 
 def _even(part: Part, count: int | None) -> Part:
-    """Return `count` images spread evenly over the set, all without a count."""
+    """Return `count` images spread evenly over the set, all if `count` is None."""
     if count is None or count >= len(part):
         return part
     return part.take(torch.linspace(0, len(part) - 1, count).round().long())

@@ -1,6 +1,6 @@
 """ResNet-18 for small images: 3x3 first convolution, no max-pool (He et al., arXiv 1512.03385, sections 3.3 and 4.2).
 
-torchvision's resnet18 begins with 7x7 stride 2 and a max-pool: of 32 x 32 pixels it leaves 8 x 8 before the first block.
+torchvision's resnet18 begins with 7x7 stride 2 and a max-pool, which reduce 32 x 32 pixels to 8 x 8 before the first block.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from trainlab.errors import UserError
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes (option B)."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes (option B)."""
 
     def __init__(self, given: int, width: int, stride: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def untrained(channels: int, classes: int, width: int, seed: int) -> ResNet18:
 
 
 def channels_last(network: ResNet18) -> ResNet18:
-    """Return the network with its weights as convolutions read them fastest, on CPU and GPU."""
+    """Return the network with its weights in the layout that convolutions read fastest, on CPU and GPU."""
     module: Any = network  # torch's annotations of `to` do not know this argument
     module.to(memory_format=torch.channels_last)
     return network
@@ -78,7 +78,7 @@ def parameters(network: nn.Module) -> int:
 
 
 def save(network: ResNet18, folder: Path, about: dict[str, Any]) -> None:
-    """Write config.json (settings and `about`) and model.safetensors into `folder`, as one whole."""
+    """Write config.json (settings and `about`) and model.safetensors into `folder`, atomically."""
     with files.whole_folder(folder) as work:
         save_file(
             {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()}, work / "model.safetensors"
@@ -93,5 +93,5 @@ def load(folder: Path) -> tuple[ResNet18, dict[str, Any]]:
         network = ResNet18(config["channels"], config["classes"], config["width"])
         network.load_state_dict(load_file(folder / "model.safetensors"))
     except Exception as error:  # KeyError, FileNotFoundError, SafetensorError, RuntimeError by what is broken
-        raise UserError(f"{folder}: no network that can be loaded: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{folder}: the network cannot be loaded: {str(error).splitlines()[0]}") from None
     return channels_last(network), config

@@ -11,7 +11,7 @@ from trainlab.config.section_train import Train
 
 
 def optimizer(network: nn.Module, phase: ResnetPhase) -> torch.optim.Optimizer:
-    """Return the optimizer; biases and the weights of batch norm do not decay."""
+    """Return the optimizer; biases and batch-norm weights do not decay."""
     vision, train = phase.vision, phase.train
     weights = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
@@ -22,7 +22,7 @@ def optimizer(network: nn.Module, phase: ResnetPhase) -> torch.optim.Optimizer:
 
 
 def rate(step: int, total: int, train: Train) -> float:
-    """Return the share of the peak learning rate at `step`: a straight warm-up, then a cosine down to 0."""
+    """Return the share of the peak learning rate at `step`: linear warm-up, then cosine decay to 0."""
     warm = math.ceil(total * train.warmup_fraction)
     if step < warm:
         return (step + 1) / warm
@@ -30,6 +30,6 @@ def rate(step: int, total: int, train: Train) -> float:
 
 
 def stream(seed: int, name: str, index: int) -> torch.Generator:
-    """Return random numbers of their own for each use and step, the same on every rank."""
+    """Return a separate random generator for each use and step, the same on every rank."""
     value = hashlib.sha256(f"{seed}:{name}:{index}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(value[:8], "big"))

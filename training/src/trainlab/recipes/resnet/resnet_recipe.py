@@ -29,7 +29,7 @@ class ResnetRecipe(Recipe):
         return models if source == DIGITS else image_sources.fetch(source, models)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
-        """As Recipe.folders; there is no model to start from, so the first one is the model volume itself."""
+        """As Recipe.folders; there is no model to start from, so the first folder is the model volume itself."""
         return models, given or image_sources.place(self.phase.data.source, models)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
@@ -55,7 +55,7 @@ class ResnetRecipe(Recipe):
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
     ) -> tuple[Scores, Scores]:
-        """As Recipe.train; the test images are looked at once before and once after, never to choose."""
+        """As Recipe.train; the test images are scored once before and once after, never used to choose."""
         from trainlab.engine import dist
         from trainlab.recipes.resnet import image_score, images, network, resnet_trainer
 
@@ -78,12 +78,12 @@ class ResnetRecipe(Recipe):
         return before, after
 
     def _scored(self, run_dir: Path, name: str, network: Any, data: Any, progress: Progress) -> Scores:
-        """Return eval_<name>.json; score the test images and those that are shown where it is not there yet."""
+        """Return eval_<name>.json; score the test images and those that are shown unless it exists."""
         from trainlab.engine import dist
 
         path = run_dir / f"eval_{name}.json"
         if dist.gather(path.exists() and (run_dir / "demo_outputs" / path.name.removeprefix("eval_")).exists())[0]:
-            progress.say(f"{path.name} is there already")
+            progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
         with progress.step(f"scoring {name} training on {len(data.test)} test images"):
             return self._score(run_dir, name, network, data)
@@ -132,7 +132,7 @@ class ResnetRecipe(Recipe):
         serve(self.phase, run_dir, host, port)
 
     def probe(self, run_dir: Path, url: str, timeout: float) -> str:
-        """As Recipe.probe: the images of the report, whose predictions must be those that the run recorded."""
+        """As Recipe.probe: the images of the report, whose predictions must match those that the run recorded."""
         from trainlab.recipes.resnet import image_probe
 
         return image_probe.ask(run_dir, url, timeout)

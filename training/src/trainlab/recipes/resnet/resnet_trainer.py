@@ -1,6 +1,6 @@
 """An image classifier from scratch: plain PyTorch with DDP; called by resnet_recipe.py on every rank.
 
-All randomness follows from the seed and the number of the step, never from the rank: so a resumed run repeats the
+All randomness derives from the seed and the step number, never from the rank: so a resumed run repeats the
 uninterrupted one, and two ranks see what one rank sees with twice the accumulation. The best network by validation
 accuracy becomes best_model/.
 """
@@ -35,7 +35,7 @@ STATE = "state.pt"
 
 @dataclass
 class ImageJob:
-    """What the recipe gets, the same on every rank."""
+    """What training gets, the same on every rank."""
 
     phase: ResnetPhase
     run_dir: Path
@@ -45,7 +45,7 @@ class ImageJob:
 
 @dataclass
 class State:
-    """What a checkpoint holds beside weights, optimizer and schedule."""
+    """What a checkpoint holds besides weights, optimizer and schedule."""
 
     step: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Loop:
         self.per_epoch = len(job.images.train) // self.batch
         if not self.per_epoch:
             raise UserError(
-                f"phase.train.batch_size is {settings.batch_size}: a step takes {self.batch} images over all ranks, the "
+                f"phase.train.batch_size is {settings.batch_size}: a step takes {self.batch} images across all ranks, the "
                 f"training part has {len(job.images.train)}; lower it"
             )
         self.total = max(1, round(settings.epochs * self.per_epoch))
@@ -97,14 +97,14 @@ class Loop:
         self.model: Any = self.network
         if self.shared:
             ids = [self.device.index] if self.device.type == "cuda" else None
-            # Each rank normalizes by its own images; _average joins the running statistics before they are used.
+            # Each rank normalizes by its own images; _average merges the running statistics before they are used.
             self.model = nn.parallel.DistributedDataParallel(self.network, device_ids=ids, forward_sync_buffers=False)
         if phase.vision.compile:
-            # By default below a folder named after the user, whom a UID without a passwd entry does not have.
+            # The default is below a folder named after the user, and a UID without a passwd entry has no name.
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "torchinductor"))
             self.model = torch.compile(self.model)  # self.network stays plain: no `_orig_mod.` in saved names
         self.data = job.images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
-        self.latest: dict[str, float] = {}  # means of the last note, and of the last validation
+        self.latest: dict[str, float] = {}  # means of the last log entry, and of the last validation
         self.validated: dict[str, float] = {}
         self.board: Any = None
         if dist.is_main():
@@ -113,7 +113,7 @@ class Loop:
             self.board = SummaryWriter(str(job.run_dir / "tensorboard"))
 
     def run(self) -> None:
-        """Take all steps that are left."""
+        """Take all remaining steps."""
         progress, eta, every = self.job.progress, Eta(self.state.step), max(1, self.total // 100)
         progress.say(f"training from step {self.state.step} to {self.total}")
         sums, count = torch.zeros(2, device=self.device), 0
@@ -164,7 +164,7 @@ class Loop:
         return means
 
     def _log(self, sums: torch.Tensor, count: int) -> None:
-        """Note the means since the last note."""
+        """Log the means since the last entry."""
         total = sums.clone()
         if self.shared:
             td.all_reduce(total)
@@ -174,7 +174,7 @@ class Loop:
         self._note({**entry, "learning_rate": self.schedule.get_last_lr()[0]})
 
     def _validate(self) -> None:
-        """Score the validation part; keep the weights if it is the best so far (without a part: the newest)."""
+        """Score the validation part; keep the weights if it is the best so far (without such a part: the newest)."""
         self._average()
         step, images = self.state.step, self.job.images
         found: dict[str, Any] = {"step": step, "accuracy": None, "loss": None}
@@ -205,7 +205,7 @@ class Loop:
                     self.board.add_scalar(name, value, entry["step"])
 
     def _save(self) -> None:
-        """Write a checkpoint from rank 0: whole, marked, then the old ones go."""
+        """Write a checkpoint from rank 0: complete, marked, then delete the old ones."""
         random = dist.gather(torch.get_rng_state())
         if dist.is_main():
             content = {
@@ -227,14 +227,14 @@ class Loop:
         dist.barrier()
 
     def write(self, call: Any, what: str) -> None:
-        """Call what writes; a full volume becomes a sentence."""
+        """Call what writes; a full volume becomes a clear error."""
         try:
             call()
-        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that met the end
+        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that hit the limit
             raise checkpoints.explain_full(error, self.folder, what) or error from None
 
     def resume(self) -> int:
-        """Go on from the newest whole checkpoint, if there is one; return its step."""
+        """Resume from the newest complete checkpoint, if there is one; return its step."""
         path = checkpoints.last_good_everywhere(self.folder, self.job.progress.say)
         if path is None:
             return 0
@@ -284,7 +284,7 @@ def better(new: dict[str, Any], old: dict[str, Any] | None) -> bool:
 
 
 def about(job: ImageJob) -> dict[str, Any]:
-    """Return what a server must know beside the weights."""
+    """Return what a server must know besides the weights."""
     images = job.images
     return {
         "image_size": job.phase.vision.image_size,

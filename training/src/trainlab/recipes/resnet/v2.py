@@ -32,7 +32,7 @@ class InputTensor(BaseModel):
 
 
 class OutputName(BaseModel):
-    """One tensor that the client wants."""
+    """One tensor that the client requests."""
 
     name: str
 
@@ -45,7 +45,7 @@ class InferRequest(BaseModel):
     outputs: list[OutputName] | None = None
 
     def pixels(self, channels: int, size: int) -> Any:
-        """Return the images as a uint8 array (N, channels, size, size); raises Refused where they are something else."""
+        """Return the images as a uint8 array (N, channels, size, size); raises Refused if they are not that."""
         wanted = f"one input {INPUT!r}, UINT8, shape [N, {channels}, {size}, {size}]"
         if [tensor.name for tensor in self.inputs] != [INPUT]:
             names = ", ".join(tensor.name for tensor in self.inputs) or "none"
@@ -65,7 +65,7 @@ class InferRequest(BaseModel):
                 400, f"inputs.{INPUT}.data: rows of different lengths; send it flat or as shape says"
             ) from None
         if values.dtype.kind not in "iu":
-            raise Refused(400, f"inputs.{INPUT}.data: holds something that is no whole number")
+            raise Refused(400, f"inputs.{INPUT}.data: holds a value that is not an integer")
         if values.size != np.prod(tensor.shape):
             raise Refused(
                 400, f"inputs.{INPUT}.data has {values.size} values: shape {tensor.shape} has {np.prod(tensor.shape)}"
@@ -75,12 +75,12 @@ class InferRequest(BaseModel):
         return values.astype(np.uint8).reshape(tensor.shape)
 
     def wanted(self) -> list[str]:
-        """Return the names of the outputs that the client wants; raises Refused for one that is none."""
+        """Return the names of the outputs that the client requests; raises Refused for an unknown one."""
         known = [PROBABILITIES, LABEL]
         names = [output.name for output in self.outputs or []] or known
         for name in names:
             if name not in known:
-                raise Refused(400, f"outputs: {name} does not exist; this model gives {', '.join(known)}")
+                raise Refused(400, f"outputs: {name} does not exist; this model returns {', '.join(known)}")
         return names
 
 

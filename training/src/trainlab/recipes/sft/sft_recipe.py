@@ -27,7 +27,7 @@ class SftRecipe(Language):
         return model
 
     def data_folder(self, models: Path, given: Path | None) -> Path:
-        """As Language.data_folder; rows of a hub lie where they were fetched to."""
+        """As Language.data_folder; rows from a hub are where they were fetched to."""
         return chat_rows.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
