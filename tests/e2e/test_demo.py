@@ -6,6 +6,7 @@ The tests run in the order of this file and share one cluster and one trained ru
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -76,11 +77,21 @@ def helm(*argv: str, ok: bool | None = True) -> str:
     return sh(str(HOME / "cache" / "bin" / "helm"), *argv, ok=ok)
 
 
-def install_trainjob(namespace: str, release: str, *argv: str) -> None:
-    """`helm install` of a release with a TrainJob; what docs/openshift.md says for a lagging webhook of Trainer."""
-    said = helm("-n", namespace, "install", release, "charts/trainjob", *argv, ok=None)
+def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
+    """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
+    env = {
+        **machine.ENVIRONMENT,
+        "PATH": f"{HOME / 'cache' / 'bin'}:{os.environ['PATH']}",
+        "KUBECONFIG": str(kubeconfig),
+    }
+
+    def run(line: str) -> str:
+        done = subprocess.run(line, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    said = run(line)
     if "specified trainingRuntime must be created before the TrainJob is created" in said:
-        said = helm("-n", namespace, "upgrade", "--install", release, "charts/trainjob", *argv)
+        said = run(line.replace("helm install", "helm upgrade --install"))
     assert "STATUS: deployed" in said, said
 
 
@@ -278,19 +289,28 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
     return sorted(kubectl("-n", namespace, "get", kinds, "-o", "name").split())
 
 
-def test_plain_helm_trains_a_trainjob_and_leaves_only_the_volumes(demo: str) -> None:
-    site = ("-f", str(machine.ARTIFACTS / "site.yaml"), "--set", "site.trainingApi=trainjob")  # site.yml wrote the file
+def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tmp_path: Path) -> None:
+    """By plain Helm, with nothing but a checkout, the two files that are handed out and the line that is printed."""
     sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo installs none that it does not use
-    kubectl("create", "namespace", "trainjob")
-    install_trainjob("trainjob", "plain", *VALUES, *TINY, *site)
-    page = progress_page("trainjob")
+    dest = ("-e", f"attendees_dest={tmp_path}")
+    said, space = playbook("attendees", "-e", "attendees_count=1", *dest), "trainlab-user1"
+    for name in ("charts", "values"):
+        (tmp_path / name).symlink_to(REPO / name)
+    (line,) = re.findall(r"^ *(helm install .*)$", said, re.MULTILINE)
+    short = shlex.join([*TINY, "--set", "site.trainingApi=trainjob"])
+    helm_install(f"{line} {short}", tmp_path, tmp_path / "user1.kubeconfig")
+    page = progress_page(space)
     assert page["progressPercentage"] < 100 and "activity" in page
-    kubectl("-n", "trainjob", "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
-    kubectl("-n", "trainjob", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
-    ended_with_all_steps("trainjob")
-    volumes = ["persistentvolumeclaim/plain-models", "persistentvolumeclaim/plain-runs"]
-    assert left_after_uninstall("trainjob", "plain") == volumes
-    kubectl("delete", "namespace", "trainjob", "--wait=false")
+    kubectl("-n", space, "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
+    kubectl("-n", space, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
+    ended_with_all_steps(space)
+    volumes = ["persistentvolumeclaim/survival-models", "persistentvolumeclaim/survival-runs"]
+    left = left_after_uninstall(space, "survival")
+    assert [name for name in left if not re.match(r"(role|rolebinding|secret)[./]", name)] == volumes, (
+        "and what was given"
+    )
+    playbook("attendees", "-e", "attendees_count=1", "-e", "attendees_state=absent", *dest)
+    assert kubectl("get", "namespaces", "-l", "trainlab.dev/attendee", "-o", "name") == ""
 
 
 def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
@@ -372,8 +392,9 @@ def test_queue_admits_one_gpu_job_after_the_other(demo: str, api: str, kind: str
     kubectl("apply", "-f", "tests/e2e/queue.yaml")
     gpu = ("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1")
     site = ("--set", f"site.queue=gpus,site.serving=false,site.trainingApi={api},site.nodeSelector.type=kwok")
+    values = shlex.join([*VALUES, "-f", str(machine.ARTIFACTS / "site.yaml"), *TINY, *gpu, *site])  # site.yml wrote it
     for release in ("first", "second"):
-        install_trainjob("queued", release, *VALUES, *TINY, *SITE, *gpu, *site)
+        helm_install(f"helm install {release} charts/trainjob -n queued {values}")
         waits_for(lambda release=release: bool(workload(kind, release)))  # type: ignore[misc]
     waits_for(lambda: condition(kind, "first", "Admitted") == "True")
     waits_for(lambda: condition(kind, "second", "QuotaReserved") == "False")
