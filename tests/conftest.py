@@ -21,8 +21,9 @@ FIRST = ("tests/api", "tests/fresh", "tests/charts", "tests/plugins", "training/
 def pytest_configure() -> None:
     """Let what the tests start handle signals as in a terminal, even if nohup or a script's `&` started pytest.
 
-    Child processes inherit an ignored signal, but not a handler.
+    Child processes inherit an ignored signal, but not a handler. TERM ends the tests as Ctrl-C does: what they started is taken down.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -232,7 +232,8 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.client.look("rbac.authorization.k8s.io/v1", "RoleBinding", "trainlab-pull-trainlab-user1", "shared")
     assert not may(tmp_path / "out" / "user1.kubeconfig", "list", "", "nodes")
     site = yaml.safe_load((tmp_path / "out" / "site.yaml").read_text(encoding="utf-8"))
-    assert site == {"site": {"storage": {"models": {"existing": "models"}}}}
+    images = {"trainer": IMAGE}
+    assert site == {"site": {"images": images, "storage": {"models": {"existing": "models"}}, "preflight": False}}
     second = cluster.playbook("attendees", **wanted)
     assert (second.code, second.changed) == (0, 0), second.text
     quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")

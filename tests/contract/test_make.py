@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "#!/bin/sh\n[ $1 != check ] || exit 3\n"
 PYTEST = """#!/bin/sh
 case "$*" in *"-m e2e"*) name=e2e; other=check;; *) name=check; other=e2e;; esac
-trap 'echo ended; exit 2' INT
+trap 'echo ended; exit 2' INT TERM
 touch {place}/$name
 until [ -e {place}/$other ]; do sleep 0.05; done
 echo one; echo two
@@ -56,8 +56,9 @@ def test_both_run_side_by_side_and_then_the_summary(command: list[str]) -> None:
     assert "warning" not in done.stderr
 
 
-def test_an_interruption_ends_both(command: list[str]) -> None:
-    """Ctrl-C of a terminal: the signal reaches every process of the group; each half prints its last lines."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interruption_ends_both(command: list[str], number: signal.Signals) -> None:
+    """Ctrl-C of a terminal reaches every process of the group, `kill` only make; each half prints its last lines."""
     with subprocess.Popen(
         command,
         env=_environment(WAIT="1"),
@@ -72,7 +73,7 @@ def test_an_interruption_ends_both(command: list[str]) -> None:
             line = process.stdout.readline()
             assert line, "ended before the signal"
             waited.discard(line.rstrip())
-        os.killpg(process.pid, signal.SIGINT)
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         said, _ = process.communicate(timeout=30)
     assert process.returncode not in (0, 1)
     assert {"check: ended", "e2e: ended"} <= set(said.splitlines())

@@ -42,7 +42,7 @@ def _alone() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_alone")
 @pytest.mark.parametrize(
-    ("suite", "command"), [("bookworm", "make demo"), ("bookworm", "make test"), ("trixie", "make demo")]
+    ("suite", "command"), [(suite, command) for command in SECONDS for suite in ("bookworm", "trixie")]
 )
 def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It exits with 0, really ran the cluster if this machine can, and `make demo-down` leaves no cgroup behind."""
