@@ -68,10 +68,11 @@ def _decoy() -> Iterator[int]:
     sleeper = subprocess.Popen(["sleep", "infinity"])
     index = ""
     try:
-        group.mkdir(parents=True)
+        group.mkdir(parents=True, exist_ok=True)  # tests that were killed leave this, and the link
         (group / "cgroup.procs").write_text(str(sleeper.pid))
-        CLUSTER.mkdir(parents=True)
+        CLUSTER.mkdir(parents=True, exist_ok=True)
         (CLUSTER / "admin.conf").write_text(WORDS)
+        subprocess.run(["ip", "link", "del", LINK], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "add", LINK, "type", "bridge"], check=True)
         index = (LINKS / LINK / "ifindex").read_text()
         yield sleeper.pid
