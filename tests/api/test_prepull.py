@@ -75,7 +75,7 @@ def test_images_are_on_the_nodes_before_anything_else(prepared: Cluster) -> None
         daemons.broken = {other}
         error = prepared.playbook("image", **WANTED | {"trainlab_site": {"images": {"trainer": other}}}).error
         assert "images are not on the nodes: pod trainlab-prepull-" in error
-        assert "ImagePullBackOff" in error and "give a pull secret" in error
+        assert "ImagePullBackOff" in error and "set a pull secret" in error
         daemons.broken = set()
         moved = prepared.playbook("image", **WANTED | {"trainlab_site": {"images": {"trainer": other}}})
         assert moved.code == 0, moved.text
