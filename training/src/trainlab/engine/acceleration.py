@@ -34,7 +34,7 @@ def sharded(phase: Phase) -> bool:
     return _asked(phase).fsdp and torch.cuda.is_available() and dist.world_size() > 1
 
 
-def recompute(phase: Phase) -> bool:
+def gradient_checkpointing(phase: Phase) -> bool:
     """True if the Trainer recomputes activations itself; under FSDP2, FSDP does it (sharding)."""
     return _asked(phase).gradient_checkpointing and not sharded(phase)
 

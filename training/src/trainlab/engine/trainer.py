@@ -112,13 +112,13 @@ class StepReporter(TrainerCallback):
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
 
 
-def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False) -> dict[str, Any]:
+def settings(phase: Phase, folder: Path, validate: bool, gradient_checkpointing: bool = False) -> dict[str, Any]:
     """Return the settings common to all trainers; warm-up, validations and saves follow the steps.
 
-    `recompute` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
+    `gradient_checkpointing` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
     """
     train, gpu = phase.train, torch.cuda.is_available()
-    recompute = recompute or acceleration.recompute(phase)
+    gradient_checkpointing = gradient_checkpointing or acceleration.gradient_checkpointing(phase)
     return {
         "output_dir": str(folder),
         "seed": phase.seed,
@@ -133,8 +133,8 @@ def settings(phase: Phase, folder: Path, validate: bool, recompute: bool = False
         "lr_scheduler_type": "cosine",
         "bf16": compute.dtype(phase) == torch.bfloat16,
         "use_cpu": not gpu,
-        "activation_checkpointing": recompute,
-        "activation_checkpointing_kwargs": {"use_reentrant": False} if recompute else None,
+        "activation_checkpointing": gradient_checkpointing,
+        "activation_checkpointing_kwargs": {"use_reentrant": False} if gradient_checkpointing else None,
         "logging_steps": 1,
         "logging_first_step": True,
         "eval_strategy": "steps" if validate else "no",

@@ -51,7 +51,7 @@ def test_the_drawn_model_has_the_counted_size_and_a_tokenizer_that_can_chat(
         random_weights.check_text(phase, folder, tmp_path / "text.jsonl")
 
 
-LESSONS = [{"length": 8, "share": 0.5}, {"length": 32, "share": 0.5}]
+CURRICULUM = [{"length": 8, "share": 0.5}, {"length": 32, "share": 0.5}]
 
 
 def make_text_job(
@@ -67,9 +67,9 @@ def make_text_job(
 def test_the_curriculum_cuts_blocks_and_counts_what_it_predicts(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
-    lessons = tuple(CurriculumStep.model_validate(one) for one in LESSONS)
-    assert [pretraining.length_at(lessons, step, 10) for step in (0, 4, 5, 9)] == [8, 8, 32, 32]
-    job = make_text_job(phase_dict, tmp_path, tiny_model, "run", stage={"curriculum": LESSONS})
+    curriculum = tuple(CurriculumStep.model_validate(one) for one in CURRICULUM)
+    assert [pretraining.length_at(curriculum, step, 10) for step in (0, 4, 5, 9)] == [8, 8, 32, 32]
+    job = make_text_job(phase_dict, tmp_path, tiny_model, "run", stage={"curriculum": CURRICULUM})
     seen: list[tuple[int, ...]] = []
     job.model.model.register_forward_pre_hook(
         lambda _module, _args, named: seen.append(tuple(named["input_ids"].shape)) if job.model.training else None,
@@ -89,9 +89,9 @@ def test_the_loss_of_cut_blocks_is_the_loss_of_short_sequences(
     short = ids.view(-1, 8)
     with torch.no_grad():
         expected = float(job.model(input_ids=short, labels=short).loss)
-    lessons = (CurriculumStep(length=8, share=1),)
+    curriculum = (CurriculumStep(length=8, share=1),)
     trainer = cpt_trainer.build(
-        job, tmp_path / "run" / "checkpoints", partial(pretraining.CurriculumTrainer, lessons=lessons)
+        job, tmp_path / "run" / "checkpoints", partial(pretraining.CurriculumTrainer, curriculum=curriculum)
     )
     trainer.state.max_steps = 10
     batch, counted = {"input_ids": ids, "labels": ids}, torch.tensor(4 * 31)  # as the Trainer counts whole blocks
@@ -103,11 +103,11 @@ def test_resumed_pretraining_is_uninterrupted_pretraining(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
     for name in ("whole", "broken"):
-        train(make_text_job(phase_dict, tmp_path, tiny_model, name, stage={"curriculum": LESSONS}))
+        train(make_text_job(phase_dict, tmp_path, tiny_model, name, stage={"curriculum": CURRICULUM}))
     last = tmp_path / "broken" / "checkpoints" / "checkpoint-10" / "model.safetensors"
     last.write_bytes(last.read_bytes()[:100])  # as a kill leaves it
     shutil.rmtree(tmp_path / "broken" / "best_model")
-    again = train(make_text_job(phase_dict, tmp_path, tiny_model, "broken", stage={"curriculum": LESSONS}))
+    again = train(make_text_job(phase_dict, tmp_path, tiny_model, "broken", stage={"curriculum": CURRICULUM}))
     assert again["resumed_from_step"] == 5 and again["steps"] == 10
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
@@ -247,7 +247,7 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
     lora = {**SFT, "stage": {"name": "lora", "parent": "dpo"}, "lora": {"rank": 4}}
     small = {"learning_rate": 1e-3, "checkpoints": 1}
     stages = {
-        "pretrain": phase_of(phase_dict, PRETRAIN, stage={"curriculum": LESSONS}, train=small),
+        "pretrain": phase_of(phase_dict, PRETRAIN, stage={"curriculum": CURRICULUM}, train=small),
         "sft": phase_of(phase_dict, SFT, **questions, train=small, gate={"max_fact_recall_drop": 1.0}),
         "dpo": phase_of(phase_dict, DPO, **questions, train={**small, "learning_rate": 2e-4}),
         "lora": phase_of(phase_dict, lora, **questions, train=small, gate={"max_fact_recall_drop": 1.0}),
