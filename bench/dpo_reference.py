@@ -1,7 +1,7 @@
 """How much faster is DPO when the reference's log-probabilities are computed once, not in every step? Both in one run.
 
 PYTHONPATH=training/src python bench/dpo_reference.py [--rounds 5] [--tokens 96] [--json FILE]    (needs the packages of the trainer image)
-Prints seconds per step both ways, their ratio, and the cost of the initial pass; exits with 1 when the losses differ.
+Prints seconds per step both ways, their ratio, and the cost of the initial pass; exits with 1 when the losses differ or it is less than ENOUGH.
 Bound: forward and backward of the policy are 6P, the reference's forward 2P, so 8/6 = 1.33.
 """
 
@@ -138,7 +138,7 @@ def main() -> None:
     )
     print(f"losses: {result['losses']['online']:.6f} and {result['losses']['once']:.6f}; required ratio {ENOUGH}")
     print(json.dumps(result))
-    raise SystemExit(0 if result["equal"] else 1)
+    raise SystemExit(0 if result["equal"] and result["ratio"] >= ENOUGH else 1)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ class Stage(Strict):
     )
     fp8: Literal["off", "auto"] = Field(
         "off",
-        description="auto: torchao's float8 training where compute capability (8.9 or higher), bfloat16 and a short "
-        "timed probe favor it.",
+        description="auto: torchao's float8 training with compile, where compute capability (8.9 or higher), bfloat16 "
+        "and a short timed probe favor it.",
     )
 
 
