@@ -95,7 +95,8 @@ def test_files_that_texts_name_exist() -> None:
     """A docstring that sends its reader to a file does not outlive the file's name."""
     own = [path for path in tracked() if path.suffix == ".py"]
     named = re.compile(r"(?<![\w\"'./{}-])(?:[a-z0-9_]+/)*([a-z0-9_]+\.py)\b(?![\"'])")
-    gone = {path.name: set(named.findall(text_of(path))) - {each.name for each in own} for path in own}
+    names = {path.name for path in own}
+    gone = {path.name: set(named.findall(text_of(path))) - names for path in own}
     assert {name: files for name, files in gone.items() if files} == {}
 
 

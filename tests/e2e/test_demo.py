@@ -42,12 +42,17 @@ SITE = (
 
 
 def sh(
-    *argv: str, ok: bool | None = True, seconds: int = 1500, env: dict[str, str] | None = None, given: str = ""
+    *argv: str,
+    ok: bool | None = True,
+    seconds: int = 1500,
+    env: dict[str, str] | None = None,
+    given: str = "",
+    folder: Path = REPO,
 ) -> str:
-    """Run a command with stdin `given` in the checkout; return its output; fail the test when `ok` is not met (None: either)."""
+    """Run a command with stdin `given` in `folder`; return its output; fail the test when `ok` is not met (None: either)."""
     done = subprocess.run(
         argv,
-        cwd=REPO,
+        cwd=folder,
         env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG), **(env or {})},
         input=given,
         stdout=subprocess.PIPE,
@@ -79,19 +84,11 @@ def helm(*argv: str, ok: bool | None = True) -> str:
 
 def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
     """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
-    env = {
-        **machine.ENVIRONMENT,
-        "PATH": f"{HOME / 'cache' / 'bin'}:{os.environ['PATH']}",
-        "KUBECONFIG": str(kubeconfig),
-    }
-
-    def run(line: str) -> str:
-        done = subprocess.run(line, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr
-
-    said = run(line)
+    env = {"PATH": f"{HOME / 'cache' / 'bin'}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig)}
+    said = sh("sh", "-c", line, ok=None, env=env, folder=folder)
     if "specified trainingRuntime must be created before the TrainJob is created" in said:
-        said = run(line.replace("helm install", "helm upgrade --install"))
+        again = line.replace("helm install", "helm upgrade --install")
+        said = sh("sh", "-c", again, ok=None, env=env, folder=folder)
     assert "STATUS: deployed" in said, said
 
 

@@ -54,11 +54,12 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
     serving = SERVING if cluster_state.site["serving"] else ()
     promoter = PROMOTER if serving and not account else ()
     missing, custom = [], []
-    for group, resource, verbs in (*NEEDED, *promoter, *training, *serving):
+    operators = (*training, *serving)
+    for group, resource, verbs in (*NEEDED, *promoter, *operators):
         named = f"{resource}.{group}" if group else resource
         lacking = [verb for verb in verbs if not _may(cluster_state, group, resource, verb, cluster_state.namespace)]
         missing += [f"{verb} {named}" for verb in lacking]
-        if lacking and (group, resource, verbs) not in NEEDED + PROMOTER:
+        if lacking and (group, resource, verbs) in operators:
             custom.append(named)
     path = f"/api/v1/namespaces/{cluster_state.namespace}/serviceaccounts/{account}"
     if serving and account and there and cluster_state.api.get(path) is None:
