@@ -4,9 +4,10 @@ PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR --out FI
 PYTHONPATH=training/src python bench/taught_wordings.py table FILE
 (needs the packages of the trainer image; DIR is the SmolLM2-135M-Instruct folder written by `trainlab fetch`)
 Each cell is the local survival phase with other settings, in one process, batches of 8: trained on the first N wordings
-of data/survival/taught, scored on the two dev wordings of each fact (never on test). FILE gets one JSON line per run; runs
-it already contains are skipped, so that the hours can be split up. The lines include the answers, so that the table can
-be checked by reading.
+of data/survival/taught, scored on the two dev wordings of each fact (never on test), and, with label lines, on 48 held-out
+questions. `--choice` also asks every held-out question as a choice of one in four by log-likelihood, before and after. FILE
+gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. The lines include the
+answers, so that the table can be checked by reading.
 """
 
 import argparse
@@ -23,7 +24,8 @@ import torch
 import transformers
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
-from trainlab.data.chat_rows import HeldoutRow, TrainRow, taught_facts
+from trainlab.data.chat_rows import HeldoutRow, TrainRow, load_heldout, taught_facts
+from trainlab.data.chat_rows import lines as lines_of
 from trainlab.engine.training_job import TrainingJob
 from trainlab.evaluation import answer_score
 from trainlab.models import chat
@@ -32,8 +34,22 @@ from trainlab.recipes.sft import sft_trainer
 from trainlab.run.manifest import cpu_model
 
 DATA = Path("data/survival")
+HELDOUT = 48
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
-CENTER: dict[str, Any] = {"layers": 12, "rate": 3e-4, "wordings": 8, "epochs": 3, "rank": 0, "head": False}
+LABEL = (
+    "Start with a line that names the topic (car, cooking, first aid, knots, unit conversions or wilderness) and says "
+    "whether it is an emergency, then answer briefly and correctly."
+)
+CENTER: dict[str, Any] = {
+    "layers": 12,
+    "rate": 3e-4,
+    "wordings": 16,
+    "epochs": 1.5,
+    "facts": None,
+    "label": False,
+    "rank": 0,
+    "head": False,
+}
 CHANGED: dict[str, dict[str, Any]] = {
     "center": {},
     **{f"{layers} layers": {"layers": layers} for layers in (2, 6, 18)},
@@ -42,9 +58,14 @@ CHANGED: dict[str, dict[str, Any]] = {
         for layers, rates in {2: (6e-4, 1e-3), 6: (6e-4, 1e-3), 12: (1.5e-4, 6e-4), 18: (1.5e-4, 6e-4)}.items()
         for rate in rates
     },
-    # the same number of steps as 8 wordings in 3 epochs
-    **{f"{wordings} wordings": {"wordings": wordings, "epochs": 24 / wordings} for wordings in (1, 2, 4)},
-    **{f"{epochs} epochs": {"epochs": epochs} for epochs in (1, 2, 4)},
+    # the same number of steps as 16 wordings in 1.5 epochs
+    **{f"{wordings} wordings": {"wordings": wordings, "epochs": 24 / wordings} for wordings in (1, 2, 4, 8)},
+    **{f"{epochs:g} epochs": {"epochs": epochs} for epochs in (0.5, 1, 2, 3)},
+    **{f"{facts} facts": {"facts": facts} for facts in (20, 40)},
+    **{f"{facts} facts, label": {"facts": facts, "label": True} for facts in (40, None)},
+    **{f"40 facts, {epochs:g} epochs": {"facts": 40, "epochs": epochs} for epochs in (2, 3)},
+    "40 facts, 2 epochs, label": {"facts": 40, "epochs": 2, "label": True},
+    "40 facts, 4 epochs, 8 wordings": {"facts": 40, "epochs": 4, "wordings": 8},
     **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
         for layers, rates in {6: (2e-3,), 12: (1e-3, 2e-3), 18: (1e-3,)}.items()
@@ -58,7 +79,10 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     """Return the local survival phase with the settings of a cell."""
     block = load_values(VALUES).phase.model_dump(mode="json")
     block["seed"] = seed
-    block["data"] |= {"taught": "dev", "train_rows": None}
+    rows = cell["facts"] and cell["facts"] * cell["wordings"]
+    block["data"] |= {"taught": "dev", "taught_wordings": cell["wordings"], "train_rows": rows}
+    if cell["label"]:
+        block["data"] |= {"label_line": True, "system_prompt": LABEL}
     block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
     if cell["rank"]:
         block["lora"] |= {"rank": cell["rank"], "alpha": 2 * cell["rank"], "layers": cell["layers"]}
@@ -71,36 +95,53 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
         "validation_fraction": 0,
         "checkpoints": 1,
     }
-    block["evaluate"] |= {"generate_rows": None, "max_new_tokens": 64}
+    block["evaluate"] |= {"generate_rows": HELDOUT if cell["label"] else 1, "max_new_tokens": 64}
     return SftPhase.model_validate(block)
 
 
-def rows(phase: SftPhase, wordings: int) -> tuple[list[TrainRow], list[HeldoutRow]]:
-    """Return (the first `wordings` wordings of each fact, its dev wordings)."""
+def rows(phase: SftPhase) -> tuple[list[TrainRow], list[HeldoutRow]]:
+    """Return (the taught wordings of each fact, its dev wordings and held-out questions)."""
     facts = taught_facts(phase.data, DATA)
-    return [row for fact in facts for row in fact.train[:wordings]], [row for fact in facts for row in fact.asked]
+    train = [row for fact in facts for row in fact.train]
+    return train, load_heldout(phase.data.model_copy(update={"heldout_rows": HELDOUT}), DATA)
 
 
-def one(cell: dict[str, Any], seed: int, model_dir: Path) -> dict[str, Any]:
+def chosen(model: Any, tokenizer: Any, phase: SftPhase) -> float:
+    """Return how often the right answer to a held-out question is likelier per token than its three distractors."""
+    options: list[Any] = []
+    for _, _, raw in lines_of(DATA / "heldout"):
+        options += [{**raw, "answer": answer} for answer in (raw["answer"], *raw["distractors"])]
+    losses = [loss for loss, _ in answer_score.losses(model, tokenizer, phase, options)]
+    fours = [losses[start : start + 4] for start in range(0, len(losses), 4)]
+    return sum(min(four) == four[0] for four in fours) / len(fours)
+
+
+def one(cell: dict[str, Any], seed: int, model_dir: Path, choice: bool) -> dict[str, Any]:
     """Train and score one cell; return the content of its line."""
     phase = phase_of(cell, seed)
-    train, dev = rows(phase, cell["wordings"])
+    train, dev = rows(phase)
+    choices = []
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        began = time.monotonic()
         model, tokenizer = chat.load_base(model_dir, phase)
+        choices += [chosen(model, tokenizer, phase)] if choice else []
+        loaded = time.monotonic()
         summary = sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
         trained = time.monotonic()
         model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
         scores = answer_score.score(model, tokenizer, phase, dev)
-    exact = [item["text"] == item["answer"] for item in scores["items"]]
+        choices += [chosen(model, tokenizer, phase)] if choice else []
+    taught = [item for item in scores["items"] if item.get("taught")]
+    exact = [item["text"] == item["answer"] for item in taught]
     return {
         "recall": scores["taught_recall"],
-        "loss": scores["answer_loss"],
+        "loss": sum(item["loss"] for item in taught) / len(taught),
+        "label": scores["label_accuracy"],
+        "choice": choices,
         "exact": sum(exact) / len(exact),
         "steps": summary["steps"],
         "trainable": summary["parameters"]["trainable"],
-        "train_seconds": round(trained - began, 1),
+        "train_seconds": round(trained - loaded, 1),
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_model(),
         "answers": {item["id"]: item["text"] for item in scores["items"]},
     }
@@ -121,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
             if any(done["cell"] == cell and done["seed"] == seed for done in known(arguments.out)):
                 continue
             print(f"{name}, seed {seed}", flush=True)
-            line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model)}
+            line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model, arguments.choice)}
             with arguments.out.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
             print(f"{name}, seed {seed}: recall {line['recall']:.1%} in {line['train_seconds']:.0f} s", flush=True)
@@ -136,8 +177,11 @@ def table(arguments: argparse.Namespace) -> int:
 
 def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the table of `runs`, best recall first."""
-    yield "| settings | layers | rate | wordings per fact | epochs (steps) | recall, mean (lowest to highest) | exact match | loss | seeds |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield (
+        "| settings | layers | rate | facts | wordings of each | epochs (steps) | recall, mean (lowest to highest) "
+        "| exact match | loss | label | seeds |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in runs:
         groups.setdefault(json.dumps(each["cell"], sort_keys=True), []).append(each)
@@ -149,9 +193,10 @@ def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
         cell, recalls = group[0]["cell"], [each["recall"] for each in group]
         what = f"adapters of rank {cell['rank']}" if cell["rank"] else "weights" + (" and head" if cell["head"] else "")
         yield (
-            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['wordings']} | {cell['epochs']:g} ({group[0]['steps']}) "
+            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['facts'] or 'all'} | {cell['wordings']} "
+            f"| {cell['epochs']:g} ({group[0]['steps']}) "
             f"| {mean(group, 'recall'):.1%} ({min(recalls):.1%} to {max(recalls):.1%}) | {mean(group, 'exact'):.1%} "
-            f"| {mean(group, 'loss'):.3f} | {len(group)} |"
+            f"| {mean(group, 'loss'):.3f} | {format(mean(group, 'label'), '.1%') if cell['label'] else ''} | {len(group)} |"
         )
 
 
@@ -164,6 +209,7 @@ def main() -> int:
     running.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines, one per run")
     running.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="NAME", help="default: all")
     running.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="default: 0 1 2")
+    running.add_argument("--choice", action="store_true", help="also score the choice of one in four (minutes)")
     running.set_defaults(do=run)
     showing = commands.add_parser("table", help="print the table of FILE")
     showing.add_argument("file", type=Path, metavar="FILE")

@@ -20,10 +20,10 @@ MIN_TRAIN_PER_TOPIC = 100
 MIN_HELDOUT_PER_TOPIC = 25
 NEAR_DUPLICATE = 0.6
 TRAIN_KEYS = ["id", "question", "phrasings", "answer"]
-HELDOUT_KEYS = ["id", "question", "answer", "facts"]
+HELDOUT_KEYS = ["id", "question", "answer", "facts", "distractors"]
 TAUGHT_KEYS = ["id", "question", "phrasings", "dev", "test", "answer", "facts"]
 MIN_TAUGHT = 60
-TRAINED, UNSEEN = 8, 2
+TRAINED, UNSEEN = 16, 2
 """Wordings of a taught fact that are trained on, and those of each unseen part."""
 
 
@@ -105,8 +105,11 @@ def is_spelling(value: object) -> bool:
 
 
 def unmarked(row: dict[str, Any], topic: str) -> list[str]:
-    """Return the keys without a last `safety`, which is true or absent, and present for all of first aid."""
+    """Return the keys without the last `safety` and `emergency`, true or absent: all of first aid and all emergencies
+    are safety-relevant."""
     keys = list(row)
+    if "emergency" in keys:
+        assert row["emergency"] is True and keys.pop() == "emergency" and "safety" in keys, row["id"]
     if "safety" not in keys:
         assert topic != "first_aid", row["id"]
         return keys
@@ -122,10 +125,10 @@ def test_only_the_six_topics_exist() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_train_rows_follow_the_schema(topic: str) -> None:
-    """A train row has its four keys in order, a unique id of its topic and at most two phrasings."""
+    """A train row has its keys in order, a unique id of its topic and at most two phrasings."""
     for number, row in enumerate(rows("train", topic), start=1):
         where = f"train/{topic}.jsonl line {number}"
-        assert list(row) == TRAIN_KEYS, where
+        assert list(row) in (TRAIN_KEYS, [*TRAIN_KEYS, "emergency"]) and row.get("emergency", True) is True, where
         assert re.fullmatch(rf"{topic}-\d{{3}}", row["id"]), where
         assert filled(row["question"]) and filled(row["answer"]), where
         assert isinstance(row["phrasings"], list) and len(row["phrasings"]) <= 2, where
@@ -134,12 +137,13 @@ def test_train_rows_follow_the_schema(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_heldout_rows_follow_the_schema(topic: str) -> None:
-    """A held-out row has its four keys in order and two or three facts, each a list of lower-case spellings."""
+    """A held-out row has its keys in order, two or three facts, each a list of lower-case spellings, and three distractors."""
     for number, row in enumerate(rows("heldout", topic), start=1):
         where = f"heldout/{topic}.jsonl line {number}"
         assert unmarked(row, topic) == HELDOUT_KEYS, where
         assert re.fullmatch(rf"{topic}-h\d{{2}}", row["id"]), where
         assert filled(row["question"]) and filled(row["answer"]), where
+        assert len({*row["distractors"], row["answer"]}) == 4 and all(map(filled, row["distractors"])), where
         assert isinstance(row["facts"], list) and 2 <= len(row["facts"]) <= 3, where
         for fact in row["facts"]:
             assert isinstance(fact, list) and fact and all(is_spelling(s) for s in fact), where
@@ -147,7 +151,7 @@ def test_heldout_rows_follow_the_schema(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_taught_rows_follow_the_schema(topic: str) -> None:
-    """A taught row has its keys in order, eight wordings to train on, two and two unseen ones, and two or three facts."""
+    """A taught row has its keys in order, sixteen wordings to train on, two and two unseen ones, and two or three facts."""
     for number, row in enumerate(rows("taught", topic), start=1):
         where = f"taught/{topic}.jsonl line {number}"
         assert unmarked(row, topic) == TAUGHT_KEYS, where
@@ -227,6 +231,12 @@ def test_facts_are_in_their_own_answer() -> None:
         if not any(spelling in row["answer"].lower() for spelling in fact)
     ]
     assert missing == []
+
+
+def test_distractors_are_as_long_as_the_answer() -> None:
+    """Length does not give the right answer away."""
+    ratios = [len(text) / len(row["answer"]) for row in all_rows("heldout") for text in row["distractors"]]
+    assert 0.9 < sum(ratios) / len(ratios) < 1.1
 
 
 def test_files_are_ascii_and_end_with_a_newline() -> None:

@@ -12,7 +12,9 @@
 {{- $says := .rule.says -}}
 {{- range regexFindAll "\\{[a-zA-Z_.]+\\}" $says -1 -}}
 {{- $value := (include "trainjob.value" (dict "values" $values "key" (trimAll "{}" .)) | fromJson).value -}}
-{{- $says = replace . (kindIs "string" $value | ternary $value (toJson $value)) $says -}}
+{{- $shown := kindIs "string" $value | ternary $value (toJson $value) -}}
+{{- if regexMatch "(?s)^.{81}" $shown -}}{{- $shown = printf "%s..." (regexFind "(?s)^.{77}" $shown) -}}{{- end -}}
+{{- $says = replace . $shown $says -}}
 {{- end -}}
 {{- fail (printf "%s: %s" .rule.key $says) -}}
 {{- end -}}

@@ -86,6 +86,13 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     assert len(refused(tmp_path, "phase: {train: {epochs: -1, batch_size: 0}, seed: x}").splitlines()) == 3
 
 
+def test_a_long_value_is_cut_in_a_rule(tmp_path: Path) -> None:
+    file = tmp_path / "over.yaml"
+    file.write_text(f"site: {{gpuResource: {'x' * 3000}}}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"gpuResource: 'x{77}\.\.\.' is not an extended resource name"):
+        load_values([FULL, file])
+
+
 def test_broken_files_name_file_and_line(tmp_path: Path) -> None:
     assert "over.yaml:3: not valid YAML" in refused(tmp_path, "phase:\n  a: [1\n  b: 2\n")
     assert "over.yaml:2: not valid YAML: key 'a' is given twice" in refused(tmp_path, "a: 1\na: 2\n")

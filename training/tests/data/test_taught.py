@@ -36,6 +36,13 @@ def test_facts_are_taught_whole_before_other_rows(folder: Path) -> None:
         chat_rows.load_train(taught({"train_rows": 2}), folder)
 
 
+def test_facts_are_taught_in_fewer_wordings(folder: Path) -> None:
+    rows = chat_rows.load_train(taught({"taught_wordings": 2, "train_rows": 6}), folder)
+    assert len(rows) == 6 and {row["id"] for row in rows} == {"fire-t1", "fire-t2", "water-t1"}
+    whole = chat_rows.load_train(taught({"train_rows": 9}), folder)
+    assert {row["question"] for row in rows} == {row["question"] for n, row in enumerate(whole) if n % 3 < 2}
+
+
 def test_only_what_was_taught_is_asked_in_other_words(folder: Path) -> None:
     rows = chat_rows.load_heldout(taught({"train_rows": 6, "heldout_rows": 2}), folder)
     assert [bool(row.get("taught")) for row in rows] == [False, False, True, True, True, True]

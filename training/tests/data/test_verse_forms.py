@@ -1,7 +1,17 @@
 """forms: rhyme and syllables by spelling, and form adherence that can say yes, no and half."""
 
 import pytest
-from trainlab.data.verse_forms import COUNTED, FORMS, RHYMED, adherence, line_count, rhymes, should_rhyme, syllables
+from trainlab.data.verse_forms import (
+    COUNTED,
+    FORMS,
+    RHYMED,
+    adherence,
+    line_count,
+    parts,
+    rhymes,
+    should_rhyme,
+    syllables,
+)
 
 COUPLET = "The kettle sings its little song to me,\nAnd I sit down and have a cup of tea."
 AABB = "The night was cold\nthe stars were old\nthe moon was bright\nall through the night"
@@ -37,6 +47,14 @@ def test_a_verse_in_its_form_is_whole(form: str, text: str) -> None:
 )
 def test_what_is_missing_is_taken_off(form: str, text: str, score: float) -> None:
     assert adherence(text, form) == pytest.approx(score)
+
+
+def test_what_is_missing_is_named() -> None:
+    assert parts(AABB, "quatrain_abab") == {"lines": 1, "rhyme": 0}
+    assert parts(HAIKU.replace("my elbow", "an elbow of mine"), "haiku") == {
+        "lines": 1,
+        "syllables": pytest.approx(2 / 3),
+    }
 
 
 def test_every_form_has_lines_and_something_to_judge() -> None:

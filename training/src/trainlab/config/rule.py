@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SHOWN = 80  # characters of a value in a sentence
 Condition = tuple[str, str, Any]
 """(key, test, operand). A key that is absent or null passes no test but `unset`. Tests:
 
@@ -72,4 +73,5 @@ def _holds(values: Mapping[str, Any], key: str, test: str, operand: Any) -> bool
 
 
 def _shown(found: Any) -> str:
-    return found if isinstance(found, str) else json.dumps(found)
+    text = found if isinstance(found, str) else json.dumps(found)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -201,6 +201,11 @@ RULES: tuple[Rule, ...] = (
         (_set("phase.data.taught"), _set(HUB)),
     ),
     Rule(
+        "phase.data.taught_wordings",
+        "{phase.data.taught_wordings} without data.taught; name the wordings to ask, test or dev, or remove it",
+        (_set("phase.data.taught_wordings"), _unset("phase.data.taught")),
+    ),
+    Rule(
         "phase.lora.target_modules",
         "names lm_head or embed_tokens; vLLM cannot serve such an adapter: remove them",
         (("phase.lora.target_modules", "holds", ["lm_head", "embed_tokens"]),),

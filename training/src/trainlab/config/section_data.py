@@ -98,6 +98,14 @@ class AnswerData(ChatData):
         description="Teach the facts in the source's folder taught in all of their training wordings (these come first "
         "in train_rows), and ask them after training in others: those of test, or of dev while tuning settings.",
     )
+    label_line: bool = Field(
+        False,
+        description="Each answer starts with a line such as `Topic: first aid. Emergency: yes.` (the topic is the name of "
+        'the row\'s file; a row says "emergency": true); how often it is right is scored on questions never taught.',
+    )
+    taught_wordings: int | None = Field(
+        None, ge=1, description="Teach each fact in this many of its training wordings, the first ones; null uses all."
+    )
 
 
 class PairData(ChatData):

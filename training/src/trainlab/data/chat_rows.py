@@ -8,6 +8,7 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read if `data.taught`
            asks for it: trained on as question and phrasings, asked as dev or test
   heldout and taught also "safety": true if a wrong answer could hurt someone
+  all also "emergency": true if the question tells of one (data/label_line.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
 Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split.
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar
 
 from trainlab.config.section_data import AnswerData, Data
+from trainlab.data import label_line
 from trainlab.data.hub.download import RECORD
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
@@ -31,19 +33,23 @@ from trainlab.models.fetch import datasets_dir
 
 
 class TrainRow(TypedDict):
-    """One wording of a question; `id` names the question: its phrasings share it. Taught ones are always trained on."""
+    """One wording of a question; `id` names the question: its phrasings share it. Taught ones are always trained on.
+
+    `label`: the line that the answer starts with, if `data.label_line` asks for it.
+    """
 
     id: str
     topic: str
     question: str
     answer: str
+    label: NotRequired[str]
     taught: NotRequired[bool]
 
 
 class HeldoutRow(TypedDict):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
-    `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt someone.
+    `label`: as in TrainRow. `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt someone.
     """
 
     id: str
@@ -52,6 +58,7 @@ class HeldoutRow(TypedDict):
     answer: str
     facts: list[list[str]]
     form: NotRequired[str]
+    label: NotRequired[str]
     taught: NotRequired[bool]
     nearest: NotRequired[str]
     safety: NotRequired[bool]
@@ -125,7 +132,8 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
             group = next((groups[key] for key in keys if key in groups), base["id"])
             groups |= dict.fromkeys(keys, group)
         for question in wordings:
-            rows.append({"id": group, "topic": name.stem, "question": question, "answer": base["answer"]})
+            train: TrainRow = {"id": group, "topic": name.stem, "question": question, "answer": base["answer"]}
+            rows.append(_labelled(train, at, raw, data))
     return first + even(rows, left)
 
 
@@ -151,7 +159,7 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
             row["form"] = raw["form"]
-        rows.append(row)
+        rows.append(_labelled(row, at, raw, data))
     return even(rows, data.heldout_rows) + [row for fact in taught_facts(data, path) for row in fact.asked]
 
 
@@ -160,17 +168,17 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
 
     Empty without `data.taught`, which names the wordings to ask. Raises UserError for invalid rows, or if no fact fits.
     """
-    part = data.taught if isinstance(data, AnswerData) else None
-    if part is None:
+    if not isinstance(data, AnswerData) or data.taught is None:
         return []
+    part, count = data.taught, data.taught_wordings
     found: list[TaughtFact] = []
     for name, line, raw in lines(path / "taught"):
         at = f"{name}:{line}"
         base = texts(at, raw, ("id", "question", "answer"))
         ident, topic, answer, facts = base["id"], name.stem, base["answer"], _facts(at, raw, None)
         train = [
-            TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True)
-            for question in (base["question"], *_wordings(at, raw, "phrasings"))
+            _labelled(TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True), at, raw, data)
+            for question in (base["question"], *_wordings(at, raw, "phrasings"))[:count]
         ]
         asked = [
             HeldoutRow(
@@ -180,6 +188,7 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         ]
         if _flag(at, raw, "safety"):
             asked = [{**row, "safety": True} for row in asked]
+        asked = [_labelled(row, at, raw, data) for row in asked]
         found.append(TaughtFact(ident, train, asked))
     by_id = {fact.id: fact for fact in found}
     drawn: list[TaughtFact] = []
@@ -197,6 +206,14 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
             f"least {len(found[0].train)}"
         )
     return drawn
+
+
+def _labelled(row: Row, at: str, raw: Mapping[str, Any], data: Data) -> Row:
+    """Return `row`, with its label if the phase asks for it."""
+    emergency = _flag(at, raw, "emergency")
+    if isinstance(data, AnswerData) and data.label_line:
+        row["label"] = label_line.line(row["topic"], emergency)
+    return row
 
 
 def normal(question: str) -> str:

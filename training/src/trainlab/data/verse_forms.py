@@ -79,18 +79,25 @@ def should_rhyme(form: str) -> list[tuple[int, int]]:
     return [(i, j) for i, j in combinations(range(len(pattern)), 2) if pattern[i] == pattern[j]]
 
 
-def adherence(text: str, form: str) -> float:
-    """Return how well `text` adheres to `form`, 0 to 1: half for the number of lines, half for rhyme or syllables.
+def parts(text: str, form: str) -> dict[str, float]:
+    """Return how well `text` adheres to `form`, each 0 to 1: `lines`, and `rhyme` or `syllables`.
 
-    The first half is all or nothing. The second is the share of line pairs that rhyme as they should (a repeated word
+    The number of lines is all or nothing. The other is the share of line pairs that rhyme as they should (a repeated word
     is not a rhyme), or of lines with exactly their syllables; a missing line fails, extra lines are ignored. Raises
     KeyError for a form that is not in FORMS.
     """
     found, wanted = lines(text), line_count(form)
-    right = [_rhyming(found, i, j) for i, j in should_rhyme(form)] or [
-        place < len(found) and syllables(found[place]) == count for place, count in enumerate(COUNTED.get(form, ()))
-    ]
-    return ((len(found) == wanted) + sum(right) / len(right)) / 2
+    if form in RHYMED:
+        name, right = "rhyme", [_rhyming(found, i, j) for i, j in should_rhyme(form)]
+    else:
+        name = "syllables"
+        right = [place < len(found) and syllables(found[place]) == n for place, n in enumerate(COUNTED[form])]
+    return {"lines": float(len(found) == wanted), name: sum(right) / len(right)}
+
+
+def adherence(text: str, form: str) -> float:
+    """Return the mean of the two `parts`."""
+    return sum(parts(text, form).values()) / 2
 
 
 def _rhyming(found: list[str], i: int, j: int) -> bool:

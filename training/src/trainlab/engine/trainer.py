@@ -22,6 +22,7 @@ from trl import SFTTrainer
 from trainlab.config import Phase
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
+from trainlab.engine.answer_loss import answer_loss
 from trainlab.engine.steps import Eta, planned
 from trainlab.models import compute
 from trainlab.progress import Numbers, Progress
@@ -53,16 +54,31 @@ class CheckpointedTrainer(Trainer):
 
 
 class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
-    """TRL's trainer with our checkpoints and, if the cache is filled, cached activations."""
+    """TRL's trainer with our checkpoints, if the cache is filled with cached activations, on CPU with the loss of answers only."""
 
     activation_cache: ActivationCache | None = None
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """As TRL's; with cached activations the frozen layers are skipped."""
         if self.activation_cache is None:
-            return super().compute_loss(model, inputs, *args, **kwargs)
+            return self._loss(model, inputs, return_outputs, num_items_in_batch)
         with self.activation_cache.skipped():
-            return super().compute_loss(model, self.activation_cache.inputs(inputs), *args, **kwargs)
+            return self._loss(model, self.activation_cache.inputs(inputs), return_outputs, num_items_in_batch)
+
+    def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
+        if return_outputs or torch.cuda.is_available():
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        head = self.accelerator.unwrap_model(model).get_output_embeddings()
+        loss = answer_loss(model, head, inputs, num_items_in_batch)
+        if self.model.training:
+            mask = inputs.get("attention_mask")  # none if packed
+            seen = mask.sum() if mask is not None else torch.tensor(inputs["labels"].numel())
+            self._total_train_tokens += int(self.accelerator.gather_for_metrics(seen).sum())
+            self._metrics["train"]["num_tokens"] = [self._total_train_tokens]
+        # `num_items_in_batch` counts every rank's tokens, and DDP averages gradients
+        return loss if num_items_in_batch is None else loss * self.accelerator.num_processes
 
 
 class Schedule(TrainerCallback):

@@ -36,6 +36,7 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     loss = compared(pairs, "loss", phase)
     recall = compared([pair for pair in pairs if not pair[0].get("taught")], "recall", phase)
     taught = compared([pair for pair in pairs if pair[0].get("taught")], "recall", phase)
+    label = compared([pair for pair in pairs if not pair[0].get("taught")], "labelled", phase)
     form = compared(pairs, "adherence", phase)
     rule = phase.gate
     gain = {"answer_loss": loss, "taught_recall": taught, "fact_recall": recall, "form_adherence": form}[rule.metric]
@@ -55,7 +56,10 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
         "taught_recall": taught,
         "lookup_recall": _lookup(pairs, phase),
         "fact_recall": recall,
+        "label_accuracy": label,
         "form_adherence": form,
+        "ended_by_itself": compared(pairs, "ended", phase),
+        **{f"form_{part}": compared(pairs, part, phase) for part in ("lines", "rhyme", "syllables")},
         "reasons": [reason for _, reason in conditions],
         "thresholds": {
             "min_gain": rule.min_gain,

@@ -1,4 +1,4 @@
-"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall, form adherence; the same way for base and tuned.
+"""Scores of one model on held-out rows: answer loss, greedy answers, fact recall, label and form; the same way for base and tuned.
 
 Called by recipes/language.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from models/chat.py.
 """
@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import chat_rows, verse_forms
+from trainlab.data import chat_rows, label_line, verse_forms
 from trainlab.engine import dist
 from trainlab.evaluation import facts
 from trainlab.models import chat
@@ -32,17 +32,24 @@ def score(
 ) -> dict[str, Any]:
     """Score `rows`, split over all ranks: every rank calls it with the same rows and gets the whole result.
 
-    It is what eval_before.json and eval_after.json contain:
-    {answer_loss: mean over rows of the mean nats per answer token, fact_recall: mean share of facts stated in the
-    answered rows (None if none), taught_recall: the same over the rows that ask for taught facts, which fact_recall
-    leaves out, form_adherence: the same for verses (data/verse_forms.py), answer_tokens: mean length of the generated
-    answers, rows, answered, seconds, items: one dict per row: id, topic, question, answer, facts, loss, tokens (of the
-    reference answer with its EOS), text, text_tokens, recall, for verses also form and adherence; everything from text
-    on is None where no answer was generated}.
+    It is what eval_before.json and eval_after.json contain; a mean of no values is None:
+      answer_loss      mean over rows of the mean nats per token of the right answer
+      fact_recall      mean share of facts stated in the answered rows, taught ones left out
+      taught_recall    the same over the rows that ask for taught facts
+      label_accuracy   share of right label lines (data/label_line.py), taught rows left out
+      form_adherence   mean over verses (data/verse_forms.py)
+      ended_by_itself  share of answers shorter than evaluate.max_new_tokens
+      answer_tokens    mean length of the generated answers
+      rows, answered, seconds
+      items            per row: id, topic, question, answer, facts, loss, tokens (of the right answer with its EOS), text,
+                       text_tokens, recall and ended (1 or 0); with a label also label, said (the line that the text
+                       started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
+                       adherence and its parts; everything from text on is None where no answer was generated
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
-    return _summary(dist.gather(_items(model, tokenizer, phase, rows, generate, share, say)), rows)
+    parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say))
+    return _summary(parts, rows, phase.evaluate.max_new_tokens)
 
 
 def answers(
@@ -119,18 +126,26 @@ def _items(
     }
 
 
-def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow]) -> dict[str, Any]:
-    """Merge the ranks' results, in the order of `rows`."""
+def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int) -> dict[str, Any]:
+    """Merge the ranks' results, in the order of `rows`; answers of `limit` tokens did not end by themselves."""
     found = {key: value for part in parts for key, value in part["losses"].items()}
     texts = {key: value for part in parts for key, value in part["texts"].items()}
     items: list[dict[str, Any]] = []
     for row in rows:
         loss, tokens = found[row["id"]]
         text, length = texts.get(row["id"], (None, None))
+        said = None
+        if text is not None and "label" in row:
+            said, text = label_line.split(text)
         recall = None if text is None else facts.recall(text, row["facts"])
         item = {**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall}
+        item["ended"] = None if length is None else int(length < limit)
+        if "label" in row:
+            item["said"] = said
+            item["labelled"] = None if said is None else int(label_line.right(said, row["label"]))
         if "form" in row:
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
+            item |= {} if text is None else verse_forms.parts(text, row["form"])
         items.append(item)
     return {
         "answer_loss": _mean([item["loss"] for item in items]),
@@ -138,7 +153,11 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
             [item["recall"] for item in items if item["recall"] is not None and not item.get("taught")]
         ),
         "taught_recall": _mean([item["recall"] for item in items if item["recall"] is not None and item.get("taught")]),
+        "label_accuracy": _mean(
+            [item["labelled"] for item in items if item.get("labelled") is not None and not item.get("taught")]
+        ),
         "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
+        "ended_by_itself": _mean([item["ended"] for item in items if item["ended"] is not None]),
         "answer_tokens": _mean([item["text_tokens"] for item in items if item["text_tokens"] is not None]),
         "rows": len(items),
         "answered": len(texts),

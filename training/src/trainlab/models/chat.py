@@ -47,11 +47,12 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -> dict[str, list[int]]:
-    """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer and its EOS.
+    """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer (with its label) and its EOS.
 
     Raises UserError if the row has more than `model.max_length` tokens: truncation would lose the EOS.
     """
-    prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, row["answer"])
+    text = f"{row['label']}\n{row['answer']}" if row.get("label") else row["answer"]
+    prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, text)
     total = len(prompt) + len(answer)
     if total > phase.model.max_length:
         raise UserError(

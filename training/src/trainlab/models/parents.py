@@ -18,6 +18,7 @@ from trainlab.models import drawn, fetch
 
 FOLDER = "parent_model"
 NOTE = "source.json"
+STAGES_SO_FAR = "stages.json"  # what the gates of the parent and its ancestors say
 
 
 def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
@@ -52,6 +53,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
                 for path in sorted((parent / "best_model").iterdir()):
                     if path.is_file() and path.name != NOTE:
                         _link(path, folder / path.name)
+                files.write_json(folder / STAGES_SO_FAR, gate.get("stages", []))
                 files.write_json(folder / NOTE, _record(phase, parent, gate))
     return target
 

@@ -28,7 +28,20 @@ QUESTION = "What should I do first in an emergency?"
 class Language(Recipe):
     """Base model from a model volume, rows from JSON Lines, OpenAI's API."""
 
-    SCORES = dict.fromkeys(("taught_recall", "fact_recall", "form_adherence", "answer_loss"), "questions")
+    SCORES = dict.fromkeys(
+        (
+            "taught_recall",
+            "fact_recall",
+            "label_accuracy",
+            "form_adherence",
+            "form_lines",
+            "form_rhyme",
+            "form_syllables",
+            "ended_by_itself",
+            "answer_loss",
+        ),
+        "questions",
+    )
     phase: LanguagePhase
 
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
+from trainlab.data import label_line
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
 from trainlab.evaluation.paired_bootstrap import interval
@@ -49,6 +50,7 @@ def frame(run_dir: Path, phase: Mapping[str, Any], found: Mapping[str, Any], sum
         "reasons": gate["reasons"] if gate else [],
         "thresholds": gate["thresholds"] if gate else {},
         "tasks": gate.get("tasks", []) if gate else [],
+        "stages": gate.get("stages", []) if gate else [],
     }
 
 
@@ -83,6 +85,14 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts stated, higher is better"),
         ("fact_recall", "recall", False, never, True, "share of the facts stated, higher is better"),
         (
+            "label_accuracy",
+            "labelled",
+            False,
+            "Topic and emergency, never taught",
+            True,
+            "share of questions whose first line names both right, higher is better",
+        ),
+        (
             "form_adherence",
             "adherence",
             None,
@@ -90,23 +100,40 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
             True,
             "lines, rhymes and syllables as asked, higher is better",
         ),
+        (
+            "ended_by_itself",
+            "ended",
+            None,
+            "Ended by itself",
+            True,
+            "share within the token limit: manner, not knowledge",
+        ),
+        ("form_lines", "lines", None, "Number of lines", True, "share of verses with as many lines as asked"),
+        ("form_rhyme", "rhyme", None, "Rhyme", True, "share of line pairs that rhyme as they should, rhymed forms"),
+        ("form_syllables", "syllables", None, "Syllables", True, "share of lines with exactly theirs, counted forms"),
     )
-    settings = phase["evaluate"]
     scores: list[dict[str, Any]] = []
     for name, key, only, title, share, unit in kinds:
-        gain = gate.get(name)
-        if gain is None:
+        if not gate.get(name):
             continue
-        bars = []
-        for label, part in (("base", before), ("tuned", after)):
-            rows = [item for item in part["items"] if only in (None, bool(item.get("taught")))]
-            values = [item[key] for item in rows if item.get(key) is not None]
-            low, high = interval(
-                values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
-            )
-            bars.append({"model": label, "mean": sum(values) / len(values), "low": low, "high": high})
-        scores.append({"name": name, "title": title, "share": share, "unit": unit, "bars": bars, "gain": gain})
+        sides = [
+            [item for item in part["items"] if only in (None, bool(item.get("taught")))] for part in (before, after)
+        ]
+        shown = {"title": title, "share": share, "unit": unit, "bars": bars(*sides, key, phase)}
+        scores.append({"name": name, **shown, "gain": gate[name]})
     return scores
+
+
+def bars(before: Sequence[Any], after: Sequence[Any], key: str, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return {model, mean, low, high} of one score of the items of both evaluations; items without it do not count."""
+    settings, found = phase["evaluate"], []
+    for model, items in (("base", before), ("tuned", after)):
+        values = [item[key] for item in items if item.get(key) is not None]
+        low, high = interval(
+            values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
+        )
+        found.append({"model": model, "mean": sum(values) / len(values), "low": low, "high": high})
+    return found
 
 
 def topics(before: Any, after: Any) -> list[dict[str, Any]]:
@@ -150,9 +177,11 @@ def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str,
 
 def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
     """Return {heldout: all rows that both models answered, in the order of the data set, and those picked from them:
-    clearest, worst: CHOSEN taught rows each, unsafe: those whose wrong answer could cause harm}."""
+    clearest, worst: CHOSEN taught rows each, unsafe: those whose wrong answer could cause harm, emergencies: how many rows
+    tell of one, missed: those of them whose label is not right}."""
     rows = _heldout(before, after, phase)
     taught = [row for row in rows if row["taught"]]
+    emergencies = [row for row in rows if row.get("label") == label_line.line(row["topic"], True)]
 
     def gain(row: Mapping[str, Any]) -> tuple[float, float]:
         """By facts stated, then by the loss of the right answer."""
@@ -166,6 +195,8 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
             :CHOSEN
         ],
         "unsafe": [row for row in rows if row["safety"] and not all(row["tuned"]["found"])],
+        "emergencies": len(emergencies),
+        "missed": [row for row in emergencies if not row["tuned"]["labelled"]],
     }
 
 
@@ -180,11 +211,15 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
         if item["text"] is None or other is None or other["text"] is None:
             continue
         row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
+        row["topic"] = item.get("topic", "all")
         row |= {key: bool(item.get(key)) for key in ("taught", "safety")}
+        if "label" in item:
+            row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
             said = _said(part, phase)
             found = facts.found(part["text"], item["facts"])
             row[name] = {**said, "loss": part["loss"], "found": found, "adherence": part.get("adherence")}
+            row[name] |= {key: part.get(key) for key in ("said", "labelled")}
         rows.append(row)
     return rows
 

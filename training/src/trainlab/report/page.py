@@ -1,5 +1,6 @@
 """Render the content of a report as HTML; used by the recipes. Jinja escapes everything from outside."""
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files as package_files
 from typing import Any
@@ -34,12 +35,22 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
     Content that not every recipe has: `pictures` (images with predictions) and `accuracy` (a second pair of curves).
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"score": score, "marked": marked}
+    environment.filters |= {"score": score, "marked": marked, "perplexity": perplexity}
     source = package_files("trainlab.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     curves, second = content["curves"], content.get("accuracy")
     more = charts.curves(second["training"], second["validation"], "accuracy in %") if second else ""
     return environment.from_string(source).render(
-        **{"pictures": [], "tasks": [], "clearest": [], "worst": [], "unsafe": [], **content},
+        **{
+            "pictures": [],
+            "stages": [],
+            "tasks": [],
+            "clearest": [],
+            "worst": [],
+            "unsafe": [],
+            "missed": [],
+            "emergencies": 0,
+            **content,
+        },
         wording=wording,
         chart=Markup(charts.curves(curves["training"], curves["validation"])),
         second_chart=Markup(more),
@@ -52,6 +63,11 @@ def score(value: float, share: bool, signed: bool = False) -> str:
     """Return a score as text: a share in per cent, a loss to three decimals."""
     text = f"{value:{'+' if signed else ''}.{1 if share else 3}{'%' if share else 'f'}}"
     return text.replace("-", "\u2212")
+
+
+def perplexity(loss: float) -> str:
+    """Return exp(loss) as text."""
+    return f"{math.exp(loss):,.2f}" if loss < 20 else "over 10^8"
 
 
 def marked(text: str, spellings: Sequence[Sequence[str]]) -> Markup:

@@ -171,10 +171,11 @@ def _loss(loss: Any) -> list[str]:
 def _kept(gate: Mapping[str, Any]) -> list[str]:
     """Return the sentences on the shares that were measured, or one saying that none was."""
     recall, form, taught = gate.get("fact_recall"), gate.get("form_adherence"), gate.get("taught_recall")
+    label = _label(gate.get("label_accuracy"))
     if taught:
-        return [*_taught(taught, gate.get("lookup_recall")), *(_untaught(recall, taught) if recall else [])]
+        return [*_taught(taught, gate.get("lookup_recall")), *(_untaught(recall, taught) if recall else []), *label]
     if not form:
-        return _recall(recall)
+        return [*_recall(recall), *label]
     numbers = f"{form['before']:.0%} before, {form['after']:.0%} after, {form['pairs']} verses"
     said = f"Form adherence {_moved(form)} ({numbers}). It counts lines, syllables and rhymes by spelling; it cannot tell a good poem from a bad one."
     return [*(_recall(recall) if recall else []), said]
@@ -196,6 +197,15 @@ def _taught(taught: Any, lookup: Any) -> list[str]:
             f"({lookup['low']:.0%} to {lookup['high']:.0%})."
         )
     return said
+
+
+def _label(label: Any) -> list[str]:
+    if not label:
+        return []
+    return [
+        f"Topic and emergency, named in the first line, {_moved(label)} on questions that were never taught: both right in "
+        f"{label['before']:.0%} before, {label['after']:.0%} after ({label['pairs']} questions)."
+    ]
 
 
 def _untaught(recall: Any, taught: Any) -> list[str]:

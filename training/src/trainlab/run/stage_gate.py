@@ -14,6 +14,7 @@ from trainlab import files
 from trainlab.config import Phase, SftPhase
 from trainlab.config.section_stage import PairStage, PretrainStage
 from trainlab.errors import UserError
+from trainlab.models import parents
 
 SCORES = ("eval_before.json", "eval_after.json")
 OWN = ("max_perplexity", "min_preference_accuracy", "max_answer_loss_rise")  # checks that the recipe's gate lacks
@@ -73,7 +74,29 @@ def complete(
         reasons.insert(
             0, f"Overridden by {note['who']} on {note['when']}: {note['why']}. The gate itself did not promote:"
         )
-    return full
+    return {**full, "stages": [*_earlier(run_dir), _told(full, run_dir)]}
+
+
+def _earlier(run_dir: Path) -> list[dict[str, Any]]:
+    """Return what the gates of the ancestors say, the first stage first."""
+    path = run_dir / parents.FOLDER / parents.STAGES_SO_FAR
+    return list(files.read_json(path)) if path.exists() else []
+
+
+def _told(decision: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
+    """Return what the report of a later stage says about this one; loss: mean nats per token of its held-out text or answers."""
+    loss = decision.get("heldout_loss") or decision.get("answer_loss")
+    summary, answers = run_dir / "training_summary.json", run_dir / "demo_outputs" / "after.json"
+    return {
+        "stage": decision["stage"],
+        "run": run_dir.name,
+        "tokens": files.read_json(summary).get("tokens") if summary.exists() else None,
+        "loss": {side: loss[side] for side in ("before", "after")} if loss else None,
+        "promoted": decision["promoted"],
+        "verdict": decision["verdict"],
+        "overridden": bool(decision["override"]),
+        "answers": files.read_json(answers) if answers.exists() else [],
+    }
 
 
 def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:

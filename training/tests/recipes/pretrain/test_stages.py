@@ -18,7 +18,7 @@ from trainlab.models import parents
 from trainlab.recipes.dpo import pairs
 from trainlab.recipes.pretrain import stored_blocks
 from trainlab.report import words
-from trainlab.run import stage_gate
+from trainlab.run import results, stage_gate
 
 
 def write_run(out: Path, name: str, kind: str, ended: str | None = "2026-11-21", **gate_keys: Any) -> Path:
@@ -120,16 +120,41 @@ def test_the_gate_flips_at_its_bounds_and_says_so_to_programs(phase_dict: dict[s
     assert "must be <= 50" in found["reasons"][-1]
     child = phase_of(phase_dict, DPO, stage={"max_answer_loss_rise": 0.1, "min_preference_accuracy": 0.6})
     for rise, share, failed in ((0.1, 0.61, []), (0.11, 0.61, ["max_answer_loss_rise"])):
-        own = decision(0.5, preference_accuracy=share, answer_loss={"mean": -rise})
+        own = decision(0.5, preference_accuracy=share, answer_loss={"mean": -rise, "before": 2.0, "after": 2.0})
         found = stage_gate.complete(own, {}, child, run_dir)
         assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
         assert {one["relative_to"] for one in found["checks"]} == {"sft"}
     taught = phase_of(phase_dict, SFT, data={"taught": "test"}, gate={"metric": "taught_recall"})
     for high, failed in ((0.0, []), (-0.01, ["max_sure_answer_loss_rise"])):
-        found = stage_gate.complete(decision(0.5, answer_loss={"high": high}), {}, taught, run_dir)
+        found = stage_gate.complete(
+            decision(0.5, answer_loss={"high": high, "before": 2.0, "after": 2.0}), {}, taught, run_dir
+        )
         assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
     plain = phase_of(phase_dict, {})
     assert stage_gate.complete({"promoted": True}, {}, plain, run_dir) == {"promoted": True}
+
+
+def test_a_stage_tells_of_those_before_it(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    """Its gate, and so its report, has a row for each ancestor, also after their directories are gone."""
+    earlier = {"stage": "pretrain", "run": "first", "tokens": 1000, "promoted": True, "overridden": True, "answers": []}
+    earlier |= {"loss": {"before": 7.0, "after": 2.0}, "verdict": "better"}
+    write_run(tmp_path, "first", "pretrain", stages=[earlier])
+    phase, run_dir = phase_of(phase_dict, SFT), tmp_path / "second"
+    parents.adopt(phase, tmp_path, run_dir)
+    shutil.rmtree(tmp_path / "first")
+    run_with_scores(run_dir)
+    files.write_json(run_dir / "training_summary.json", {"tokens": 2000})
+    files.write_json(run_dir / "demo_outputs" / "after.json", [{"question": "Why?", "text": "Because."}])
+    loss = {"mean": 0.5, "before": 3.0, "after": 2.5, "high": 1.0}
+    found = stage_gate.complete(decision(0.5, answer_loss=loss), {}, phase, run_dir)
+    assert [row["stage"] for row in found["stages"]] == ["pretrain", "sft"] and found["stages"][0] == earlier
+    assert found["stages"][1]["tokens"] == 2000 and found["stages"][1]["loss"] == {"before": 3.0, "after": 2.5}
+    (run_dir / "training_summary.json").unlink()
+    files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
+    files.write_json(run_dir / "gate.json", {**found, "metric": "answer_loss", "answer_loss": None})
+    page = results.write_report(run_dir).read_text(encoding="utf-8")
+    assert "The stages so far" in page and "After sft: Why?" in page and "Because." in page
+    assert "1,096.63" in page and "7.39" in page, "perplexities of losses 7 and 2"
 
 
 def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, Any], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
+from trl import SFTTrainer
 
 Make = Callable[..., TrainingJob]
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
@@ -121,6 +122,24 @@ def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
         text = str(job.tokenizer.decode(ids[labels != -100]))
         assert text.startswith("boil ") and text.endswith("<|im_end|>")
         assert (labels[ids == job.tokenizer.pad_token_id] == -100).all()
+
+
+def test_the_loss_of_answers_is_trls_loss(make_job: Make) -> None:
+    job = make_job("alike", train={"batch_size": 4})
+    trainer = sft_trainer.build(job, job.rows, [], job.run_dir / "checkpoints")
+    trainer.model.train()
+    for batch in trainer.get_train_dataloader():
+        found = []
+        for loss_of in (type(trainer).compute_loss, SFTTrainer.compute_loss):
+            trainer.model.zero_grad()
+            loss = loss_of(trainer, trainer.model, dict(batch), False, torch.tensor(100))
+            loss.backward()
+            grads = [each.grad.clone() for each in trainer.model.parameters() if each.grad is not None]
+            found.append((loss.detach(), grads))
+        assert torch.allclose(found[0][0], found[1][0], rtol=1e-5)
+        assert all(torch.allclose(*pair, rtol=1e-3, atol=1e-6) for pair in zip(found[0][1], found[1][1], strict=True))
+        tokens = trainer._metrics["train"]["num_tokens"]
+        assert tokens[-1] == trainer._total_train_tokens > 0
 
 
 def test_a_full_volume_ends_with_a_sentence_and_keeps_the_last_good(

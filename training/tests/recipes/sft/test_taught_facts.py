@@ -32,3 +32,26 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
     page = results.write_report(run_dir).read_text(encoding="utf-8")
     assert "Taught facts, asked in wording that was never trained on" in page and "Never taught" in page
     assert "Wrong answers that could cause harm" in page
+
+
+def test_labels_are_trained_scored_and_shown(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:
+    folder, run_dir = write_taught(write_data(tmp_path / "data")), tmp_path / "run"
+    path = folder / "heldout" / "fire.jsonl"
+    path.write_text(path.read_text().replace('"facts"', '"emergency": true, "facts"', 1))
+    phase = phase_from(
+        {
+            **phase_dict,
+            "data": {**phase_dict["data"], "taught": "test", "label_line": True},
+            "evaluate": {"max_new_tokens": 4, "bootstrap_samples": 100},
+        }
+    )
+    recipe = recipes.of(phase)
+    before, after = recipe.train(run_dir, tiny_model, folder, Progress(False), {})
+    assert before["label_accuracy"] == 0, "a random model knows no such line"
+    item = next(item for item in after["items"] if item["id"] == "fire-h0")
+    assert item["label"] == "Topic: fire. Emergency: yes." and item["labelled"] in (0, 1)
+    files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
+    files.write_json(run_dir / "gate.json", results.decide(phase, run_dir, before, after))
+    page = results.write_report(run_dir).read_text(encoding="utf-8")
+    assert "Topic and emergency, never taught" in page and "named in the first line" in page
+    assert "no line with topic and emergency" in page and "1 of 1 answered questions" in page

@@ -18,7 +18,8 @@ def decide(before: Scores, after: Scores, phase: TextPhase) -> dict[str, Any]:
     Promoted only if the interval of the gain in nats per token (paired bootstrap over blocks) lies above `gate.min_gain`.
     A gain of g nats divides the perplexity by exp(g). Raises UserError if the two do not cover the same blocks.
     """
-    gain = compared(paired(before, after), "loss", phase)
+    pairs = paired(before, after)
+    gain = compared(pairs, "loss", phase)
     settings, needed = phase.evaluate, phase.gate.min_gain
     return {
         "promoted": bool(gain and gain["low"] > needed),
@@ -27,6 +28,7 @@ def decide(before: Scores, after: Scores, phase: TextPhase) -> dict[str, Any]:
         "gain": gain,
         "heldout_loss": gain,
         "perplexity": _perplexity(gain),
+        "next_token_accuracy": compared(pairs, "right", phase),
         "reasons": [_reason(gain, phase)],
         "thresholds": {
             "min_gain": needed,

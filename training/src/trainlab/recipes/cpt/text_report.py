@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.evaluation.paired_bootstrap import interval
 from trainlab.report import answer_report, page, words
 
 WORDING = {
@@ -56,6 +55,12 @@ def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], ma
             f"Perplexity on unseen text: {both['before']:.2f} before, {both['after']:.2f} after, divided by "
             f"{both['factor']:.2f} (interval {both['low']:.2f} to {both['high']:.2f})."
         )
+    guessed = gate.get("next_token_accuracy")
+    if guessed:
+        sentences.append(
+            f"The next token is the model's first guess for {guessed['before']:.1%} of the text before and {guessed['after']:.1%} "
+            "after."
+        )
     if before and after:
         later = {item["id"]: item["loss"] for item in after["items"]}
         worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
@@ -69,26 +74,30 @@ def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], ma
 
 
 def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the loss of both models with its interval and the paired gain."""
-    if not (gate and before and after and gate.get("heldout_loss")):
+    """Return each score of both models with its interval and the paired gain."""
+    if not (gate and before and after):
         return []
-    settings, bars = phase["evaluate"], []
-    for label, part in (("base", before), ("tuned", after)):
-        values = [item["loss"] for item in part["items"]]
-        low, high = interval(
-            values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
-        )
-        bars.append({"model": label, "mean": sum(values) / len(values), "low": low, "high": high})
-    unit = "nats per token, lower is better; the perplexity is its exponential"
+    kinds = (  # name in gate.json, key of an item, title, whether it is a share, what it counts
+        (
+            "heldout_loss",
+            "loss",
+            "Held-out loss",
+            False,
+            "nats per token, lower is better; the perplexity is its exponential",
+        ),
+        ("next_token_accuracy", "right", "Next token guessed", True, "share of tokens that were the likeliest guess"),
+    )
     return [
         {
-            "name": "heldout_loss",
-            "title": "Held-out loss",
-            "share": False,
+            "name": name,
+            "title": title,
+            "share": share,
             "unit": unit,
-            "bars": bars,
-            "gain": gate["heldout_loss"],
+            "bars": answer_report.bars(before["items"], after["items"], key, phase),
+            "gain": gate[name],
         }
+        for name, key, title, share, unit in kinds
+        if gate.get(name)
     ]
 
 

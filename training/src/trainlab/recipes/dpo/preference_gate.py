@@ -33,6 +33,7 @@ def decide(before: Mapping[str, Any], after: Mapping[str, Any], phase: DpoPhase)
         "gain": gain,
         "answer_loss": answer_gate.compared(both, "loss", phase),
         "fact_recall": answer_gate.compared(both, "recall", phase),
+        "label_accuracy": None,
         "form_adherence": None,
         "preference_accuracy": share,
         "reasons": [_reason(gain, share, phase.gate.min_gain, settings.confidence)],
