@@ -20,6 +20,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
 
 MODELS = ("base", "tuned")
 ASK_TRIES = 5
+AGAIN = "fix the cause and run playbooks/train.yml, which repeats the promotion, and this playbook again"
 
 
 class ActionModule(DocumentedAction):
@@ -89,7 +90,7 @@ def _promotion_now(api: Api, args: Json, lines: StatusLines, job_name: str) -> t
     seen = pods if word == "failed" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
     trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
     if word == "failed" or trouble:
-        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
+        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}\n{AGAIN}")
     lines.alive(f"{job_name}: still running")
     return "", None
 

@@ -55,7 +55,7 @@ def run_state(cluster_state: ClusterState) -> Finding:
             if word == "succeeded":
                 return Finding.ok(what)
             fix = (
-                "playbooks/train.yml -e train_again=true"
+                "fix the cause and run playbooks/train.yml again; it resumes at the last checkpoint"
                 if word == "failed"
                 else "wait, or follow it: playbooks/train.yml"
             )
