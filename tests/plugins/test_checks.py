@@ -169,6 +169,16 @@ def test_what_may_not_be_read_is_skipped(case: Case) -> None:
     assert "may not" in found["nodes"].what
 
 
+@pytest.mark.parametrize(
+    ("runtime", "lora", "state"), [("trainlab", None, "error"), ("vllm", None, "ok"), ("vllm", {"rank": 8}, "error")]
+)
+def test_vllm_serves_no_base_beside_a_whole_model(case: Case, runtime: str, lora: Any, state: str) -> None:
+    case.phase["serve"]["runtime"] = runtime
+    case.phase |= {"lora": lora} if lora else {}
+    break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", {"data": [{"id": "tuned"}]})(case)
+    assert case.states()["served model"].state == state
+
+
 def test_rights_are_asked_for_under_the_users_own_name(case: Case) -> None:
     case.cluster.objects[REVIEW] = all_but("pytorchjobs")
     assert "--user=YOU`" in case.states()["rights"].fix, "before Kubernetes 1.28"
