@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
@@ -24,6 +25,7 @@ class ActionModule(ClusterAction):
     """Removes all attendees if none are listed."""
 
     OPERATION = "removing attendees"
+    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns changed and removed, one line for each object and file."""

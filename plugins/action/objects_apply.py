@@ -14,6 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER, RELEASE
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
@@ -28,6 +29,10 @@ class ActionModule(ClusterAction):
     """Applies what differs from the document or its hash."""
 
     OPERATION = "applying the objects of {owner}"
+
+    def target(self, args: Json) -> tuple[str, ...]:
+        """Without a namespace the objects are the whole cluster's."""
+        return RELEASE if args["namespace"] else CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""

@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     OLM,
@@ -36,6 +37,7 @@ class ActionModule(ClusterAction):
     """Queries everything it needs, then decides."""
 
     OPERATION = "looking at the cluster's operators"
+    TARGET = CLUSTER
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
@@ -24,6 +25,7 @@ class ActionModule(ClusterAction):
     """Goes through the table in reverse order."""
 
     OPERATION = "removing the platform"
+    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import (
     FAILED,
@@ -33,6 +34,7 @@ class ActionModule(ClusterAction):
     """Polls each in turn until all are ready or one has failed for good."""
 
     OPERATION = "waiting for the platform"
+    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Wait; returns `seconds` and `states` by title, `examples` (alm-examples) by operator, `versions` by CRD."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,10 +25,10 @@ class ActionModule(DocumentedAction):
     """Checks the values and the connection and sets the fact `trainlab_resolved` for all later roles."""
 
     def run_on_controller(self, args: Json) -> Json:
-        """Return ansible_facts; AnsibleActionFail with the CLI's sentences, or with why the connection failed."""
+        """Return kubectl and ansible_facts; AnsibleActionFail with the CLI's sentences, or with why the connection failed."""
+        _refuse_space(args["helm"])
         if not args["files"]:
-            _connected(args)
-            return {"changed": False}
+            return {"changed": False, "kubectl": _connected(args)[0].kubectl}
         own = {"site": args["site"]}
         if args["phase_overrides"]:
             own["phase"] = args["phase_overrides"]
@@ -50,10 +51,20 @@ class ActionModule(DocumentedAction):
             "plan": plan,
             "server": api.server,
             "kubectl": api.kubectl,
+            "helm": api.connection.command("helm", args["helm"]),
             "kubernetes": version.get("gitVersion", ""),
             "openshift": _is_openshift(api),
         }
-        return {"changed": False, "ansible_facts": {"trainlab_resolved": context}}
+        return {"changed": False, "kubectl": api.kubectl, "ansible_facts": {"trainlab_resolved": context}}
+
+
+def _refuse_space(helm: str) -> None:
+    """Refuse a path that kubernetes.core.helm, which joins it and its arguments with spaces, takes for several words."""
+    if shlex.quote(helm) != helm:
+        raise AnsibleActionFail(
+            f"trainlab_helm: {helm}: kubernetes.core.helm cannot run a program with a space or quote in its path; set it to a link "
+            "in another folder"
+        )
 
 
 def _claim(volume: str, site: Json, release: str) -> str:

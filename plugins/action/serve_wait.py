@@ -20,6 +20,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
 
 MODELS = ("base", "tuned")
 ASK_TRIES = 5
+AGAIN = "fix the cause and run playbooks/train.yml, which repeats the promotion, and this playbook again"
 
 
 class ActionModule(DocumentedAction):
@@ -38,7 +39,8 @@ class ActionModule(DocumentedAction):
         _ready(api, args, lines)
         found |= {"promoted": True, "cluster_ip": (api.get(_backend(args)) or {}).get("spec", {}).get("clusterIP")}
         if args["question"]:
-            found["answers"] = {model: _ask(api, args, model) for model in MODELS}
+            there = _served(api, args)
+            found["answers"] = {model: _ask(api, args, model) for model in MODELS if model in there}
         return {**found, "seconds": round(lines.seconds)}
 
 
@@ -89,7 +91,7 @@ def _promotion_now(api: Api, args: Json, lines: StatusLines, job_name: str) -> t
     seen = pods if word == "failed" else [pod for pod in pods if pod.get("status", {}).get("phase") != "Failed"]
     trouble = watch_pods(api, namespace, seen, lines, args["unschedulable_timeout"], "serve")
     if word == "failed" or trouble:
-        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}")
+        raise AnsibleActionFail(f"promotion {job_name} failed: {trouble or message}\n{AGAIN}")
     lines.alive(f"{job_name}: still running")
     return "", None
 
@@ -130,23 +132,43 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
     return False
 
 
+def _served(api: Api, args: Json) -> set[str]:
+    """Return the names of the served models: vLLM has one in memory, so without an adapter there is no base."""
+    listed = _request(api, args, "GET", "models").get("data", [])
+    names = {str(each["id"]) for each in listed}
+    if MODELS[-1] not in names:
+        raise AnsibleActionFail(
+            f"the server of {args['release']} lists {', '.join(sorted(names)) or 'no model'}, not {MODELS[-1]}; {_logs(api, args)}"
+        )
+    return names
+
+
 def _ask(api: Api, args: Json, model: str) -> str:
-    """Ask one model through the API server's proxy, which works wherever the API does."""
+    """Ask one model."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": args["question"]}],
         "max_tokens": args["max_tokens"],
         "temperature": 0,
     }
+    answer = _request(api, args, "POST", "chat/completions", body)
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def _request(api: Api, args: Json, method: str, path: str, body: Json | None = None) -> Json:
+    """Send one request through the API server's proxy, which works wherever the API does; AnsibleActionFail without an answer."""
     for left in reversed(range(ASK_TRIES)):
         try:
-            answer = api.send("POST", f"{_backend(args)}:80/proxy/v1/chat/completions", body)
-            return str(answer["choices"][0]["message"]["content"])
+            return api.send(method, f"{_backend(args)}:80/proxy/v1/{path}", body)
         except (ApiError, Unreachable) as error:
             if left == 0:
+                asked = f" {body['model']}" if body else ""
                 raise AnsibleActionFail(
-                    f"the served model {model} does not answer: {error}; {api.kubectl} -n {args['namespace']} logs "
-                    f"-l serving.kserve.io/inferenceservice={args['release']}"
+                    f"the served model{asked} does not answer: {error}; {_logs(api, args)}"
                 ) from error
             time.sleep(POLL_SECONDS)  # a Service may lag about a second behind its ready pods
     raise AssertionError("the last try returns or raises")
+
+
+def _logs(api: Api, args: Json) -> str:
+    return f"{api.kubectl} -n {args['namespace']} logs -l serving.kserve.io/inferenceservice={args['release']}"

@@ -21,6 +21,8 @@ CHANGED = re.compile(r"^changed=(true|false)$")
 class ActionModule(DocumentedAction):
     """Runs a command on the controller and prints its output as it comes."""
 
+    TARGET = ()
+
     def run_on_controller(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return changed and answer as the last line says; AnsibleActionFail with the last lines of a failure."""
         if self.check:

@@ -17,7 +17,9 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
     watch_pods,
 )
 
-AGAIN = "fix the cause and run the playbook again with -e train_again=true"
+AGAIN = "fix the cause and run the playbook again"
+RESUMES = "; it resumes at the last checkpoint"
+REMOVES = " with -e train_again=true, which removes the waiting job first"
 
 
 class ActionModule(DocumentedAction):
@@ -63,7 +65,9 @@ class ActionModule(DocumentedAction):
         pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={run}")
         trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"])
         if word == "failed" or trouble:
-            raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}")
+            # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
+            how = RESUMES if word == "failed" else REMOVES
+            raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}{how}")
         if word == "queued":
             lines.changed(run, f"waits in the queue: {message}")
         elif not pods and lines.seconds > args["start_timeout"]:

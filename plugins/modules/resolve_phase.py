@@ -12,7 +12,7 @@ description:
 version_added: 0.1.0
 options:
   files:
-    description: Values files, later ones win. Without any, only the connection is checked, and nothing is returned.
+    description: Values files, later ones win. Without any, only the connection is checked, and no fact is set.
     type: list
     elements: path
     default: []
@@ -28,6 +28,10 @@ options:
     description: Name of the Helm release, after which the claims of its volumes are named.
     type: str
     default: ""
+  helm:
+    description: Helm 3 binary.
+    type: path
+    default: helm
   cluster_id:
     description: UID of the namespace kube-system; any other cluster is refused. Empty checks nothing.
     type: str
@@ -47,6 +51,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+kubectl:
+  description: Beginning of a shell command that reaches the cluster.
+  returned: success
+  type: str
 ansible_facts:
   description: What the roles of this collection share.
   returned: success
@@ -55,7 +63,8 @@ ansible_facts:
     trainlab_resolved:
       description: C(phase) and C(site) as merged, with all defaults, C(world_size), the
         C(protocol) that is served (C(openai) or C(v2)), the C(claims) of the release by volume, C(plan)
-        (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubernetes) version, C(openshift) true or false.
+        (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubectl) and C(helm) as the beginning
+        of a shell command that reaches it, C(kubernetes) version, C(openshift) true or false.
       returned: success
       type: dict
 """

@@ -7,6 +7,7 @@ module: serve_wait
 short_description: Wait for the promotion and the served model, then ask it
 description:
   - Waits for the promotion Job of a run and for its InferenceService, and asks base and tuned model one question.
+  - vLLM serves no base model beside one that was trained without an adapter, so only the tuned one is asked then.
   - A run that the gate does not promote is not a failure.
 version_added: 0.1.0
 options:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +20,18 @@ from urllib.request import getproxies
 from ansible.errors import AnsibleActionFail
 
 DEFAULT_FILE = "~/.kube/config"
-TOKEN, HOST = "K8S_AUTH_API_KEY", "K8S_AUTH_HOST"
+TOKEN, HOST, PROXY = "K8S_AUTH_API_KEY", "K8S_AUTH_HOST", "K8S_AUTH_PROXY"
 HELM = {
     "context": "kube-context",
     "server": "kube-apiserver",
-    "token": "kube-token",
     "certificate-authority": "kube-ca-file",
     "insecure-skip-tls-verify": "kube-insecure-skip-tls-verify",
+    "as": "kube-as-user",
+    "as-group": "kube-as-group",
 }
 """Helm's names for kubectl's options."""
+PROGRAMS = Path("cache") / "bin"
+"""Folder of the embedded cluster's kubectl and Helm, beside that of its kubeconfig."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,25 @@ class Connection:
     origin: str
     """Where it came from, as the beginning of a message: variable and value."""
     environment: Mapping[str, str]
-    options: Mapping[str, str]
+    """Of oc, kubectl and helm; a value is shell text, which names a secret and does not contain it."""
+    options: tuple[tuple[str, str], ...]
     """Of oc and kubectl; a value is shell text."""
+    files: tuple[Path, ...] = ()
+    """The kubeconfig."""
 
-    def command(self, program: str) -> str:
-        """Return the beginning of a shell command that reaches this cluster with oc, kubectl or helm."""
-        names = HELM if program == "helm" else {}
-        words = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
-        words += [program, *(f"--{names.get(key, key)}={value}" for key, value in self.options.items())]
-        return " ".join(words)
+    def command(self, program: str, path: str = "") -> str:
+        """Return the beginning of a shell command that reaches this cluster with oc, kubectl or helm; `path` is the program's."""
+        words, options = [f"{key}={value}" for key, value in self.environment.items()], self.options
+        if program == "helm":  # a token stays out of the list of processes, as with the module
+            words += [f"HELM_KUBETOKEN={value}" for key, value in options if key == "token"]
+            options = tuple((HELM.get(key, key), value) for key, value in options if key != "token")
+        words.append(shlex.quote(path or self._installed(program)))
+        return " ".join([*words, *(f"--{key}={value}" for key, value in options)])
+
+    def _installed(self, program: str) -> str:
+        """Return the program's name or, if it is not in the PATH, the path of the embedded cluster's own."""
+        places = [str(file.parent.parent / PROGRAMS) for file in self.files]
+        return program if shutil.which(program) else shutil.which(program, path=os.pathsep.join(places)) or program
 
     def cluster_entry(self, server: str = "") -> dict[str, Any]:
         """Return the cluster of a kubeconfig for others, its certificate inside; `server` replaces the address if set."""
@@ -81,18 +95,20 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
             "run `make venv` or `pip install -r requirements.lock` and use the ansible-playbook of that environment"
         ) from error
     auth = client._create_auth_spec(None, kubeconfig=kubeconfig or None, context=context or None)
-    if auth.get("host") and kubeconfig:  # its own modules would silently use the host
-        raise AnsibleActionFail(
-            f"trainlab_kubeconfig: {kubeconfig}: the environment also sets {HOST}={auth['host']}, which "
-            f"kubernetes.core prefers; unset {HOST}, or leave trainlab_kubeconfig out"
-        )
+    both = {"trainlab_kubeconfig": kubeconfig, "trainlab_kube_context": context}
+    for variable, value in both.items():
+        if auth.get("host") and value:  # its own modules would silently use the host
+            raise AnsibleActionFail(
+                f"{variable}: {value}: the environment also sets {HOST}={auth['host']}, which "
+                f"kubernetes.core prefers; unset {HOST}, or leave {variable} out"
+            )
     if auth.get("host") and not auth.get("api_key"):
         raise AnsibleActionFail(
             f"{HOST}: {auth['host']}: without a token; Helm takes no other credentials from the environment: set {TOKEN}, "
             f"or unset {HOST} and set trainlab_kubeconfig to a kubeconfig"
         )
     library.Configuration.set_default(None)  # the loaders change the process's default, which another task may have set
-    origin, environment, options = _told(auth)
+    origin, files, environment, options = _told(auth)
     try:
         settings = client._create_configuration(auth)
     except Exception as error:  # the loaders raise their own, yaml's and plain TypeErrors
@@ -100,22 +116,21 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
             f"{origin}: {' '.join(str(error).split())}; set trainlab_kubeconfig to a file with which `kubectl get --raw "
             "/version` works"
         ) from error
-    return Connection(settings, client._create_headers(), origin, environment, options)
+    if auth.get("proxy"):  # kubectl and Helm know only the general variables
+        scheme = "HTTP" if settings.host.startswith("http:") else "HTTPS"
+        environment = {f"{scheme}_PROXY": f'"${PROXY}"', **environment}
+    headers = client._create_headers()
+    return Connection(settings, headers, origin, environment, (*options, *_trust(auth), *_persons(headers)), files)
 
 
-def _told(auth: Mapping[str, Any]) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Return origin, environment and options of a connection; AnsibleActionFail when there is none to read."""
+def _told(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, str], list[tuple[str, str]]]:
+    """Return origin, kubeconfig, environment and options of a connection; AnsibleActionFail when there is none to read."""
     if host := auth.get("host"):
-        options = {"server": shlex.quote(host), "token": f'"${TOKEN}"'}
-        if auth.get("verify_ssl") is False:
-            options["insecure-skip-tls-verify"] = "true"
-        elif auth.get("ssl_ca_cert"):
-            options["certificate-authority"] = shlex.quote(auth["ssl_ca_cert"])
-        return f"{HOST}: {host}", {}, options
-    options = {"context": shlex.quote(auth["context"])} if auth.get("context") else {}
+        return f"{HOST}: {host}", (), {}, [("server", shlex.quote(host)), ("token", f'"${TOKEN}"')]
+    options = [("context", shlex.quote(auth["context"]))] if auth.get("context") else []
     given = auth.get("kubeconfig") or ""
     if not given and not options and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return "the service account of this pod", {}, options
+        return "the service account of this pod", (), {}, options
     files = _files(given or DEFAULT_FILE)
     origin = f"trainlab_kubeconfig: {given or DEFAULT_FILE}"
     if not any(file.is_file() for file in files):
@@ -124,11 +139,25 @@ def _told(auth: Mapping[str, Any]) -> tuple[str, dict[str, str], dict[str, str]]
             "trainlab_kubeconfig to the kubeconfig of your cluster"
         )
     if files == _files(os.environ.get("KUBECONFIG", DEFAULT_FILE)):
-        return origin, {}, options
+        return origin, files, {}, options
     if len(files) > 1:
-        return origin, {"KUBECONFIG": os.pathsep.join(map(str, files))}, options
-    return origin, {}, {"kubeconfig": shlex.quote(str(files[0]))} | options
+        return origin, files, {"KUBECONFIG": shlex.quote(os.pathsep.join(map(str, files)))}, options
+    return origin, files, {}, [("kubeconfig", shlex.quote(str(files[0]))), *options]
 
 
-def _files(joined: str) -> list[Path]:
-    return [Path(part).expanduser() for part in joined.split(os.pathsep) if part]
+def _trust(auth: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the options for what the environment says about the server's certificate."""
+    if auth.get("verify_ssl") is False:
+        return [("insecure-skip-tls-verify", "true")]
+    return [("certificate-authority", shlex.quote(auth["ssl_ca_cert"]))] if auth.get("ssl_ca_cert") else []
+
+
+def _persons(headers: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
+    """Return the options of impersonation."""
+    groups = headers.get("Impersonate-Group", [])
+    user = [("as", shlex.quote(str(headers["Impersonate-User"])))] if "Impersonate-User" in headers else []
+    return user + [("as-group", shlex.quote(group)) for group in ([groups] if isinstance(groups, str) else groups)]
+
+
+def _files(joined: str) -> tuple[Path, ...]:
+    return tuple(Path(part).expanduser() for part in joined.split(os.pathsep) if part)

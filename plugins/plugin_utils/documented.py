@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -15,8 +15,10 @@ from ansible.utils.plugin_docs import get_docstring
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 
 MODULES = Path(__file__).parents[1] / "modules"
-TARGET = ("trainlab_kubeconfig", "trainlab_kube_context", "trainlab_namespace", "trainlab_release")
-"""What distinguishes two hosts of an inventory."""
+CLUSTER = ("trainlab_kubeconfig", "trainlab_kube_context")
+RELEASE = (*CLUSTER, "trainlab_namespace", "trainlab_release")
+OUTPUT = ("report_dest", "image_site_file", "attendees_dest", "verify_json", "verify_junit")
+"""Variables that name what is written on this machine."""
 CHECKED = ("type", "elements", "choices", "required", "default")
 """What an argument spec takes over from a documented option; the rest is for people."""
 
@@ -26,15 +28,21 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
 
     _requires_connection = False
     _supports_check_mode = True
+    TARGET: ClassVar[tuple[str, ...]] = RELEASE
     task_vars: Json
 
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
         """Check the arguments and return what `run_on_controller` returns; AnsibleActionFail for one that is not as documented."""
         super().run(tmp, task_vars)
-        _refuse_twins(task_vars or {})
-        _result, args = self.validate_argument_spec(argument_spec(type(self).__module__.rpartition(".")[2]))
+        _result, validated = self.validate_argument_spec(argument_spec(type(self).__module__.rpartition(".")[2]))
+        args: Json = _plain(validated)
+        _refuse_twins(task_vars or {}, self.target(args))
         self.task_vars = task_vars or {}
-        return self.run_on_controller(_plain(args))
+        return self.run_on_controller(args)
+
+    def target(self, args: Json) -> tuple[str, ...]:
+        """Return the variables in one of which two hosts of a play have to differ; none: only one host may do this."""
+        return self.TARGET
 
     @abstractmethod
     def run_on_controller(self, args: Json) -> Json:
@@ -46,18 +54,28 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
         return bool(self._task.check_mode)
 
 
-def _refuse_twins(task_vars: Json) -> None:
-    """Raise AnsibleActionFail if the play would do the same on one cluster for two hosts of the inventory at once."""
+def _refuse_twins(task_vars: Json, names: tuple[str, ...]) -> None:
+    """Raise AnsibleActionFail if two hosts of the play are the same target, or would write the same file at once."""
     seen: dict[tuple[Any, ...], str] = {}
     hosts = task_vars.get("ansible_play_hosts_all") or []
     for host in hosts if len(hosts) > 1 else ():
-        target = tuple(task_vars["hostvars"][host].get(name) for name in TARGET)
+        given = task_vars["hostvars"][host]
+        target = tuple(given.get(name) for name in names)
         if target in seen:
             raise AnsibleActionFail(
-                f"hosts {seen[target]} and {host} of the inventory are the same cluster, so everything would be done twice at once; "
-                f"select one with --limit {seen[target]}, or give each host its own {' or '.join(TARGET[:3])}"
+                f"hosts {seen[target]} and {host} of the inventory are the same {'cluster' if names else 'machine'}, so everything "
+                f"would be done twice at once; select one with --limit {seen[target]}"
+                + (f", or give each host its own {' or '.join(names[:3])}" if names else "")
             )
         seen[target] = host
+        for name in OUTPUT:
+            place = (name, given.get(name))
+            if place[1] and place in seen:
+                raise AnsibleActionFail(
+                    f"hosts {seen[place]} and {host} of the inventory have the same {name} ({place[1]}), so one would overwrite "
+                    f"what the other wrote; give each host its own, or select one with --limit {seen[place]}"
+                )
+            seen[place] = host
 
 
 @cache

@@ -282,7 +282,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_input_applies_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Each error names the variable and the remedy."""
     bare = cluster.objects()
-    given = {what: variables for what, (variables, _) in WRONG.items()}
-    errors = cluster.refusals("attendees", given, attendees_dest=str(tmp_path / "out"))
+    given = {what: variables | {"attendees_dest": str(tmp_path / what)} for what, (variables, _) in WRONG.items()}
+    errors = cluster.refusals("attendees", given)
     assert {what: error for what, error in errors.items() if WRONG[what][1] not in error} == {}
     assert cluster.objects() == bare

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from api_server import printed, training_api
 from api_server.attendee import build, until
-from api_server.client import Json
+from api_server.client import Json, condition
 from api_server.harness import REPO, Cluster
 from api_server.server import Server
 from charts.rendering import IMAGE, SITE
@@ -106,6 +109,65 @@ def test_what_began_badly_is_repaired_by_another_run(
         undone = cluster.playbook("teardown", teardown_volumes=True, **here)
         assert undone.code == 0, undone.text
         until(lambda: cluster.objects() == bare)
+
+
+def test_a_job_that_waits_for_ever_is_removed_on_request(cluster: Cluster) -> None:
+    """Its image cannot be pulled: what the message names trains; a promotion that failed is repeated without it."""
+    bare, kubeconfig = cluster.objects(), cluster.server.kubeconfig
+    here = HERE | {"trainlab_site": WITH_IMAGE}
+    assert cluster.playbook("workspace", **here).code == 0
+    with no_pull(cluster):
+        stuck = cluster.playbook("train", **here).error
+    assert "ImagePullBackOff" in stuck
+    (job,) = cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)
+    (variable,) = re.findall(r"run the playbook again with -e (\w+=\w+)", stuck)
+    with training_api.trainer(kubeconfig):
+        anew = cluster.playbook("train", "-e", variable, **here)
+        assert anew.code == 0, anew.text
+        (other,) = cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)
+        assert other["metadata"]["uid"] != job["metadata"]["uid"]
+        (promotion,) = cluster.client.items("batch/v1", "Job", SPACE)
+        failed = [condition("FailureTarget", True), condition("Failed", True)]
+        stamped = [each | {"lastTransitionTime": "2026-01-01T00:00:00Z"} for each in failed]
+        cluster.client.status(promotion, {"startTime": "2026-01-01T00:00:00Z", "conditions": stamped})
+        error = cluster.playbook("serve", **here).error
+        (playbook,) = re.findall(r"run playbooks/(\w+)\.yml, which repeats the promotion", error)
+        again = cluster.playbook(playbook, **here)
+        assert again.code == 0 and again.changed, again.text
+        (repeated,) = cluster.client.items("batch/v1", "Job", SPACE)
+        assert repeated["metadata"]["uid"] != promotion["metadata"]["uid"]
+        (same,) = cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE)
+        assert same["metadata"]["uid"] == other["metadata"]["uid"]
+        assert cluster.playbook("teardown", teardown_volumes=True, **here).code == 0
+        until(lambda: cluster.objects() == bare)
+
+
+@contextlib.contextmanager
+def no_pull(cluster: Cluster) -> Iterator[None]:
+    """Act as the training operator and a kubelet that cannot pull: one pod of the job, waiting for its image."""
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    container = {"name": "pytorch", "image": IMAGE, "imageID": "", "ready": False, "restartCount": 0, "state": waiting}
+    ended = threading.Event()
+
+    def act() -> None:
+        while not ended.wait(training_api.POLL_SECONDS):
+            for job in cluster.client.items(training_api.KUBEFLOW, "PyTorchJob", SPACE):
+                name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+                owner = {"apiVersion": training_api.KUBEFLOW, "kind": "PyTorchJob", "name": name, "uid": uid}
+                labels = {"training.kubeflow.org/job-name": name, "app.kubernetes.io/instance": "survival"}
+                metadata = {"name": name, "namespace": SPACE, "labels": labels, "ownerReferences": [owner]}
+                spec = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+                with contextlib.suppress(requests.HTTPError):  # it is there
+                    cluster.client.apply(pod)
+                    cluster.client.status(pod, {"phase": "Pending", "containerStatuses": [container]})
+                    ended.set()
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
 
 
 def killed_helm(cluster: Cluster, tmp_path: Path) -> None:

@@ -85,17 +85,90 @@ def test_the_readme_names_described_variables_only(role: Path) -> None:
     assert named <= {name for each in ROLES for name in options(each)} | FACTS
 
 
-@EACH
-def test_a_boolean_may_come_from_the_command_line(role: Path) -> None:
-    """`-e workspace_access=false` is a string, and true; a module's own argument is converted by its spec."""
-    booleans = [name for each in ROLES for name, option in options(each).items() if option["type"] == "bool"]
-    read = re.compile(rf"\b({'|'.join(booleans)})\b(?! \| bool)")
-    for file in sorted(path for path in role.rglob("*") if path.suffix in (".yml", ".j2")):
-        if file.parent.name not in ("defaults", "meta"):
-            for line in file.read_text(encoding="utf-8").splitlines():
-                code = line.strip()
-                told = code.startswith(("#", "fail_msg:")) or re.fullmatch(r'\w+: ("\{\{ \w+ \}\}"|true|false)', code)
-                assert told or not read.search(code), f"{file.relative_to(ROOT)}: {code}"
+PLAYED = sorted(path for part in ("playbooks", "inventory") for path in (ROOT / part).rglob("*.yml"))
+READ = sorted(path for role in ROLES for path in role.rglob("*") if path.suffix in (".yml", ".j2")) + PLAYED
+READ = [path for path in READ if path.parent.name not in ("defaults", "meta")]
+WITHOUT_SPEC = {"bool": {"teardown_volumes"}, "int": set[str]()}
+"""Variables that only a playbook reads."""
+TOLD = ("#", "fail_msg:", "text:")
+
+
+def read_of(kind: str, *filters: str) -> list[str]:
+    """Return the lines that use a variable of this type without one of these filters: a string from the command line.
+
+    A variable that is only passed on or printed is converted where it is used, by a module's spec among others.
+    """
+    names = {name for each in ROLES for name, option in options(each).items() if option["type"] == kind}
+    name = rf"\b(?:{'|'.join(sorted(names | WITHOUT_SPEC[kind]))})\b"
+    good = rf" \| (?:default\([^)]*\) \| )?(?:{'|'.join(filters)})\b"
+    passed = rf'\w+: (?:"\{{\{{ {name} \}}\}}"|true|false)' if kind == "bool" else rf"\{{\{{ {name} \}}\}}"
+    found = []
+    for file in READ:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            code = line.strip()
+            if not code.startswith(TOLD) and re.search(rf"{name}(?!{good}|[:=])", re.sub(passed, "", code)):
+                found.append(f"{file.relative_to(ROOT)}: {code}")
+    return found
+
+
+def test_a_boolean_may_come_from_the_command_line() -> None:
+    """`-e workspace_access=false` is a string, and true."""
+    assert read_of("bool", "bool") == []
+
+
+def test_a_number_may_come_from_the_command_line() -> None:
+    """`-e train_timeout=0` is a string, and true."""
+    assert read_of("int", "int", "string") == []
+
+
+CONNECTING = sorted(
+    path.stem
+    for path in (ROOT / "plugins" / "modules").glob("*.py")
+    if "trainlab.rhoai.cluster" in path.read_text("utf-8")
+)
+"""Our modules that take a kubeconfig."""
+
+
+def tasks_in(document: Any) -> list[dict[str, Any]]:
+    """Return the tasks of a file, those in blocks as well."""
+    found: list[dict[str, Any]] = []
+    for each in document if isinstance(document, list) else []:
+        found.append(each)
+        for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
+            found += tasks_in(each.get(part))
+    return found
+
+
+def test_every_task_connects_alike() -> None:
+    """With the kubeconfig and the context of role phase; Helm gets them, and more, from its environment."""
+    asked = 0
+    for file in READ:
+        if file.suffix != ".yml" or "molecule" in file.parts:
+            continue
+        for task in tasks_in(yaml.safe_load(file.read_text(encoding="utf-8"))):
+            for module, arguments in task.items():
+                where = f"{file.relative_to(ROOT)}: {task.get('name')}"
+                if module.startswith(("kubernetes.core.helm", "ansible.builtin.command")):
+                    asked += 1
+                    assert task["environment"] == "{{ __phase_helm_environment }}", where
+                    assert not {"kubeconfig", "context", "host"} & set(arguments), where
+                elif module.startswith("kubernetes.core.k8s"):
+                    asked += 1
+                    assert arguments["kubeconfig"] == "{{ trainlab_kubeconfig | default(omit, true) }}", where
+                    assert arguments["context"] == "{{ trainlab_kube_context | default(omit, true) }}", where
+                elif module.removeprefix("trainlab.rhoai.") in CONNECTING:
+                    asked += 1
+                    assert arguments["kubeconfig"] == "{{ trainlab_kubeconfig }}", where
+                    assert arguments["kube_context"] == "{{ trainlab_kube_context }}", where
+                else:
+                    assert not module.startswith(("kubernetes.", "community.okd", "redhat.openshift")), where
+    assert asked > 40
+
+
+def test_module_defaults_reach_every_module_that_connects() -> None:
+    """`module_defaults: {group/trainlab.rhoai.trainlab: {kube_context: ...}}` in a play of one's own."""
+    group = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))["action_groups"]["trainlab"]
+    assert group == CONNECTING
 
 
 @EACH

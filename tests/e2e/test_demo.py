@@ -190,8 +190,12 @@ def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Si
     assert len(machine.ready_nodes()) == 2
 
 
-def test_verify_finds_nothing_wrong(demo: str) -> None:
-    assert changed(playbook("verify", "-e", "phase=survival")) == 0
+def test_verify_finds_nothing_wrong(demo: str, tmp_path: Path) -> None:
+    found = tmp_path / "verify.json"
+    assert changed(playbook("verify", "-e", "phase=survival", "-e", f"verify_json={found}")) == 0
+    rows = json.loads(found.read_text(encoding="utf-8"))
+    assert len(rows) >= 25
+    assert [row for row in rows if row["state"] not in ("ok", "skipped")] == []
 
 
 def test_helm_test_passes(demo: str) -> None:

@@ -138,7 +138,7 @@ FAULTS = [
     ("namespace", break_(NS, {"metadata": {"labels": {}}}), "warning", "level none"),
     ("claims", break_(f"{NS}/persistentvolumeclaims/survival-runs", claim(phase="Pending")), "error", "is Pending"),
     ("image", want(site__images__trainer="localhost/t:2"), "warning", "no node reports"),
-    ("run", break_(JOBS, {"items": [FAILED]}), "error", "train_again"),
+    ("run", break_(JOBS, {"items": [FAILED]}), "error", "run playbooks/train.yml again; it resumes"),
     ("run", break_(JOBS, {"items": []}), "error", "no training job"),
     ("served model", break_(f"{ISVC}/survival", 404), "warning", "no InferenceService"),
     ("served model", break_(f"{ISVC}/survival", NOT_READY), "error", "pod is gone"),
@@ -167,6 +167,25 @@ def test_what_may_not_be_read_is_skipped(case: Case) -> None:
     found = case.states()
     assert found["nodes"].state == "skipped"
     assert "may not" in found["nodes"].what
+
+
+@pytest.mark.parametrize(
+    ("runtime", "lora", "state"), [("trainlab", None, "error"), ("vllm", None, "ok"), ("vllm", {"rank": 8}, "error")]
+)
+def test_vllm_serves_no_base_beside_a_whole_model(case: Case, runtime: str, lora: Any, state: str) -> None:
+    case.phase["serve"]["runtime"] = runtime
+    case.phase |= {"lora": lora} if lora else {}
+    break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", {"data": [{"id": "tuned"}]})(case)
+    assert case.states()["served model"].state == state
+
+
+def test_rights_are_asked_for_under_the_users_own_name(case: Case) -> None:
+    case.cluster.objects[REVIEW] = all_but("pytorchjobs")
+    assert "--user=YOU`" in case.states()["rights"].fix, "before Kubernetes 1.28"
+    who = {"status": {"userInfo": {"username": "kube:ann lee"}}}
+    case.cluster.objects["/apis/authentication.k8s.io/v1/selfsubjectreviews"] = who
+    fix = case.states()["rights"].fix
+    assert "workspace_users: [kube:ann lee]" in fix and fix.count("--user='kube:ann lee'`") == 2
 
 
 def test_rights_to_a_training_api_that_is_not_used_do_not_matter(case: Case) -> None:

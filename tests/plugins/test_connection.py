@@ -95,7 +95,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = printed.programs(tmp_path_factory.mktemp("bin"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        yield
+        yield folder
 
 
 @pytest.mark.parametrize("check", [("K8S_AUTH_VERIFY_SSL", "False"), ("K8S_AUTH_SSL_CA_CERT", "")])
@@ -109,6 +109,9 @@ def test_what_automation_platform_puts_into_the_environment(
         monkeypatch.setenv("K8S_AUTH_SSL_CA_CERT", secure.trust["certificate-authority"])
     api = reached(secure)
     assert "of-the-credential" not in api.kubectl + api.connection.origin
+    assert api.connection.command("helm", "/my tools/helm").startswith(
+        "HELM_KUBETOKEN=\"$K8S_AUTH_API_KEY\" '/my tools/helm' "
+    )
     secure.objects["/api"] = 401
     with pytest.raises(AnsibleActionFail, match=r"^K8S_AUTH_HOST: http.*refuses these credentials"):
         kube.connect("")
@@ -165,14 +168,53 @@ def test_a_proxy(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     api, _version = kube.connect(str(write(tmp_path / "config", part, current="test")))
     assert cluster.asked[0] == ("GET", f"{there}/version")
     assert ("proxy-url" in api.connection.cluster_entry()) == (way != "HTTP_PROXY")
+    assert cluster.url not in api.kubectl, "it may contain a password"
+    for program in ("kubectl", "helm"):
+        cluster.asked.clear()
+        ask = {"kubectl": "get --raw /version", "helm": "-n none list"}[program]
+        printed_line(f"{api.connection.command(program)} {ask}", ok=program == "kubectl")
+        assert cluster.asked[0][1].startswith(there), program
+
+
+def printed_line(line: str, ok: bool = True) -> None:
+    """Run a printed command, in the environment of the playbook that printed it."""
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == ok, f"{line}: {done.stderr}"
 
 
 def test_impersonation(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8S_AUTH_IMPERSONATE_USER", "ann")
-    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_GROUPS", "blue,green")
-    kube.connect(str(cluster.kubeconfig))
-    assert cluster.headers["Impersonate-User"] == ["ann"]
-    assert cluster.headers["Impersonate-Group"] == ["blue", "green"]
+    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_GROUPS", "blue,dark green")
+    api, _version = kube.connect(str(cluster.kubeconfig))
+    for line in ("", f"{api.kubectl} get --raw /version", f"{api.connection.command('helm')} -n none list"):
+        if line:
+            cluster.headers = {}
+            printed_line(line, ok="helm" not in line)  # there is nothing to list
+        assert cluster.headers["Impersonate-User"] == ["ann"], line
+        assert list(dict.fromkeys(cluster.headers["Impersonate-Group"])) == ["blue", "dark green"], (
+            "Helm sends each twice"
+        )
+
+
+def test_a_certificate_that_is_not_checked(secure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment says of the certificate holds for a kubeconfig's server as well."""
+    secure.trust = {}
+    monkeypatch.setenv("K8S_AUTH_VERIFY_SSL", "no")
+    reached(secure, str(write(tmp_path / "config", entries(secure), current="test")))
+
+
+def test_programs_of_the_embedded_cluster(
+    cluster: Any, tmp_path: Path, kubectl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kubectl and Helm are in no PATH, so printed commands name them in full."""
+    home = tmp_path / "train lab"
+    (home / "cache").mkdir(parents=True)
+    (home / "cache" / "bin").symlink_to(kubectl)
+    file = write(home / "cluster" / "admin.conf", entries(cluster), current="test")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    api, _version = kube.connect(str(file))
+    assert "train lab/cache/bin/kubectl' " in api.kubectl
+    printed_line(f"{api.kubectl} get --raw /version")
 
 
 def test_two_ways_at_once_are_refused(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +222,8 @@ def test_two_ways_at_once_are_refused(cluster: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("K8S_AUTH_HOST", "https://elsewhere:6443")
     with pytest.raises(AnsibleActionFail, match="unset K8S_AUTH_HOST, or leave trainlab_kubeconfig out"):
         kube.connect(str(cluster.kubeconfig))
+    with pytest.raises(AnsibleActionFail, match=r"^trainlab_kube_context: there: .*unset K8S_AUTH_HOST"):
+        kube.connect("", "there")
     with pytest.raises(AnsibleActionFail, match=r"without a token; .* set K8S_AUTH_API_KEY, or unset K8S_AUTH_HOST"):
         kube.connect("")
 

@@ -73,6 +73,13 @@ def test_a_failed_pod_ends_the_wait_at_once_with_its_last_lines(cluster: Any, tm
     assert "train_again=true" in said
 
 
+def test_a_failed_job_needs_no_variable(cluster: Any, tmp_path: Path) -> None:
+    """The next run removes it; one that only waits for its pods is removed on request."""
+    cluster.items(JOBS, job("Failed"))
+    said = error_of(wait_for_training(cluster, tmp_path))
+    assert said.endswith("fix the cause and run the playbook again; it resumes at the last checkpoint")
+
+
 def test_a_finished_job_is_no_wait(cluster: Any, tmp_path: Path) -> None:
     cluster.items(JOBS, job("Succeeded"))
     done = wait_for_training(cluster, tmp_path)
@@ -192,6 +199,29 @@ def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) ->
     assert "REFUSED [not-planned]" in done.stdout and "key id is missing" in done.stdout, done.stdout
     assert done.returncode != 0 and "-e train_plan=warn" in done.stdout
     assert planned(cluster, "plan", trainlab_values=[str(values)], train_plan="warn").returncode == 0
+
+
+def test_printed_files_are_quoted(cluster: Any, tmp_path: Path) -> None:
+    """What the refusal prints is run word for word."""
+    own = tmp_path / "my values" / "it's.yaml"
+    own.parent.mkdir()
+    own.write_text("{}\n", encoding="utf-8")
+    done = planned(cluster, "plan", trainlab_values=["values/staged-sft.yaml", str(own)])
+    (line,) = re.findall(r"`trainlab (plan .+?)`", " ".join(error_of(done).split()))
+    command = f"{sys.executable} -m trainlab.cli {line}"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "training" / "src")}
+    again = subprocess.run(command, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert "103.48 GB to store" in again.stdout, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_names_from_the_command_line_are_not_split_into_letters(cluster: Any, state: str) -> None:
+    """`-e attendees_names=Ada,bo` is a string; `bo` would be two attendees."""
+    arguments = ("-e", "attendees_names=Ada,bo", "-e", f"attendees_state={state}")
+    done = ansible("playbooks/attendees.yml", "-e", f"trainlab_kubeconfig={cluster.kubeconfig}", *arguments)
+    said = error_of(done)
+    assert "attendees_names, attendees_prefix: trainlab-Ada is not a valid namespace name" in " ".join(said.split())
+    assert "a name twice" not in said
 
 
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 
 from .. import jobs, projects
 from ..kube import ApiError, Json
@@ -10,6 +11,8 @@ from .cluster_state import ClusterState, Finding
 
 FORBIDDEN = 403
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+"""Since Kubernetes 1.28."""
 # what installing the chart and waiting for it need: group, resource, verbs
 NEEDED = (
     ("", "configmaps", ("create", "patch", "delete")),
@@ -72,12 +75,13 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
         )
     if not missing:
         return Finding.ok(f"may install into {cluster_state.namespace}")
+    who = _user(cluster_state)
     return Finding(
         "error",
         f"in namespace {cluster_state.namespace} this user may not: {', '.join(missing)}",
         "the install would fail halfway",
-        "an administrator runs playbooks/workspace.yml with workspace_users: [YOU], which grants them, or "
-        + " and ".join(f"`{command}`" for command in _grants(cluster_state.namespace, custom))
+        f"an administrator runs playbooks/workspace.yml with workspace_users: [{who}], which grants them, or "
+        + " and ".join(f"`{command}`" for command in _grants(cluster_state.namespace, custom, who))
         + (
             "; or name one that may promote in site.serviceAccount"
             if "create roles.rbac.authorization.k8s.io" in missing
@@ -86,17 +90,26 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
     )
 
 
-def _grants(namespace: str, custom: list[str]) -> list[str]:
-    """Return the commands that grant the user YOU what is missing.
+def _user(cluster_state: ClusterState) -> str:
+    """Return the name that the API server gives this user; YOU if it does not tell."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        return str(cluster_state.api.send("POST", WHO, review)["status"]["userInfo"]["username"])
+    except (ApiError, KeyError):
+        return "YOU"
+
+
+def _grants(namespace: str, custom: list[str], who: str) -> list[str]:
+    """Return the commands that grant a user what is missing.
 
     ClusterRole admin is Kubernetes' own. Those that operators of OpenShift AI aggregate to it differ by release, and since
     August 2026 some are not; so `custom` resources get a Role.
     """
-    kubectl = f"kubectl -n {namespace} create"
-    grants = [f"{kubectl} rolebinding trainlab-admin --clusterrole=admin --user=YOU"]
+    kubectl, user = f"kubectl -n {namespace} create", f"--user={shlex.quote(who)}"
+    grants = [f"{kubectl} rolebinding trainlab-admin --clusterrole=admin {user}"]
     if custom:
         grants.append(f"{kubectl} role trainlab --verb=* --resource={','.join(custom)}")
-        grants.append(f"{kubectl} rolebinding trainlab --role=trainlab --user=YOU")
+        grants.append(f"{kubectl} rolebinding trainlab --role=trainlab {user}")
     return grants
 
 
