@@ -25,6 +25,7 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- end -}}
 
 {{- define "trainjob.resolve" -}}
+{{- include "trainjob.preset" . -}}
 {{- include "trainjob.checkKeys" . -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
