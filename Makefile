@@ -51,6 +51,13 @@ gen: venv ## generate what is derived from training/src/trainlab/config/ and fro
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
 	PYTHONPATH=cluster:tests $(BIN)/python docs/compatibility.py
 
+# Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.
+package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart repository's index, below artifacts/charts (URL=...)
+	@rm -rf artifacts/charts && mkdir -p artifacts/charts
+	@helm="$(or $(HELM),$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster import build; print(build.binary("helm"))'))"; \
+	"$$helm" package charts/trainjob --destination artifacts/charts && \
+	"$$helm" repo index artifacts/charts $(if $(URL),--url "$(URL)")
+
 golden: gen binaries ## regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q -n $(JOBS) tests/charts
 
@@ -131,5 +138,5 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/$@.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
-.PHONY: help demo demo-alone demo-down cluster ready venv gen golden lock binaries image lint lint-python lint-rest check
+.PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
 .PHONY: test tests-beside tests-e2e pictures molecule test-all-phases test-fresh test-vm

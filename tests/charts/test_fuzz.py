@@ -40,6 +40,7 @@ def _paths(keys: dict[str, Any], at: tuple[str, ...]) -> Iterator[tuple[str, ...
 KEYS = sorted(
     {path for keys in allowed_keys()["phase"].values() for path in _paths(keys, ("phase",))}
     | set(_paths(allowed_keys()["site"], ("site",)))
+    | set(_paths({"preset": allowed_keys()["preset"]}, ()))
     | {("global",), ("phase",), ("site",), ("phase", "train", "epoch"), ("site", "x"), ("y",)}
 )
 CHANGES = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(SCALARS)), min_size=1, max_size=3)

@@ -31,9 +31,11 @@ def helm(name: str, releases: Path | str, *arguments: str) -> str:
 
 
 @functools.cache
-def released(case: Case) -> dict[str, Any]:
-    """Return the release that `helm install` of the values files makes."""
+def released(case: Case, preset: bool = False) -> dict[str, Any]:
+    """Return the release that `helm install` of the values files makes, or of the preset that stands for them."""
     files = [argument for file in case.files for argument in ("-f", file)]
+    if preset:
+        files = ["--set", f"preset.phase={case.phase},preset.scale={case.scale}"]
     files += ["-f", str(SITE)]
     out = helm("helm4", os.devnull, "install", case.phase, str(CHART), *files, "--dry-run=client", "-o", "json")
     release: dict[str, Any] = json.loads(out)
@@ -41,11 +43,15 @@ def released(case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", HELMS)
-@SCALES
-def test_the_plan_of_a_release_is_that_of_its_files(case: Case, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "preset"),
+    [*((case, False) for case in RELEASES), *((case, True) for case in RELEASES if case.phase == "survival")],
+    ids=lambda one: one.name if isinstance(one, Case) else "preset" if one else "files",
+)
+def test_the_plan_of_a_release_is_that_of_its_files(case: Case, name: str, preset: bool, tmp_path: Path) -> None:
     """Helm adds all defaults of `site:` and writes 0.00005 as 5e-05: the same phase, the same numbers."""
     releases = tmp_path / "releases.json"
-    releases.write_text(json.dumps([released(case)]), encoding="utf-8")
+    releases.write_text(json.dumps([released(case, preset)]), encoding="utf-8")
     values = helm(name, releases, "get", "values", case.phase, "-a", "-o", "yaml")
     files = [case.files[0], *(argument for file in case.files[1:] for argument in ("-f", file))]
     piped, named = trainlab("plan", "-", "--json", given=values), trainlab("plan", *files, "--json")

@@ -1,9 +1,10 @@
-"""The chart's generated files and defaults match the model in training/src/trainlab/config/."""
+"""The chart's generated files and defaults match the model in training/src/trainlab/config/, and its presets the values files."""
 
+import json
 from pathlib import Path
 
 import yaml
-from trainlab.config import Site, schema
+from trainlab.config import Preset, Site, schema
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "trainjob"
@@ -17,5 +18,20 @@ def test_schema_keys_and_table_are_up_to_date(tmp_path: Path) -> None:
 
 def test_chart_values_are_the_defaults_of_the_site() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    assert list(values) == ["site"], "values.yaml holds a default beside site: a phase must never have one"
+    assert list(values) == ["preset", "site"], "values.yaml holds a default of phase, which must never have one"
+    assert values["preset"] == Preset().model_dump(mode="json")
     assert values["site"] == Site().model_dump(mode="json", by_alias=True)
+
+
+def test_presets_are_the_values_files() -> None:
+    """Read with another parser than the one that writes presets.json."""
+    presets = json.loads((CHART / "presets.json").read_text(encoding="utf-8"))
+    files = {
+        path.stem: {
+            scale: yaml.safe_load(file.read_text(encoding="utf-8"))["phase"]
+            for scale, file in (("full", path), ("local", path.parent / "local" / path.name))
+            if file.is_file()
+        }
+        for path in (ROOT / "values").glob("*.yaml")
+    }
+    assert files and presets == files

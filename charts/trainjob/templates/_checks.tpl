@@ -4,16 +4,13 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 */}}
 
 {{- define "trainjob.checkKeys" -}}
-{{- if not .Values.phase -}}
-{{- fail "phase: missing; give a phase with -f values/<phase>.yaml" -}}
-{{- end -}}
 {{- $keys := .Files.Get "keys.json" | fromJson -}}
 {{- $recipe := .Values.phase.recipe | default "" -}}
 {{- if not $recipe -}}{{- fail "phase.recipe: missing; add it" -}}{{- end -}}
 {{- if not (hasKey $keys.phase $recipe) -}}
 {{- fail (printf "phase.recipe is '%s': must be one of %s; set one of these" $recipe (keys $keys.phase | sortAlpha | join ", ")) -}}
 {{- end -}}
-{{- $known := dict "phase" (index $keys.phase $recipe) "site" $keys.site -}}
+{{- $known := dict "phase" (index $keys.phase $recipe) "preset" $keys.preset "site" $keys.site -}}
 {{- include "trainjob.walk" (dict "given" (omit .Values "global") "known" $known "at" "" "keys" $keys "recipe" $recipe) -}}
 {{- $required := index (.Files.Get "rules.json" | fromJson).required $recipe -}}
 {{- range $at, $names := $required -}}

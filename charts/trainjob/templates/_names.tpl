@@ -25,6 +25,7 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- end -}}
 
 {{- define "trainjob.resolve" -}}
+{{- include "trainjob.preset" . -}}
 {{- include "trainjob.checkKeys" . -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
@@ -55,6 +56,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
     "plainKubernetes" (and $real (not $openshift))
     "volumes" (include "trainjob.volumes" . | fromJson).names
     "claims" (include "trainjob.claims" . | fromJson)
+    "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")
     "version" .Chart.AppVersion "managedBy" .Release.Service
   | toJson -}}
 {{- end -}}
@@ -81,12 +83,20 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- /* Of the labels that only this project has. */}}
 {{- define "trainjob.labelDomain" -}}trainlab.dev{{- end -}}
 
+{{- /* Of objects. */}}
 {{- define "trainjob.labels" -}}
+helm.sh/chart: {{ .chart | quote }}
+app.kubernetes.io/version: {{ .version | quote }}
+{{ include "trainjob.stableLabels" . }}
+{{- end -}}
+
+{{- /* Of pod templates, and of the InferenceService, whose labels KServe gives to its pods: without those that a new version of
+the chart changes, as a job's template cannot change, and the server must not restart for a label. */}}
+{{- define "trainjob.stableLabels" -}}
 app.kubernetes.io/name: trainjob
 app.kubernetes.io/instance: {{ .release | quote }}
 app.kubernetes.io/part-of: trainlab
 app.kubernetes.io/managed-by: {{ .managedBy }}
-app.kubernetes.io/version: {{ .version | quote }}
 {{ include "trainjob.labelDomain" . }}/run: {{ .run }}
 {{ include "trainjob.labelDomain" . }}/phase: {{ .phase.name | quote }}
 {{- end -}}

@@ -7,7 +7,7 @@ metadata:
   namespace: {{ .namespace }}
   labels:
     opendatahub.io/dashboard: "true"
-    {{- include "trainjob.labels" . | nindent 4 }}
+    {{- include "trainjob.stableLabels" . | nindent 4 }}
   annotations:
     openshift.io/display-name: {{ .phase.title | quote }}
     serving.kserve.io/deploymentMode: RawDeployment

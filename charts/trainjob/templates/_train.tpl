@@ -4,7 +4,7 @@
 {{- define "trainjob.progressPort" -}}28080{{- end -}}
 
 {{- define "trainjob.trainPodLabels" -}}
-{{ include "trainjob.labels" . }}
+{{ include "trainjob.stableLabels" . }}
 app.kubernetes.io/component: train
 {{- end -}}
 

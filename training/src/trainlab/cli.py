@@ -46,7 +46,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print the resolved values, or the errors, as JSON")
 
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
-    schema.add_argument("--write", type=Path, metavar="DIR", help="write values.schema.json, keys.json and VALUES.md")
+    schema.add_argument(
+        "--write", type=Path, metavar="DIR", help="write the chart's values.schema.json, VALUES.md, tables and presets"
+    )
 
     fetch = _command(commands, "fetch", _fetch, "download base model and data set once", values=True)
     fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
@@ -176,7 +178,8 @@ def _check(args: argparse.Namespace) -> int:
         return 2
     phase = values.phase
     if args.json:
-        dump = values.model_dump(mode="json", by_alias=True, exclude_none=True)
+        # Without the preset, which `phase` contains: under it, a key that was set to null would come back.
+        dump = values.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"preset"})
         derived = {
             "hash": phase_hash(phase),
             "world_size": phase.world_size,

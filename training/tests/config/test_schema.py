@@ -11,7 +11,7 @@ from trainlab.config import schema
 
 def test_keys_are_nested_and_end_in_true() -> None:
     keys = schema.allowed_keys()
-    assert set(keys) == {"phase", "site"}
+    assert set(keys) == {"phase", "preset", "site"}
     assert keys["phase"]["sft"]["train"]["epochs"] is True and keys["site"]["storage"]["models"]["accessMode"] is True
     assert keys["site"]["nodeSelector"] is True and keys["phase"]["cpt"]["questions"] is True
     assert "vision" in keys["phase"]["resnet"] and "vision" not in keys["phase"]["sft"]
@@ -34,7 +34,7 @@ def test_schema_knows_bounds_and_leaves_unknown_keys_to_the_one_sentence() -> No
 
 def test_write_changes_nothing_the_second_time(tmp_path: Path) -> None:
     assert {p.name for p in schema.write(tmp_path)} == {
-        *("values.schema.json", "keys.json", "defaults.json", "rules.json", "VALUES.md")
+        *("values.schema.json", "keys.json", "defaults.json", "presets.json", "rules.json", "VALUES.md")
     }
     assert schema.write(tmp_path) == []
     table = (tmp_path / "VALUES.md").read_text()

@@ -25,6 +25,7 @@ from trainlab.config.phases import (
     SftPhase,
     TextPhase,
 )
+from trainlab.config.preset import Preset
 from trainlab.config.rules import RULES
 from trainlab.config.site import Site
 from trainlab.config.strict import Strict
@@ -37,6 +38,7 @@ __all__ = [
     "DpoPhase",
     "LanguagePhase",
     "Phase",
+    "Preset",
     "PretrainPhase",
     "ResnetPhase",
     "SftPhase",
@@ -47,8 +49,9 @@ __all__ = [
 
 
 class Values(Strict):
-    """A whole values file: what is trained (`phase`) and where it runs (`site`)."""
+    """A whole values file: what is trained (`phase`, or `preset` for one that the chart carries) and where it runs (`site`)."""
 
+    preset: Preset = Preset()
     phase: AnyPhase
     site: Site = Site()
 

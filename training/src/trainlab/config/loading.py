@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainlab.config import NOT_TRAINING, Phase, Values
+from trainlab.config import NOT_TRAINING, Phase, Values, preset
 from trainlab.config.messages import sentence
 from trainlab.config.schema import allowed_keys
 from trainlab.config.yamlfile import named, read_mapping
@@ -39,17 +39,20 @@ class ConfigErrors(UserError):
 def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> Values:
     """Merge `paths` (later wins, lists are replaced, null means the default), apply `env`, check everything.
 
-    Raises ConfigErrors with all mistakes at once; each names the file (or variable) that set the key.
+    The files that `preset:` stands for come first, whichever file names it. Raises ConfigErrors with all mistakes at once;
+    each names the file (or variable) that set the key.
     """
-    merged: dict[str, Any] = {}
-    origin: dict[Path_, str] = {}
-    for path in paths:
-        _merge(merged, read_mapping(path), named(path), (), origin)
-    for name, key, value in _overrides(env or {}):
-        _merge(merged, _nested(key, value), f"environment variable {name}", (), origin)
+    given = [(named(path), read_mapping(path)) for path in paths]
+    given += [(f"environment variable {name}", _nested(key, value)) for name, key, value in _overrides(env or {})]
+    merged, origin = _merged(given)
+    default = named(paths[0])
+    if wrong := preset.mistake(merged.get("preset")):
+        at = tuple(wrong.split(":")[0].split(" ")[0].split("."))
+        raise ConfigErrors([f"{origin.get(at, default)}: {wrong}"])
+    if below := preset.chosen(merged.get("preset")):
+        merged, origin = _merged([*((str(path), read_mapping(path)) for path in below), *given])
 
     merged.pop("global", None)  # Helm adds it to every chart's values
-    default = named(paths[0])
     problems = _unknown(merged, origin, default)
     if problems:
         raise ConfigErrors(problems)
@@ -99,6 +102,15 @@ def _nested(key: Path_, value: Any) -> dict[str, Any]:
     for part in reversed(key):
         value = {part: value}
     return dict(value)
+
+
+def _merged(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[dict[str, Any], dict[Path_, str]]:
+    """Return the merge of (name, content) of files, and which of them set each key."""
+    merged: dict[str, Any] = {}
+    origin: dict[Path_, str] = {}
+    for name, content in layers:
+        _merge(merged, content, name, (), origin)
+    return merged, origin
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any], name: str, at: Path_, origin: dict[Path_, str]) -> None:

@@ -1,0 +1,271 @@
+"""The chart as a package: the checks of chart-testing and chart-verifier, and a repository over HTTP.
+
+Of chart-testing: `ct lint` (pkg/chart/chart.go, etc/chart_schema.yaml, etc/lintconf.yaml of v3), but for its comparison with an
+earlier commit. Of chart-verifier: profile partner 1.4, has-notes of community, and what only the profile developer-console 1.1
+has; not images-are-certified, which asks Red Hat's catalog, chart-testing and cluster-is-not-eol, which need a cluster, and
+signature-is-valid, which passes over an unsigned chart.
+"""
+
+import base64
+import functools
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+import yaml
+
+from charts.rendering import CHART, HELMS, KUBERNETES, ROOT, SITE, Document, binary, documents, helm, template
+
+CI = sorted((CHART / "ci").glob("*-values.yaml"))
+META: Document = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+NAME = f"{META['name']}-{META['version']}"
+REPOSITORY = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
+CT_LINT = """
+rules:
+  braces: {min-spaces-inside: 0, max-spaces-inside: 0, min-spaces-inside-empty: -1, max-spaces-inside-empty: -1}
+  brackets: {min-spaces-inside: 0, max-spaces-inside: 0, min-spaces-inside-empty: -1, max-spaces-inside-empty: -1}
+  colons: {max-spaces-before: 0, max-spaces-after: 1}
+  commas: {max-spaces-before: 0, min-spaces-after: 1, max-spaces-after: 1}
+  comments: {require-starting-space: true, min-spaces-from-content: 2}
+  empty-lines: {max: 2, max-start: 0, max-end: 0}
+  hyphens: {max-spaces-after: 1}
+  indentation: {spaces: consistent, indent-sequences: whatever, check-multi-line-strings: false}
+  key-duplicates: enable
+  new-line-at-end-of-file: enable
+  new-lines: {type: unix}
+  trailing-spaces: enable
+"""
+TEXTS = {"type": "array", "items": {"type": "string"}}
+MAINTAINER = {name: {"type": "string"} for name in ("name", "email", "url")}
+CT_SCHEMA: Document = {
+    "type": "object",
+    "required": ["name", "home", "version", "apiVersion", "description"],
+    "additionalProperties": False,
+    "properties": {
+        **{
+            name: {"type": "string"}
+            for name in (
+                *("name", "home", "version", "apiVersion", "description", "icon", "engine", "condition", "tags"),
+                *("kubeVersion", "type"),
+            )
+        },
+        "appVersion": {"type": ["string", "number"]},
+        "keywords": TEXTS,
+        "sources": TEXTS,
+        "deprecated": {"type": "boolean"},
+        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        "maintainers": {
+            "type": "array",
+            "items": {"type": "object", "required": ["name"], "additionalProperties": False, "properties": MAINTAINER},
+        },
+    },
+}
+"""What its older releases require as well: `home` and `description`."""
+
+
+@pytest.mark.parametrize("file", [CHART / "Chart.yaml", CHART / "values.yaml", *CI], ids=lambda file: file.name)
+def test_ct_lints_the_yaml(file: Path) -> None:
+    command = [sys.executable, "-m", "yamllint", "--strict", "-d", CT_LINT, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ct_takes_the_metadata() -> None:
+    """Its maintainers are accounts of the host that has the sources: the only one that we can name is their owner."""
+    jsonschema.validate(META, CT_SCHEMA)
+    assert not META.get("deprecated")
+    assert [one["name"] for one in META["maintainers"]] == [REPOSITORY.split("/")[-2]]
+
+
+@pytest.mark.parametrize("file", [None, *CI], ids=lambda file: file.name if file else "bare")
+@pytest.mark.parametrize("name", HELMS)
+def test_helm_lint_passes(file: Path | None, name: str) -> None:
+    """As `ct lint` and the check helm-lint of chart-verifier run it; the latter also refuses no warning."""
+    done = helm("lint", str(CHART), *(("-f", str(file)) if file else ()), name=name)
+    assert done.returncode == 0 and "[ERROR]" not in done.stdout, done.stdout + done.stderr
+    assert "1 chart(s) linted, 0 chart(s) failed" in done.stdout
+    # Of the List that brings a TrainingRuntime before its TrainJob; lists have no names.
+    warned = [line for line in done.stdout.splitlines() if "[WARNING]" in line]
+    assert all("templates/trainingruntime.yaml" in line for line in warned), warned
+
+
+@pytest.mark.parametrize("name", HELMS)
+@pytest.mark.parametrize("file", CI, ids=lambda file: file.name)
+def test_the_values_for_ci_install(file: Path, name: str) -> None:
+    """`ct install` takes them without any other, with a generated name of this form."""
+    done = helm("template", "trainjob-abcdefghij", str(CHART), "-f", str(file), name=name)
+    assert {"ConfigMap", "Pod"} < {each["kind"] for each in documents(done)}
+
+
+def test_the_values_for_ci_differ() -> None:
+    """A phase that is carried, at both scales, and one of one's own; both training APIs."""
+    assert len(CI) >= 3
+    kinds = [{each["kind"] for each in documents(helm("template", "x", str(CHART), "-f", str(file)))} for file in CI]
+    assert {"PyTorchJob", "TrainJob", "ServingRuntime"} <= set().union(*kinds)
+    assert [one for one in kinds if "ServingRuntime" not in one], "none leaves the server out"
+
+
+def test_metadata_is_that_of_the_project() -> None:
+    assert META["sources"] == [REPOSITORY] and META["home"] == REPOSITORY
+    releases = yaml.safe_load((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))
+    oldest = min(int(each["openshift"][0].split(".")[1]) for each in releases.values())
+    assert META["kubeVersion"] == f">=1.{oldest + 13}.0-0", "OpenShift 4.N is Kubernetes 1.(N+13)"
+
+
+@pytest.mark.parametrize("name", HELMS)
+def test_an_older_cluster_is_refused(name: str) -> None:
+    """And the oldest of a vendor, which has a suffix, is not."""
+    command = (str(binary(name)), "template", "demo", str(CHART), "-f", str(CI[0]), "--kube-version")
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    for version, accepted in ((f"v{KUBERNETES}-eks.1", True), (f"v{KUBERNETES}+aadcf85", True), ("v1.28.15", False)):
+        done = subprocess.run([*command, version], capture_output=True, text=True, check=False, env=env)
+        assert (done.returncode == 0) is accepted, done.stderr
+        assert accepted or "chart requires kubeVersion" in done.stderr
+
+
+def test_the_icon_needs_no_network() -> None:
+    head, _, data = META["icon"].partition(",")
+    assert head == "data:image/svg+xml;base64"
+    assert base64.b64decode(data) == (CHART / "icon.svg").read_bytes()
+    for element in ElementTree.fromstring((CHART / "icon.svg").read_text(encoding="utf-8")).iter():
+        assert not [key for key in element.attrib if "href" in key] and not element.tag.endswith("script")
+
+
+def packaged(tree: Path, *variables: str) -> Path:
+    """Run `make package` in a tree with the chart alone; return the folder that it leaves."""
+    for name in ("Makefile", "charts"):
+        (tree / name).symlink_to(ROOT / name)
+    of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    env = {key: value for key, value in os.environ.items() if key not in of_make}
+    command = ["make", "-C", str(tree), "--old-file=gen", "package", f"HELM={binary('helm')}", *variables]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return tree / "artifacts" / "charts"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a repository."""
+    return packaged(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def members(packages: Path) -> dict[str, str]:
+    """The text of each file of the archive, by its path inside the chart."""
+    with tarfile.open(packages / f"{NAME}.tgz") as archive:
+        files = {one.name.removeprefix("trainjob/"): archive.extractfile(one) for one in archive if one.isfile()}
+        return {name: file.read().decode("utf-8") for name, file in files.items() if file}
+
+
+VERIFIER: dict[str, Callable[[dict[str, str]], Any]] = {
+    "is-helm-v3": lambda files: yaml.safe_load(files["Chart.yaml"])["apiVersion"] == "v2",
+    "has-readme": lambda files: "README.md" in files,
+    "contains-test": lambda files: any(re.fullmatch(r"templates/tests/.*\.yaml", name) for name in files),
+    "contains-values": lambda files: len(yaml.safe_load(files["values.yaml"])) > 0,
+    "contains-values-schema": lambda files: len(json.loads(files["values.schema.json"])) > 0,
+    "has-kubeversion": lambda files: "||" not in yaml.safe_load(files["Chart.yaml"])["kubeVersion"],
+    "not-contains-crds": lambda files: not any(name.startswith("crds/") for name in files),
+    "not-contain-csi-objects": lambda files: (
+        not any(re.search("(?m)^kind: *CSIDriver", text) for text in files.values())
+    ),
+    "required-annotations-present": lambda files: yaml.safe_load(files["Chart.yaml"])["annotations"][
+        "charts.openshift.io/name"
+    ],
+    "has-notes": lambda files: "templates/NOTES.txt" in files,
+    "not-contain-values-schema-remote-ref": lambda files: not re.search(r'"\$ref": "[^#]', files["values.schema.json"]),
+}
+
+
+@pytest.mark.parametrize("check", VERIFIER)
+def test_chart_verifier(check: str, members: dict[str, str]) -> None:
+    assert VERIFIER[check](members)
+
+
+def test_the_package_carries_everything(members: dict[str, str]) -> None:
+    """The pages, the presets, the values for CI; and nothing that is not in the checkout."""
+    files = {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()}
+    assert members.keys() == files
+    assert {"README.md", "VALUES.md", "presets.json", "icon.svg", "ci/local-values.yaml"} <= files
+
+
+def test_its_page_names_what_exists(members: dict[str, str]) -> None:
+    """The README is read where the checkout is not: its links stay in the package. VALUES.md lists every phase, it the first ones."""
+    page = members["README.md"]
+    for link in re.findall(r"\]\(([^)#\s]+)\)", page):
+        assert link in members or link.startswith("https://"), link
+    presets = json.loads(members["presets.json"])
+    listed = [name for row in re.findall(r"^\| (`.+?) \|", page, re.MULTILINE) for name in re.findall("`(.+?)`", row)]
+    assert len(listed) >= 8 and set(listed) <= set(presets)
+    assert f"| `preset.phase` | all | {', '.join(presets)} |" in members["VALUES.md"]
+    assert META["kubeVersion"].strip(">=").removesuffix(".0-0") in page
+
+
+@pytest.fixture(scope="module")
+def url(packages: Path) -> Iterator[str]:
+    """The address of the repository on loopback."""
+    handler = functools.partial(Quiet, directory=str(packages))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files without a line for each."""
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("name", HELMS)
+def test_a_user_installs_from_the_repository(name: str, url: str, tmp_path: Path) -> None:
+    """As they would: add the repository, look, lint, render; the same as from the checkout with values files."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": os.devnull}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [str(binary(name)), *arguments], capture_output=True, text=True, check=False, env=env, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("repo", "add", "trainlab", url)
+    run("repo", "update")
+    (found,) = json.loads(run("search", "repo", "trainjob", "-o", "json"))
+    assert (found["name"], found["version"]) == ("trainlab/trainjob", META["version"])
+    assert "charts.openshift.io/name" in run("show", "chart", "trainlab/trainjob")
+    assert run("show", "readme", "trainlab/trainjob").strip() == (CHART / "README.md").read_text("utf-8").strip()
+
+    run("pull", "trainlab/trainjob", "--untar")
+    assert "0 chart(s) failed" in run("lint", "trainjob")
+    sets = ("--set", "preset.phase=survival,preset.scale=local", "-f", str(SITE), "--kube-version", KUBERNETES)
+    rendered = run("template", "demo", "trainlab/trainjob", "--namespace", "lab", *sets)
+    files = tuple(str(ROOT / "values" / each) for each in ("survival.yaml", "local/survival.yaml"))
+    assert rendered == template(files, name=name).stdout
+    assert run("template", "demo", "trainjob", "--repo", url, "--namespace", "lab", *sets) == rendered
+    assert run("template", "demo", f"{url}/{NAME}.tgz", "--namespace", "lab", *sets) == rendered
+    assert run("template", "demo", "./trainjob", "--namespace", "lab", *sets) == rendered
+
+
+def test_the_index_is_for_any_server_or_for_one(packages: Path, tmp_path: Path) -> None:
+    """Relative addresses, or those below URL."""
+    for folder, url in (
+        (packages, ""),
+        (packaged(tmp_path, "URL=https://charts.example.com/a"), "https://charts.example.com/a/"),
+    ):
+        (entry,) = yaml.safe_load((folder / "index.yaml").read_text(encoding="utf-8"))["entries"]["trainjob"]
+        assert entry["urls"] == [f"{url}{NAME}.tgz"] and entry["kubeVersion"] == META["kubeVersion"]
+        assert sorted(path.name for path in folder.iterdir()) == ["index.yaml", f"{NAME}.tgz"]
