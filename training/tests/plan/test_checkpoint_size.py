@@ -28,8 +28,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 SPARE = 1.2e6
 TRAIN = {"epochs": 2, "batch_size": 4, "checkpoints": 4, "keep_checkpoints": 1, "validation_fraction": 0.2}
 KINDS: dict[str, dict[str, Any]] = {
-    "last layers and an untied head, bfloat16": {"model": {"source": "pvc:m", "dtype": "bfloat16"}, "unfreeze": {"layers": 2}},
-    "last layer, float32": {"model": {"source": "pvc:m", "dtype": "float32"}, "unfreeze": {"layers": 1, "lm_head": False}},
+    "last layers and an untied head, bfloat16": {
+        "model": {"source": "pvc:m", "dtype": "bfloat16"},
+        "unfreeze": {"layers": 2},
+    },
+    "last layer, float32": {
+        "model": {"source": "pvc:m", "dtype": "float32"},
+        "unfreeze": {"layers": 1, "lm_head": False},
+    },
     "adapters": {"model": {"source": "pvc:m", "dtype": "bfloat16"}, "lora": {"rank": 256, "alpha": 16}},
 }
 

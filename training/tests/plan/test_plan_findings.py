@@ -11,7 +11,11 @@ from trainlab.plan.findings import KEYS
 from trainlab.plan.job import Volume
 
 TEN_GBIT = 1.25e9
-SMALL = (Volume("runs", 1e9, "ReadWriteOnce"), Volume("models", 1e9, "ReadWriteMany"), Volume("data", 1e9, "ReadWriteMany"))
+SMALL = (
+    Volume("runs", 1e9, "ReadWriteOnce"),
+    Volume("models", 1e9, "ReadWriteMany"),
+    Volume("data", 1e9, "ReadWriteMany"),
+)
 FULL = (Volume("models", 6.5e9, "ReadWriteMany"),)
 SERVED = {"serve_runtime": "vllm", "serve_gpus": 1, "serve_tokens": 1024}
 FIRED: dict[str, Plan] = {

@@ -19,6 +19,7 @@ SCALES = [
 ]
 EACH = pytest.mark.parametrize("paths", SCALES, ids=lambda paths: f"{paths[-1].parent.name}-{paths[-1].stem}")
 
+
 def planned(paths: list[Path], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     """Return exit code and JSON of the command."""
     code = command(paths[0], paths[1:], as_json=True)

@@ -21,7 +21,14 @@ NUMBER = re.compile(
     r"(?P<unit>%|(?:s|min|h|hours?|minutes?|[kMGT]B|[MG]iB|steps?|GFLOP|times|Gbit/s)\b)"
 )
 ELSEWHERE = {
-    "lyrics.md": {"0.40 GB", "46,068 MiB", "44.99 GiB", "48 GB", "16 %", "5 GiB"},  # the adapter's file; data sheet and torchtitan
+    "lyrics.md": {
+        "0.40 GB",
+        "46,068 MiB",
+        "44.99 GiB",
+        "48 GB",
+        "16 %",
+        "5 GiB",
+    },  # the adapter's file; data sheet and torchtitan
 }
 """Numbers of another source in the same row, which names it."""
 OVERLAYS_TO_WRITE = {"songs.yaml"}
@@ -52,7 +59,9 @@ def numbers(text: str) -> list[tuple[str, str, str]]:
     found = []
     for one in NUMBER.finditer(text):
         unit = UNITS.get(one["unit"], one["unit"])
-        found += [(f"{value} {one['unit']}", value.replace(",", ""), unit) for value in (one["value"], one["of"]) if value]
+        found += [
+            (f"{value} {one['unit']}", value.replace(",", ""), unit) for value in (one["value"], one["of"]) if value
+        ]
     return found
 
 

@@ -46,7 +46,11 @@ def test_checkpoints_by_hand() -> None:
         ({"checkpoints": 4, "keep_checkpoints": 2, "keeps_best": True}, 4, 0),  # two, the best one, one being written
         ({"checkpoints": 10, "keep_checkpoints": 2, "keeps_best": False}, 3, 0),
         ({"checkpoints": 10, "keep_checkpoints": 1, "keeps_best": False}, 2, 0),  # it goes when the new one is complete
-        ({"checkpoints": 2, "keep_checkpoints": 5, "keeps_best": True}, 2, 1),  # none goes, and the tuned model is added
+        (
+            {"checkpoints": 2, "keep_checkpoints": 5, "keeps_best": True},
+            2,
+            1,
+        ),  # none goes, and the tuned model is added
     ],
 )
 def test_the_checkpoint_that_is_written_counts_before_the_old_one_goes(
@@ -71,7 +75,7 @@ def test_each_volume_is_refused_by_itself() -> None:
     assert set(lines) == {"runs-volume"}
     for part in ("site.storage.runs.size is 20Gi (21.47 GB)", "43.5", "4 checkpoints of 10.88 GB", "set 50Gi or more"):
         assert part in lines["runs-volume"], lines
-    assert "phase.train.keep_checkpoints 2" in lines["runs-volume"]
+    assert ", or lower phase.train.keep_checkpoints (2)" in lines["runs-volume"]
     assert set(refused(SURVIVAL, models=5e9, runs=100e9)) == {"models-volume"}
     assert refused(SURVIVAL, models=10e9, runs=50 * 2**30) == {}
 
@@ -79,7 +83,10 @@ def test_each_volume_is_refused_by_itself() -> None:
 def test_a_data_set_counts_where_it_lies() -> None:
     job = replace(SURVIVAL, data_bytes=30e9)
     assert needed(job)["models"] == pytest.approx(needed(SURVIVAL)["models"] + 30e9)
-    assert "or give the data set a volume of its own (site.storage.data.size)" in refused(job, models=2e10)["models-volume"]
+    assert (
+        "or give the data set a volume of its own (site.storage.data.size)"
+        in refused(job, models=2e10)["models-volume"]
+    )
     assert set(refused(job, models=2e10, data=2e10, runs=1e11)) == {"data-volume"}
     assert refused(job, models=2e10, data=4e10, runs=1e11) == {}
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from trainlab.plan.device_memory import LOGIT_BYTES
 from trainlab.plan.estimate import Plan, flop_per_token
 from trainlab.plan.findings import Finding, refuse, warn
-from trainlab.plan.memory import LOGIT_BYTES
 from trainlab.plan.units import claim, count, gib, seconds, size
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts (vLLM engine arguments)
@@ -147,15 +147,15 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
                 "mount it; use ReadWriteMany",
             )
     for need in plan.volumes:
-        volume = next((each for each in job.volumes if each.name == need.name), None)
-        if volume is None or volume.bytes is None:
+        room = next((each.bytes for each in job.volumes if each.name == need.name), None)
+        if room is None:  # the size of an existing claim is the cluster's to know
             continue
-        text = f"site.storage.{need.name}.size is {claim(volume.bytes)} ({size(volume.bytes)}): {size(need.bytes)} at its "
+        text = f"site.storage.{need.name}.size is {claim(room)} ({size(room)}): {size(need.bytes)} at its "
         text += f"fullest: {', '.join(need.parts)}"
-        if need.bytes > volume.bytes:
+        if need.bytes > room:
             enough = math.ceil(need.bytes / TIGHT / TEN_GIB) * TEN_GIB
             yield refuse(f"{need.name}-volume", f"{text}; set {claim(enough)} or more{need.remedy}")
-        elif need.bytes > TIGHT * volume.bytes:
+        elif need.bytes > TIGHT * room:
             yield warn("volume-tight", f"{text}; the file system needs some of it as well")
 
 
@@ -163,7 +163,9 @@ def _server(plan: Plan) -> Iterator[Finding]:
     need, job = plan.server, plan.job
     if need is None or need.total <= need.room:
         return
-    text = f"weights {gib(need.weights)}, keys and values of one request of {job.serve_tokens:,} tokens {gib(need.cache)}"
+    text = (
+        f"weights {gib(need.weights)}, keys and values of one request of {job.serve_tokens:,} tokens {gib(need.cache)}"
+    )
     if need.runtime == "vllm":
         text = f"phase.serve.gpus is {need.gpus}: vLLM needs {gib(need.total)} on each and may use {gib(need.room)}: {text}"
         yield refuse("engine-memory", f"{text}; use more GPUs or a larger one, or lower phase.model.max_length")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
 from trainlab.plan import volumes
+from trainlab.plan.device_memory import Memory, memory
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
-from trainlab.plan.memory import Memory, memory
 from trainlab.plan.server import Server, server
 from trainlab.plan.volumes import VolumeNeed
 from trainlab.plan.weights import adapters, parameters, trainable
@@ -153,4 +153,3 @@ def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Sc
         seconds=when.steps * (compute + wire) + once / (rate * job.world),
         speed_up=job.world * compute / (compute + wire) if compute else 0.0,
     )
-

@@ -7,9 +7,9 @@ request of the longest length (`max_model_len`) fit; more requests at once use w
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.device_memory import CONTEXT_BYTES
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
-from trainlab.plan.memory import CONTEXT_BYTES
 from trainlab.plan.weights import adapters, parameters
 
 VLLM_SHARE = 0.9

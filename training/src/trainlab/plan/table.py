@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from trainlab.plan.checks import served_rank
+from trainlab.plan.device_memory import PARTS
 from trainlab.plan.estimate import Plan
 from trainlab.plan.findings import Finding
-from trainlab.plan.memory import PARTS
 from trainlab.plan.server import Server
 from trainlab.plan.units import claim, count, gib, seconds, size
 
@@ -71,7 +71,12 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
         rows.append(("", ", ".join(f"{part} {gib(value)}" for part, value in held.items() if value)))
         if plan.memory.sharding:
             what = "weights in float32, twice with the reference" if job.reference else "weights in float32"
-            rows.append(("before it is sharded", f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}: {what}"))
+            rows.append(
+                (
+                    "before it is sharded",
+                    f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}: {what}",
+                )
+            )
     batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
     rows.append(("effective batch", batch))
     when = plan.schedule
@@ -115,5 +120,7 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
 def _server(need: Server, tokens: int) -> str:
     """Return what the inference server needs and has."""
     where = f"on each of {need.gpus} GPUs" if need.gpus > 1 else "on its GPU" if need.gpus else "in its pod"
-    text = f"{gib(need.total)} of {gib(need.room)} {where}: weights {gib(need.weights)}, a request of {tokens:,} tokens "
+    text = (
+        f"{gib(need.total)} of {gib(need.room)} {where}: weights {gib(need.weights)}, a request of {tokens:,} tokens "
+    )
     return text + gib(need.cache) + (f", {need.requests:,} of them fit" if need.gpus else "")

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from trainlab.config import ResnetPhase
 from trainlab.config.references import CIFAR10, DIGITS
+from trainlab.plan.device_memory import CONTEXT_BYTES, Memory
 from trainlab.plan.devices import Device
 from trainlab.plan.estimate import Cost, Plan, Schedule, events, ring_bytes
 from trainlab.plan.job import Job
-from trainlab.plan.memory import CONTEXT_BYTES, Memory
 from trainlab.plan.volumes import inputs, runs
 
 ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the validation part included

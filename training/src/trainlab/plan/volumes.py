@@ -9,8 +9,8 @@ rank, the schedule and the log (`_save_checkpoint`, transformers 5.23). FSDP2's 
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.device_memory import MASTER_BYTES
 from trainlab.plan.job import Job
-from trainlab.plan.memory import MASTER_BYTES
 from trainlab.plan.units import size
 from trainlab.plan.weights import parameters, trainable
 
@@ -59,7 +59,7 @@ def inputs(job: Job, what: str, model: float) -> tuple[VolumeNeed, ...]:
     stored = (f"{what} {size(model)}",) if model else ()
     if own:
         return VolumeNeed("models", model, stored), VolumeNeed("data", data, told)
-    remedy = " or give the data set a volume of its own (site.storage.data.size)" if data else ""
+    remedy = ", or give the data set a volume of its own (site.storage.data.size)" if data else ""
     return (VolumeNeed("models", model + data, (*stored, *told), remedy),)
 
 
@@ -81,7 +81,7 @@ def runs(job: Job, each: float, result: float, steps: int | None, before: float 
         parts = [f"{kept} checkpoints of {size(each)} ({', '.join(details)})", f"tuned model {size(result)}"]
     if before:
         parts.append(f"models of the stages before it ({job.stages_before}) {size(before)}")
-    remedy = f" or lower phase.train.keep_checkpoints {job.keep_checkpoints}" if job.keep_checkpoints > 1 else ""
+    remedy = f", or lower phase.train.keep_checkpoints ({job.keep_checkpoints})" if job.keep_checkpoints > 1 else ""
     return VolumeNeed("runs", held + before + RUN_BYTES, tuple(parts), remedy)
 
 
