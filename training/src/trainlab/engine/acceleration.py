@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from trainlab.config import Phase
 from trainlab.config.section_stage import Stage
@@ -29,9 +30,14 @@ def _asked(phase: Phase) -> Stage:
     return phase.stage_block or Stage(name="")
 
 
+def several_gpus() -> bool:
+    """True if there is something to shard across."""
+    return torch.cuda.is_available() and dist.world_size() > 1
+
+
 def sharded(phase: Phase) -> bool:
     """True if weights, gradients and optimizer states are sharded across the ranks."""
-    return _asked(phase).fsdp and torch.cuda.is_available() and dist.world_size() > 1
+    return _asked(phase).fsdp and several_gpus()
 
 
 def gradient_checkpointing(phase: Phase) -> bool:
@@ -54,6 +60,19 @@ def sharding(phase: Phase) -> dict[str, Any]:
     }
 
 
+def keep_digits(arguments: Any) -> None:
+    """Make FSDP2 reduce gradients in float32 and pass results on as they were computed; nothing if it is not used.
+
+    Accelerate's own policy (1.15, FullyShardedDataParallelPlugin.set_mixed_precision) makes both bfloat16: the loss, which
+    the head computes in float32, keeps two or three digits, and log-probabilities that DPO sums are rounded to 0.5 and
+    more. No output_dtype=float32 either: it would apply to every layer, and the head would multiply float32 matrices.
+    """
+    if arguments.fsdp_plugin_args is not None and arguments.bf16:
+        arguments.fsdp_plugin_args["mixed_precision_policy"] = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        )
+
+
 def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
     """Apply FP8 and compilation to a model, as phase and hardware allow; before any trainer wraps it.
 
@@ -61,7 +80,7 @@ def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
     """
     stage = _asked(phase)
     for key, wish, enough in (
-        ("fsdp", stage.fsdp, torch.cuda.is_available() and dist.world_size() > 1),
+        ("fsdp", stage.fsdp, several_gpus()),
         ("compile", stage.compile, torch.cuda.is_available()),
     ):
         if wish and not enough:
@@ -101,6 +120,11 @@ def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
     if not sharded(phase):
         return None
     state: dict[str, Any] = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    first: dict[int, str] = {}
+    for name, parameter in trainer.model_wrapped.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(parameter), name)
+        if known != name and name in state:  # a tied head, gathered a second time, would be saved a second time
+            state[name] = state[known]
     return state
 
 

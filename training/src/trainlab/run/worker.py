@@ -62,6 +62,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
     began = time.monotonic()
     if dist.gather(results.finished(run_dir))[0]:
         if dist.is_main():
+            checkpoints.drop(run_dir, print)
             print(results.COMPLETE.format(run_dir), flush=True)
         return
     with Progress(dist.is_main()) as progress:
@@ -91,6 +92,9 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             progress.say(
                 f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"
             )
+            checkpoints.drop(
+                run_dir, progress.say
+            )  # after the manifest says that the run ended: before, it would resume
             tracker.end()
             progress.say(f"done in {seconds:.0f} s: {run_dir}")
 

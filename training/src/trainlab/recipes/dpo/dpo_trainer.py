@@ -95,4 +95,6 @@ def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = Tru
         beta=phase.stage.beta,
         precompute_ref_log_probs=precompute,
         max_length=None,  # chat.encode refuses longer rows by name
+        # TRL loads the reference of a sharded run itself; its default, "auto", spreads each rank's over all GPUs of the pod.
+        model_init_kwargs={"device_map": None} if acceleration.sharded(phase) else None,
     )
