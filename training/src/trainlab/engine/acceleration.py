@@ -6,12 +6,15 @@ README). Compiling in place keeps the names of all weights: no `_orig_mod.` anyw
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.section_stage import Stage
 from trainlab.engine import dist
@@ -23,6 +26,7 @@ CAPABILITY = (8, 9)  # of FP8 tensor cores: L4, L40S, H100; not A100 or A40
 PAYS = 1.05  # FP8 must beat bfloat16 by this factor in the probe
 TOKENS = 8192  # rows of the probe's matrix
 ROUNDS = 20
+CHOICE = "fp8.json"  # in the run directory: {"on", "reason"}
 
 
 def _asked(phase: Phase) -> Stage:
@@ -73,8 +77,8 @@ def keep_digits(arguments: Any) -> None:
         )
 
 
-def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
-    """Apply FP8 and compilation to a model, as phase and hardware allow; before any trainer wraps it.
+def prepare(model: Any, phase: Phase, run_dir: Path, say: Callable[[str], None]) -> None:
+    """Apply FP8 and compilation to a model, as phase and hardware allow; before any trainer wraps it; on every rank.
 
     Raises UserError for a request that this machine cannot fulfill.
     """
@@ -87,12 +91,42 @@ def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
             lacks = "several GPUs" if key == "fsdp" else "a GPU"
             raise UserError(f"phase.stage.{key} is true: needs {lacks}, which this machine lacks; set false")
     if stage.fp8 == "auto":
-        reason = why_not_fp8(phase) or _slow(model)
-        say(f"fp8: off: {reason}" if reason else "fp8: on, torchao tensorwise")
-        if not reason:
+        choice = choose_fp8(model, phase, run_dir)
+        say("fp8: on, torchao tensorwise" if choice["on"] else f"fp8: off: {choice['reason']}")
+        if choice["on"]:
             convert(model)
     if stage.compile:
         compile_layers(model)
+
+
+def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
+    """Return {"on", "reason": why not, None if on}, the same on every rank and for the whole run.
+
+    One rank times and all follow: a probe near its threshold falls out differently on each, and ranks that computed
+    differently would drift apart. A resumed run keeps the choice. Raises UserError where it cannot.
+    """
+    path = run_dir / CHOICE
+    known: dict[str, Any] | None = dist.gather(files.read_json(path) if dist.is_main() and path.exists() else None)[0]
+    reason = next((why for why in dist.gather(why_not_fp8(phase)) if why), None)
+    if known is not None:
+        if known["on"] and reason:
+            raise UserError(
+                f"phase.stage.fp8 is auto: {path} says that this run computes in FP8, which is not possible here "
+                f"({reason}); resume it on GPUs like those it began on, or name a new run with --run"
+            )
+        return known
+    if reason is None:
+        reason = dist.gather(_slow(model) if dist.is_main() else None)[0]
+    choice = {"on": reason is None, "reason": reason}
+    if dist.is_main():
+        files.write_json(path, choice)
+    return choice
+
+
+def chosen_fp8(run_dir: Path) -> dict[str, Any] | None:
+    """Return what choose_fp8 chose in this run, for the manifest; None if the phase did not ask for FP8."""
+    path = run_dir / CHOICE
+    return dict(files.read_json(path)) if path.exists() else None
 
 
 def compile_layers(model: Any, backend: str = "inductor") -> None:
@@ -157,11 +191,16 @@ def _seconds(linear: Any, width: int) -> float:
 
 
 def convert(model: Any) -> None:
-    """Make the matrices of a bfloat16 model multiply in FP8, except its output layer; every weight keeps its name."""
+    """Make the matrices of a bfloat16 model multiply in FP8, except its output layer; every weight keeps its name.
+
+    The gradient of a weight sums over the tokens of a batch, and the GPU's FP8 product takes only sums of a multiple of 16
+    terms (torch._scaled_mm); packed rows have any number: padded with zeros.
+    """
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     def fits(module: nn.Module, name: str) -> bool:
         sizes = (getattr(module, "in_features", 1), getattr(module, "out_features", 1))
         return not name.endswith("lm_head") and all(size % 16 == 0 for size in sizes)
 
-    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name("tensorwise"), module_filter_fn=fits)
+    config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), pad_inner_dim=True)
+    convert_to_float8_training(model, config=config, module_filter_fn=fits)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from trainlab import files, recipes
 from trainlab.config import Phase
-from trainlab.engine import checkpoints, dist, gpus, memory, ranks
+from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.run import manifest, results
@@ -83,6 +83,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             files.write_json(run_dir / "manifest.json", record)
         before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
         record["memory"] = recipe.memory.whole(phase)
+        record["fp8"] = acceleration.chosen_fp8(run_dir)
         if tracker:
             decision = results.decide(phase, run_dir, before, after)
             files.write_json(run_dir / "gate.json", decision)

@@ -38,7 +38,7 @@ def train(job: TrainingJob[DpoPhase, list[Any]]) -> dict[str, Any]:
     set_seed(phase.seed)
     counts = everything(job.model)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
-    acceleration.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
     with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
         trainer = build(job, rows, validation, folder)
     summary = training.summarize(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
