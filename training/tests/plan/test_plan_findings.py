@@ -44,6 +44,7 @@ FIRED: dict[str, Plan] = {
         ("fp8", jobs.PRETRAIN, {"precision": "fp8"}, "A100-80GB"),
         ("bf16", jobs.SURVIVAL, {"precision": "bf16"}, "T4"),
         ("fp16", jobs.WIKI, {"precision": "fp16"}, "L40S"),
+        ("rounding", jobs.SURVIVAL, {"learning_rate": 1e-9}, "L40S"),
         ("lora-rank", jobs.LYRICS, {"lora_rank": 600, "serve_max_lora_rank": 512}, "L40S"),
         ("few-tokens", jobs.PRETRAIN, {"max_steps": 100}, "H100-80GB"),
     )

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from trainlab.plan.device_memory import LOGIT_BYTES
 from trainlab.plan.estimate import Plan, flop_per_token
+from trainlab.plan import rounding
+from trainlab.plan.estimate import LOGIT_BYTES, Plan, flop_per_token
 from trainlab.plan.findings import Finding, refuse, warn
 from trainlab.plan.units import claim, count, gib, seconds, size
 
@@ -188,6 +190,14 @@ def _numerics(plan: Plan) -> Iterator[Finding]:
         yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
 
 
+def _rounding(plan: Plan) -> Iterator[Finding]:
+    job, when = plan.job, plan.schedule
+    if job.arch is None or when is None or job.trainable == "lora" or job.learning_rate is None:
+        return
+    if job.precision in ("bf16", "fp8") and (lost := rounding.lost(job.learning_rate, when.steps)):
+        yield refuse("rounding", lost)
+
+
 def _lora(plan: Plan) -> Iterator[Finding]:
     job = plan.job
     if job.trainable != "lora" or job.serve_max_lora_rank is None:
@@ -230,6 +240,7 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _volumes,
     _server,
     _numerics,
+    _rounding,
     _lora,
     _pretrain,
 )

@@ -48,6 +48,7 @@ class Job:
     max_steps: int | None = None  # overrides epochs
     batch: int = 8
     accumulation: int = 1
+    learning_rate: float | None = None
     warmup_steps: int | None = None  # overrides the fraction
     warmup_fraction: float = 0.0
     eval_steps: int | None = None

@@ -68,6 +68,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         max_steps=train.get("max_steps"),
         batch=int(train.get("batch_size") or 1),
         accumulation=int(train.get("gradient_accumulation") or 1),
+        learning_rate=train.get("learning_rate"),
         warmup_fraction=float(train.get("warmup_fraction") or 0),
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
