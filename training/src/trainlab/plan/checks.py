@@ -7,10 +7,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from trainlab.plan import rounding
 from trainlab.plan.device_memory import LOGIT_BYTES
 from trainlab.plan.estimate import Plan, flop_per_token
-from trainlab.plan import rounding
-from trainlab.plan.estimate import LOGIT_BYTES, Plan, flop_per_token
 from trainlab.plan.findings import Finding, refuse, warn
 from trainlab.plan.units import claim, count, gib, seconds, size
 
