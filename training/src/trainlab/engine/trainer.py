@@ -72,7 +72,7 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         head = self.accelerator.unwrap_model(model).get_output_embeddings()
         loss = answer_loss(model, head, inputs, num_items_in_batch)
-        if self.model.training:
+        if model.training:
             mask = inputs.get("attention_mask")  # none if packed
             seen = mask.sum() if mask is not None else torch.tensor(inputs["labels"].numel())
             self._total_train_tokens += int(self.accelerator.gather_for_metrics(seen).sum())

@@ -116,10 +116,10 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     for name, key, only, title, share, unit in kinds:
         if not gate.get(name):
             continue
-        sides = [
+        base, tuned = (
             [item for item in part["items"] if only in (None, bool(item.get("taught")))] for part in (before, after)
-        ]
-        shown = {"title": title, "share": share, "unit": unit, "bars": bars(*sides, key, phase)}
+        )
+        shown = {"title": title, "share": share, "unit": unit, "bars": bars(base, tuned, key, phase)}
         scores.append({"name": name, **shown, "gain": gate[name]})
     return scores
 
