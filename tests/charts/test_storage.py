@@ -1,8 +1,10 @@
 """Where models, data sets and runs are: two claims, three, or one with sub-paths, for all that mount them differently."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from trainlab.config.loading import load_values
 
 from charts.rendering import VALUES, Case, Document, case, documents, one, pods, template, with_service
 
@@ -104,7 +106,8 @@ def test_three_claims(given: Case) -> None:
         for item in objects
         if item["kind"] == "PersistentVolumeClaim"
     }
-    assert sizes == {"demo-models": "20Gi", "demo-runs": "20Gi", "demo-data": "5Gi"}
+    asked = load_values([Path(file) for file in given.files]).site.storage
+    assert sizes == {"demo-models": asked.models.size, "demo-runs": asked.runs.size, "demo-data": "5Gi"}
     for where, spec in specs(objects):
         if "initContainers" in spec:
             (fetch,), (train,) = spec["initContainers"], spec["containers"]

@@ -8,11 +8,13 @@ import yaml
 from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
 from trainlab.config import PHASES
 from trainlab.config.loading import load_values
+from trainlab.config.site import Storage
 from trainlab.recipes import RECIPES
 
 RECIPES_FOLDER = ROOT / "training" / "src" / "trainlab" / "recipes"
 FULL = sorted(VALUES.glob("*.yaml"))
 LOCAL = sorted((VALUES / "local").glob("*.yaml"))
+EVERY = sorted(VALUES.rglob("*.yaml"))
 
 
 def test_every_overlay_has_its_phase() -> None:
@@ -35,9 +37,28 @@ def test_local_scale_needs_no_gpu_and_keeps_the_subject(path: Path) -> None:
     assert local.resources.nodes == full.resources.nodes
 
 
-@pytest.mark.parametrize("path", [*FULL, *LOCAL], ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_values_files_hold_no_site(path: Path) -> None:
-    assert list(yaml.safe_load(path.read_text(encoding="utf-8"))) == ["phase"]
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_values_files_hold_of_the_site_only_what_follows_from_the_phase(path: Path) -> None:
+    """How much room and which GPU it needs; where these are is for the inventory to say."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    site = content.pop("site", {})
+    assert list(content) == ["phase"] and site.keys() <= {"gpuModel", "storage"}
+    assert all(list(volume) == ["size"] for volume in site.get("storage", {}).values())
+
+
+@pytest.mark.parametrize("path", LOCAL, ids=lambda path: path.stem)
+def test_local_scale_asks_for_the_default_sizes(path: Path) -> None:
+    storage = load_values([VALUES / path.name, path]).site.storage
+    assert (storage.models.size, storage.runs.size) == (Storage().models.size, Storage().runs.size)
+
+
+def test_stages_ask_for_the_same_sizes() -> None:
+    """They share their claims, and a claim cannot shrink."""
+    for folder in (VALUES, VALUES / "demo", VALUES / "local"):
+        stages = [[VALUES / path.name, path] for path in sorted(folder.glob("staged-*.yaml"))]
+        assert len(stages) == 4
+        storages = [load_values(files).site.storage for files in stages]
+        assert len({(storage.models.size, storage.runs.size) for storage in storages}) == 1, folder
 
 
 @pytest.mark.parametrize("name", HELMS)

@@ -134,8 +134,8 @@ def test_a_wrong_value_is_the_clis_sentence(cluster: Any, tmp_path: Path) -> Non
     assert cluster.asked == []
 
 
-SMALL = {"phase": "staged-sft"}
-"""The default volumes are too small for 7.39 B parameters: the only full-scale phase that is refused."""
+SMALL = {"phase": "staged-sft", "trainlab_site": {"storage": {"runs": {"size": "100Gi"}}}}
+"""Too small for two checkpoints of 7.39 B parameters."""
 
 
 def planned(cluster: Any, playbook: str, **variables: Any) -> subprocess.CompletedProcess[str]:
@@ -149,8 +149,11 @@ def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster:
     """Reason, key, remedy and how to continue anyway."""
     done = planned(cluster, playbook, **SMALL)
     said = error_of(done)
-    assert "the plan refuses phase staged-sft; nothing was created\nREFUSED [storage] 103.48 GB to store" in said
-    assert "make them larger (site.storage.models.size, site.storage.runs.size)" in said
+    refusal = (
+        "REFUSED [runs-volume] site.storage.runs.size is 100Gi (107.37 GB): 192.23 GB at its fullest: 2 checkpoints"
+    )
+    assert f"the plan refuses phase staged-sft; nothing was created\n{refusal}" in said
+    assert "set 200Gi or more (site.storage.runs.size)" in said
     assert "-e train_plan=warn" in said and "values/staged-sft.yaml" in said
     assert {method for method, _ in cluster.asked} == {"GET"}
     assert "changed=0" in done.stdout
@@ -160,7 +163,7 @@ def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster:
 def test_a_refusal_can_be_overruled(cluster: Any, how: Any, shown: int) -> None:
     done = planned(cluster, "plan", train_plan=how, **SMALL)
     assert done.returncode == 0 and "changed=0" in done.stdout, done.stdout + done.stderr
-    assert done.stdout.count("REFUSED [storage]") == shown
+    assert done.stdout.count("REFUSED [runs-volume]") == shown
 
 
 def test_another_word_for_it_is_refused(cluster: Any) -> None:
@@ -171,7 +174,7 @@ def test_another_word_for_it_is_refused(cluster: Any) -> None:
 def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     """site.yml fails on an empty cluster, after the plan, which train.yml would not show again."""
     done = planned(cluster, "site", phase="survival")
-    assert "\nplan of phase survival for L40S (assumed; name it" in done.stdout
+    assert "\nplan of phase survival for L40S (site.gpuModel)" in done.stdout
     assert done.stdout.count("\nwarning [network] each step computes") == 1, done.stdout
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A40"}}
     done = planned(cluster, "plan", phase="survival", trainlab_site=label)

@@ -1,5 +1,6 @@
 """A checkpoint counts only when it is whole."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,24 @@ def test_full_volume_names_path_space_and_last_good(tmp_path: Path, error: Excep
     assert text is not None and text.code == 1
     assert f"{tmp_path}: the volume is full while checkpoint-4 was written" in str(text)
     assert "MB free" in str(text) and str(good) in str(text)
+
+
+def test_a_complete_run_keeps_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "checkpoints", 2)
+    said: list[str] = []
+
+    def busy(_: Path) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(shutil, "rmtree", busy)
+        checkpoints.drop(tmp_path, said.append)
+    assert said == [
+        f"warning: {tmp_path}/checkpoints: not removed: Device or resource busy; remove it, nothing needs it any more"
+    ]
+    checkpoints.drop(tmp_path, said.append)
+    checkpoints.drop(tmp_path, said.append)  # a second start of the same command
+    assert not list(tmp_path.iterdir()) and len(said) == 1
 
 
 def test_other_errors_stay_errors(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_run_records_the_memory_of_its_parts(tmp_path: Path, tiny_model: Path,
     phase = make_phase(phase_dict, train={"epochs": 1, "batch_size": 4, "checkpoints": 1})
     worker.work(phase, tmp_path / "run", tiny_model, write_data(tmp_path / "data"))
     manifest = files.read_json(tmp_path / "run" / "manifest.json")
-    assert manifest["gpus"] == []
+    assert manifest["gpus"] == [] and not (tmp_path / "run" / "checkpoints").exists()  # complete: nothing resumes
     found = manifest["memory"]
     (one,) = found["ranks"]
     assert list(one["parts"]) == ["load", "score", "train"]

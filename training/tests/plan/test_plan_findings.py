@@ -11,7 +11,13 @@ from trainlab.plan.findings import KEYS
 from trainlab.plan.job import Volume
 
 TEN_GBIT = 1.25e9
-SMALL = (Volume("runs", 1e9, "ReadWriteOnce"),)
+SMALL = (
+    Volume("runs", 1e9, "ReadWriteOnce"),
+    Volume("models", 1e9, "ReadWriteMany"),
+    Volume("data", 1e9, "ReadWriteMany"),
+)
+FULL = (Volume("models", 6.5e9, "ReadWriteMany"),)
+SERVED = {"serve_runtime": "vllm", "serve_gpus": 1, "serve_tokens": 1024}
 FIRED: dict[str, Plan] = {
     code: estimate.estimate(replace(job, **changes), devices.DEVICES[device], TEN_GBIT)
     for code, job, changes, device in (
@@ -29,10 +35,16 @@ FIRED: dict[str, Plan] = {
         ("frozen-recompute", jobs.SURVIVAL, {"tie_word_embeddings": False}, "L40S"),
         ("network", jobs.SURVIVAL, {}, "L40S"),
         ("access-mode", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
-        ("storage", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
+        ("runs-volume", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
+        ("models-volume", jobs.SURVIVAL, {"volumes": SMALL}, "L40S"),
+        ("data-volume", jobs.SURVIVAL, {"volumes": SMALL, "data_bytes": 2e9}, "L40S"),
+        ("volume-tight", jobs.SURVIVAL, {"volumes": FULL}, "L40S"),
+        ("engine-memory", jobs.PRETRAIN, SERVED, "T4"),
+        ("server-memory", jobs.SURVIVAL, {"serve_runtime": "trainlab", "serve_memory": 8e9}, "L40S"),
         ("fp8", jobs.PRETRAIN, {"precision": "fp8"}, "A100-80GB"),
         ("bf16", jobs.SURVIVAL, {"precision": "bf16"}, "T4"),
         ("fp16", jobs.WIKI, {"precision": "fp16"}, "L40S"),
+        ("rounding", jobs.SURVIVAL, {"learning_rate": 1e-9}, "L40S"),
         ("lora-rank", jobs.LYRICS, {"lora_rank": 600, "serve_max_lora_rank": 512}, "L40S"),
         ("few-tokens", jobs.PRETRAIN, {"max_steps": 100}, "H100-80GB"),
     )

@@ -56,7 +56,9 @@ class Train(Strict):
         description="Share of the training questions (whole questions) set aside to choose the best checkpoint.",
     )
     checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
-    keep_checkpoints: int = Field(2, ge=1, le=10, description="Newest checkpoints kept on the volume.")
+    keep_checkpoints: int = Field(
+        2, ge=1, le=10, description="Newest checkpoints kept on the volume until the run is complete."
+    )
     memory_snapshot: bool = Field(
         False,
         description="Save PyTorch's record of rank 0's GPU allocations during training as memory_snapshot.pickle (GPUs "

@@ -79,6 +79,11 @@ class Site(SiteBlock):
     images: Images = Images()
     storage: Storage = Storage()
     queue: ObjectName = Field("", description="Kueue LocalQueue in the namespace; empty for none.")
+    gpu_model: str = Field(
+        "",
+        description="GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; "
+        "places nothing.",
+    )
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource name that the device plugin advertises.")
     tolerations: tuple[dict[str, Any], ...] = Field((), description="Tolerations of training and serving pods.")
     node_selector: dict[str, str] = Field({}, description="Node selector of training and serving pods.")

@@ -6,11 +6,15 @@ README). Compiling in place keeps the names of all weights: no `_orig_mod.` anyw
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
+from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.section_stage import Stage
 from trainlab.engine import dist
@@ -22,6 +26,7 @@ CAPABILITY = (8, 9)  # of FP8 tensor cores: L4, L40S, H100; not A100 or A40
 PAYS = 1.05  # FP8 must beat bfloat16 by this factor in the probe
 TOKENS = 8192  # rows of the probe's matrix
 ROUNDS = 20
+CHOICE = "fp8.json"  # in the run directory: {"on", "reason"}
 
 
 def _asked(phase: Phase) -> Stage:
@@ -29,9 +34,14 @@ def _asked(phase: Phase) -> Stage:
     return phase.stage_block or Stage(name="")
 
 
+def several_gpus() -> bool:
+    """True if there is something to shard across."""
+    return torch.cuda.is_available() and dist.world_size() > 1
+
+
 def sharded(phase: Phase) -> bool:
     """True if weights, gradients and optimizer states are sharded across the ranks."""
-    return _asked(phase).fsdp and torch.cuda.is_available() and dist.world_size() > 1
+    return _asked(phase).fsdp and several_gpus()
 
 
 def gradient_checkpointing(phase: Phase) -> bool:
@@ -54,26 +64,69 @@ def sharding(phase: Phase) -> dict[str, Any]:
     }
 
 
-def prepare(model: Any, phase: Phase, say: Callable[[str], None]) -> None:
-    """Apply FP8 and compilation to a model, as phase and hardware allow; before any trainer wraps it.
+def keep_digits(arguments: Any) -> None:
+    """Make FSDP2 reduce gradients in float32 and pass results on as they were computed; nothing if it is not used.
+
+    Accelerate's own policy (1.15, FullyShardedDataParallelPlugin.set_mixed_precision) makes both bfloat16: the loss, which
+    the head computes in float32, keeps two or three digits, and log-probabilities that DPO sums are rounded to 0.5 and
+    more. No output_dtype=float32 either: it would apply to every layer, and the head would multiply float32 matrices.
+    """
+    if arguments.fsdp_plugin_args is not None and arguments.bf16:
+        arguments.fsdp_plugin_args["mixed_precision_policy"] = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+        )
+
+
+def prepare(model: Any, phase: Phase, run_dir: Path, say: Callable[[str], None]) -> None:
+    """Apply FP8 and compilation to a model, as phase and hardware allow; before any trainer wraps it; on every rank.
 
     Raises UserError for a request that this machine cannot fulfill.
     """
     stage = _asked(phase)
     for key, wish, enough in (
-        ("fsdp", stage.fsdp, torch.cuda.is_available() and dist.world_size() > 1),
+        ("fsdp", stage.fsdp, several_gpus()),
         ("compile", stage.compile, torch.cuda.is_available()),
     ):
         if wish and not enough:
             lacks = "several GPUs" if key == "fsdp" else "a GPU"
             raise UserError(f"phase.stage.{key} is true: needs {lacks}, which this machine lacks; set false")
     if stage.fp8 == "auto":
-        reason = why_not_fp8(phase) or _slow(model)
-        say(f"fp8: off: {reason}" if reason else "fp8: on, torchao tensorwise")
-        if not reason:
+        choice = choose_fp8(model, phase, run_dir)
+        say("fp8: on, torchao tensorwise" if choice["on"] else f"fp8: off: {choice['reason']}")
+        if choice["on"]:
             convert(model)
     if stage.compile:
         compile_layers(model)
+
+
+def choose_fp8(model: Any, phase: Phase, run_dir: Path) -> dict[str, Any]:
+    """Return {"on", "reason": why not, None if on}, the same on every rank and for the whole run.
+
+    One rank times and all follow: a probe near its threshold falls out differently on each, and ranks that computed
+    differently would drift apart. A resumed run keeps the choice. Raises UserError where it cannot.
+    """
+    path = run_dir / CHOICE
+    known: dict[str, Any] | None = dist.gather(files.read_json(path) if dist.is_main() and path.exists() else None)[0]
+    reason = next((why for why in dist.gather(why_not_fp8(phase)) if why), None)
+    if known is not None:
+        if known["on"] and reason:
+            raise UserError(
+                f"phase.stage.fp8 is auto: {path} says that this run computes in FP8, which is not possible here "
+                f"({reason}); resume it on GPUs like those it began on, or name a new run with --run"
+            )
+        return known
+    if reason is None:
+        reason = dist.gather(_slow(model) if dist.is_main() else None)[0]
+    choice = {"on": reason is None, "reason": reason}
+    if dist.is_main():
+        files.write_json(path, choice)
+    return choice
+
+
+def chosen_fp8(run_dir: Path) -> dict[str, Any] | None:
+    """Return what choose_fp8 chose in this run, for the manifest; None if the phase did not ask for FP8."""
+    path = run_dir / CHOICE
+    return dict(files.read_json(path)) if path.exists() else None
 
 
 def compile_layers(model: Any, backend: str = "inductor") -> None:
@@ -101,6 +154,11 @@ def whole_state(trainer: Any, phase: Phase) -> dict[str, Any] | None:
     if not sharded(phase):
         return None
     state: dict[str, Any] = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    first: dict[int, str] = {}
+    for name, parameter in trainer.model_wrapped.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(parameter), name)
+        if known != name and name in state:  # a tied head, gathered a second time, would be saved a second time
+            state[name] = state[known]
     return state
 
 
@@ -133,11 +191,16 @@ def _seconds(linear: Any, width: int) -> float:
 
 
 def convert(model: Any) -> None:
-    """Make the matrices of a bfloat16 model multiply in FP8, except its output layer; every weight keeps its name."""
+    """Make the matrices of a bfloat16 model multiply in FP8, except its output layer; every weight keeps its name.
+
+    The gradient of a weight sums over the tokens of a batch, and the GPU's FP8 product takes only sums of a multiple of 16
+    terms (torch._scaled_mm); packed rows have any number: padded with zeros.
+    """
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     def fits(module: nn.Module, name: str) -> bool:
         sizes = (getattr(module, "in_features", 1), getattr(module, "out_features", 1))
         return not name.endswith("lm_head") and all(size % 16 == 0 for size in sizes)
 
-    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name("tensorwise"), module_filter_fn=fits)
+    config = replace(Float8LinearConfig.from_recipe_name("tensorwise"), pad_inner_dim=True)
+    convert_to_float8_training(model, config=config, module_filter_fn=fits)

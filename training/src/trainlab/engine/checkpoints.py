@@ -73,6 +73,17 @@ def rotate(folder: Path, keep: int, best: str | None) -> None:
             shutil.rmtree(path)
 
 
+def drop(run_dir: Path, say: Callable[[str], None]) -> None:
+    """Remove the checkpoints of a complete run: nothing resumes from them, and each is several times the result's size."""
+    folder = run_dir / "checkpoints"
+    if not folder.exists():
+        return
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:  # the run is complete all the same
+        say(f"warning: {folder}: not removed: {error.strerror}; remove it, nothing needs it any more")
+
+
 def last_good_everywhere(folder: Path, say: Callable[[str], None]) -> Path | None:
     """Return rank 0's choice of checkpoint on every rank: ranks may briefly see different states of a volume."""
     from trainlab.engine import dist

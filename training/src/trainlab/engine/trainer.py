@@ -36,6 +36,11 @@ class CheckpointedTrainer(Trainer):
 
     keep = 1
 
+    def create_accelerator_and_postprocess(self) -> None:
+        """As the Trainer's, with our precision under FSDP2: its settings have no key for it."""
+        acceleration.keep_digits(self.args)
+        super().create_accelerator_and_postprocess()
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card meant for the hub."""
         root = Path(str(self.args.output_dir))
@@ -198,7 +203,8 @@ def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) 
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
-    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if evaluations else None
+    chosen = bool(trainer.args.load_best_model_at_end and evaluations)  # else the last step's weights are the result
+    best = min(evaluations, key=lambda entry: float(entry["eval_loss"])) if chosen else None
     return {
         "recipe": phase.recipe,
         "world_size": world,
@@ -211,6 +217,7 @@ def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) 
         "last_loss": losses[-1] if losses else None,
         "mean_loss": fitted.metrics.get("train_loss"),
         "validation_loss": best["eval_loss"] if best else None,
+        "last_validation_loss": evaluations[-1]["eval_loss"] if evaluations else None,
         "best_step": best["step"] if best else steps,
         "dtype": str(compute.dtype(phase)).removeprefix("torch."),
     }

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainlab import files
 from trainlab.config import DpoPhase, LanguagePhase, SftPhase
@@ -12,7 +13,18 @@ from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.trainer import CheckpointedSftTrainer, CheckpointedTrainer, TrainingResult, outcome
 from trainlab.engine.training_job import TrainingJob
+from trainlab.errors import UserError
 from trainlab.models import compute, lora
+from trainlab.plan import rounding
+
+
+class RoundingGuard(TrainerCallback):
+    """Refuses, before the first step, an update that saving the weights as bfloat16 would mostly undo."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Raise UserError on every rank alike."""
+        if lost := rounding.lost(args.learning_rate, state.max_steps):
+            raise UserError(lost)
 
 
 def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> TrainingResult:
@@ -20,6 +32,8 @@ def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> T
     resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
+    if compute.dtype(job.phase) == torch.bfloat16 and not job.phase.adapter_rank:
+        trainer.add_callback(RoundingGuard())
     began = time.monotonic()
     if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
         trainer.activation_cache = cache_activations(job, trainer, layers)

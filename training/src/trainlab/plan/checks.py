@@ -3,23 +3,32 @@
 `check` runs every rule below on one Plan; `advertised_numbers` checks what others claim about the job.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from trainlab.plan.estimate import LOGIT_BYTES, Plan, flop_per_token
+from trainlab.plan import rounding
+from trainlab.plan.device_memory import LOGIT_BYTES
+from trainlab.plan.estimate import Plan, flop_per_token
 from trainlab.plan.findings import Finding, refuse, warn
-from trainlab.plan.units import count, gib, seconds, size
+from trainlab.plan.units import claim, count, gib, seconds, size
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts (vLLM engine arguments)
 VLLM_DEFAULT_RANK = 16
 OPTIMAL_TOKENS = 20  # per parameter: compute-optimal training (Hoffmann et al. 2022)
-TIGHT = 0.9  # of the usable memory
+TIGHT = 0.9  # of the usable memory, or of a volume
+TEN_GIB = 10 * 2**30
 
 
 def check(plan: Plan) -> list[Finding]:
     """Return all findings about a plan, refusals first."""
     found = [finding for rule in RULES for finding in rule(plan)]
     return sorted(found, key=lambda finding: finding.level != "refuse")
+
+
+def check_volumes(plan: Plan) -> list[Finding]:
+    """Return the findings about volumes alone, which hold whatever the GPU is."""
+    return list(_volumes(plan))
 
 
 def _model(plan: Plan) -> Iterator[Finding]:
@@ -43,12 +52,20 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         return
     usable = device.usable_gib * 2**30
     where = "the pod's memory limit" if device.is_cpu else f"{device.name} ({device.nominal_gib:g} GB nominal)"
-    text = f"{gib(need.total)} needed, {gib(usable)} usable of {where}: weights {gib(need.weights)}, "
-    text += f"optimizer states {gib(need.states)}, activations {gib(need.activations)}, logits {gib(need.logits)}"
+    text = f"{gib(need.total)} needed, {gib(usable)} usable of {where}: "
+    if need.sharding > need.training:
+        text += "all weights in float32 before they are sharded" + (", and the reference" if job.reference else "")
+    else:
+        text += f"weights {gib(need.weights)}, optimizer states {gib(need.states)}, gradients {gib(need.gradients)}, "
+        text += f"activations {gib(need.activations)}, logits {gib(need.logits)}"
     if need.total > usable:
-        fixed = need.weights + need.states + need.context
-        if fixed <= usable:
+        fixed = need.weights + need.states + need.gradients + need.cache + need.context
+        if need.sharding > usable:
+            remedy = "each GPU holds them once, however many there are: use a larger GPU or a smaller model"
+        elif fixed <= usable:
             remedy = "lower the batch or max_length, use checkpointing or a chunked loss"
+        elif job.sharded and need.gradients:
+            remedy = "set phase.train.gradient_accumulation 1, shard over more devices or use a larger GPU"
         elif job.sharded:
             remedy = "shard over more devices or use a larger GPU"
         else:
@@ -130,9 +147,34 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
                 f"volume {volume.name} is ReadWriteOnce and the job has {job.nodes} nodes: pods on other nodes cannot "
                 "mount it; use ReadWriteMany",
             )
-    total = job.room
-    if plan.storage and total and plan.storage > total:
-        yield refuse("storage", f"{size(plan.storage)} to store, the volumes hold {size(total)}; make them larger")
+    for need in plan.volumes:
+        room = next((each.bytes for each in job.volumes if each.name == need.name), None)
+        if room is None:  # the size of an existing claim is the cluster's to know
+            continue
+        text = f"site.storage.{need.name}.size is {claim(room)} ({size(room)}): {size(need.bytes)} at its "
+        text += f"fullest: {', '.join(need.parts)}"
+        if need.bytes > room:
+            enough = math.ceil(need.bytes / TIGHT / TEN_GIB) * TEN_GIB
+            yield refuse(f"{need.name}-volume", f"{text}; set {claim(enough)} or more{need.remedy}")
+        elif need.bytes > TIGHT * room:
+            yield warn("volume-tight", f"{text}; the file system needs some of it as well")
+
+
+def _server(plan: Plan) -> Iterator[Finding]:
+    need, job = plan.server, plan.job
+    if need is None or need.total <= need.room:
+        return
+    text = (
+        f"weights {gib(need.weights)}, keys and values of one request of {job.serve_tokens:,} tokens {gib(need.cache)}"
+    )
+    if need.runtime == "vllm":
+        text = f"phase.serve.gpus is {need.gpus}: vLLM needs {gib(need.total)} on each and may use {gib(need.room)}: {text}"
+        yield refuse("engine-memory", f"{text}; use more GPUs or a larger one, or lower phase.model.max_length")
+    else:
+        yield refuse(
+            "server-memory",
+            f"phase.serve.memory is {claim(need.room)}: the server needs {gib(need.total)}: base and tuned {text}; raise it",
+        )
 
 
 def _numerics(plan: Plan) -> Iterator[Finding]:
@@ -145,6 +187,14 @@ def _numerics(plan: Plan) -> Iterator[Finding]:
         yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; use a newer GPU")
     if job.precision == "fp16" and job.arch is not None and job.arch.bf16_only:
         yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
+
+
+def _rounding(plan: Plan) -> Iterator[Finding]:
+    job, when = plan.job, plan.schedule
+    if job.arch is None or when is None or job.trainable == "lora" or job.learning_rate is None:
+        return
+    if job.precision in ("bf16", "fp8") and (lost := rounding.lost(job.learning_rate, when.steps)):
+        yield refuse("rounding", lost)
 
 
 def _lora(plan: Plan) -> Iterator[Finding]:
@@ -187,7 +237,9 @@ RULES: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     _frozen,
     _network,
     _volumes,
+    _server,
     _numerics,
+    _rounding,
     _lora,
     _pretrain,
 )

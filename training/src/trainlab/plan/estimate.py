@@ -9,28 +9,13 @@ import math
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan import volumes
+from trainlab.plan.device_memory import Memory, memory
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
-
-CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for this many tokens at a time
-LOGIT_BYTES = 10  # bf16 logits, their fp32 copy and its gradient: 2 + 4 + 4
-CONTEXT_BYTES = {"gpu": 0.8e9, "cpu": 0.6e9}  # CUDA context with NCCL; Python with torch and transformers imported
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on one device."""
-
-    weights: float
-    states: float  # trained parameters' fp32 weights, gradients, Adam moments
-    activations: float
-    logits: float
-    context: float
-
-    @property
-    def total(self) -> float:
-        """Total bytes."""
-        return self.weights + self.states + self.activations + self.logits + self.context
+from trainlab.plan.server import Server, server
+from trainlab.plan.volumes import VolumeNeed
+from trainlab.plan.weights import adapters, parameters, trainable
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,8 @@ class Plan:
     memory: Memory | None
     schedule: Schedule | None
     cost: Cost | None
-    storage: float | None  # bytes of base model, kept checkpoints and result
+    volumes: tuple[VolumeNeed, ...]  # none for an unknown model
+    server: Server | None
 
 
 def estimate(job: Job, device: Device, network: float) -> Plan:
@@ -80,32 +66,20 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
     when = schedule(job)
     arch = job.arch
     if arch is None:
-        return Plan(job, device, network, None, None, None, when, None, None)
+        return Plan(job, device, network, None, None, None, when, None, (), None)
     trained = trainable(job, arch)
-    cost = _cost(job, arch, device, network, when, trained) if when else None
     return Plan(
-        job, device, network, parameters(job, arch), trained, memory(job, arch, device), when, cost, _storage(job)
+        job=job,
+        device=device,
+        network=network,
+        parameters=parameters(job, arch),
+        trainable=trained,
+        memory=memory(job, arch, device),
+        schedule=when,
+        cost=_cost(job, arch, device, network, when, trained) if when else None,
+        volumes=volumes.needs(job, arch, when.steps if when else None),
+        server=server(job, arch, device),
     )
-
-
-def parameters(job: Job, arch: Architecture) -> int:
-    """Parameters in memory: the model's, the adapters', and the copy of a head that is untied for training."""
-    extra = _adapters(job, arch) if job.trainable == "lora" else 0
-    untied = job.trainable == "top" and job.train_head and arch.tied and not job.tie_word_embeddings
-    return arch.parameters + extra + (arch.head if untied else 0)
-
-
-def trainable(job: Job, arch: Architecture) -> int:
-    """Parameters that get a gradient of their own."""
-    if job.trainable == "lora":
-        return _adapters(job, arch)
-    if job.trainable == "top":
-        return min(job.top_layers, arch.layers) * arch.layer + (arch.head if job.train_head else 0)
-    return arch.parameters
-
-
-def _adapters(job: Job, arch: Architecture) -> int:
-    return arch.lora(job.lora_rank, job.backward_layers)
 
 
 def schedule(job: Job) -> Schedule | None:
@@ -132,37 +106,17 @@ def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float)
     return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)
 
 
-def memory(job: Job, arch: Architecture, device: Device) -> Memory:
-    """Bytes on one device at its peak, for rows of the maximum length."""
-    trained = trainable(job, arch)
-    frozen = parameters(job, arch) - trained
-    shards = job.world if job.sharded else 1
-    tokens = float(job.batch * job.max_length)
-    # A CPU computes in float32, an FP8 or BF16 run keeps activations in two bytes each.
-    width = 2.0 if device.is_cpu or job.precision == "fp32" else 1.0
-    logit_tokens = min(tokens, CHUNK_TOKENS) if job.chunked_loss else tokens
-    processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory
-    context = CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"]
-    return Memory(
-        weights=processes * frozen * job.weight_bytes / shards,
-        states=processes * trained * job.state_bytes / shards,
-        activations=processes * width * arch.activation_bytes(tokens, job.backward_layers, job.checkpointing),
-        logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
-        context=processes * context,
-    )
-
-
 def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
     """FLOP of one pass over one training token (only the part above cached layers)."""
     layer, deep = arch.layer_matrices, job.backward_layers
     forward_layers = deep if job.activations_cached else arch.layers
-    own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": _adapters(job, arch)}[job.trainable]
-    adapters = 4.0 * _adapters(job, arch) if job.trainable == "lora" else 0.0
+    own = {"all": arch.layers * layer, "top": job.top_layers * layer, "lora": adapters(job, arch)}[job.trainable]
+    low_rank = 4.0 * adapters(job, arch) if job.trainable == "lora" else 0.0
     head = 2.0 * arch.head * (2 + (job.trainable == "all" or (job.trainable == "top" and job.train_head)))
     passes = forward_layers + deep * (1 + job.checkpointing)  # in units of 2 x layer
     # Attention scores: forward 1, backward 2, recomputation 1 (in units of one forward).
     scores = arch.attention_flops(length) * (forward_layers + deep * (2 + job.checkpointing))
-    return 2.0 * layer * passes + 2.0 * own + adapters + head + scores
+    return 2.0 * layer * passes + 2.0 * own + low_rank + head + scores
 
 
 def frozen_flop_per_token(job: Job, arch: Architecture, length: float) -> float:
@@ -199,17 +153,3 @@ def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Sc
         seconds=when.steps * (compute + wire) + once / (rate * job.world),
         speed_up=job.world * compute / (compute + wire) if compute else 0.0,
     )
-
-
-def _storage(job: Job) -> float:
-    """Bytes on the volumes: base model, kept checkpoints (weights and Adam moments of what is trained), the result."""
-    arch = job.arch
-    if arch is None:
-        return 0.0
-    trained = trainable(job, arch)
-    base = 0 if job.from_scratch else arch.parameters * 2
-    result = trained * 2 if job.trainable == "lora" else parameters(job, arch) * job.weight_bytes
-    cache = 0.0
-    if job.activations_cached and job.rows and job.tokens_per_row:
-        cache = job.rows * job.tokens_per_row * arch.hidden * job.weight_bytes
-    return base + result + cache + job.keep_checkpoints * (result + trained * 8.0)

@@ -35,27 +35,32 @@ class Job:
     lora_rank: int = 0
     activations_cached: bool = False  # the frozen layers run once, not once per epoch
     from_scratch: bool = False
+    reference: bool = False  # a second model on the device for a pass before training (DPO under FSDP)
     # data
     rows: int | None = None
     tokens_per_row: float | None = None
     max_length: int = 512
     packed: bool = False
+    sequences: int = 1  # that a row is in memory: a preference pair is two
     unit: str = "token"  # what is counted: tokens of texts, or images
     # optimization
     epochs: float = 1
     max_steps: int | None = None  # overrides epochs
     batch: int = 8
     accumulation: int = 1
+    learning_rate: float | None = None
     warmup_steps: int | None = None  # overrides the fraction
     warmup_fraction: float = 0.0
     eval_steps: int | None = None
     save_steps: int | None = None
     checkpoints: int | None = None
     keep_checkpoints: int = 2
+    keeps_best: bool = False  # the best checkpoint is kept beside the newest ones
     # numerics
     weight_bytes: int = 2  # of a weight in memory
     state_bytes: int = 16  # per trained parameter: fp32 weight 4, gradient 4, Adam 8; pure bf16 8
     gradient_bytes: int = 2  # of a gradient on the wire
+    reduce_bytes: int = 2  # of a gradient that FSDP reduces: accelerate's policy reduces in the dtype that computes
     precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     checkpointing: bool = False
     chunked_loss: bool = False
@@ -66,14 +71,17 @@ class Job:
     on_gpu: bool = True
     cores_per_pod: float = 1
     memory_per_pod: float = 0
+    # on the volumes
     volumes: tuple[Volume, ...] = ()
+    stored_bytes: float = 2  # of a weight of the base model in the model volume
+    data_bytes: float | None = 0  # of a data set that is fetched or put there; None if unknown
+    stages_before: int = 0  # whose models are in the same run volume
+    # the inference server
+    serve_runtime: Literal["", "trainlab", "vllm"] = ""
+    serve_gpus: int = 0
+    serve_memory: float = 0
+    serve_tokens: int = 0  # of the longest request with its answer
     serve_max_lora_rank: int | None = None  # of vLLM, if it serves the job
-
-    @property
-    def room(self) -> float | None:
-        """Bytes of all volumes, None if one is unknown."""
-        sizes = [volume.bytes for volume in self.volumes]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
 
     @property
     def world(self) -> int:

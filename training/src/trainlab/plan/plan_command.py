@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainlab.config import ResnetPhase, Values
 from trainlab.config.loading import load_values
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import advertised_numbers, source, table, vision_job
-from trainlab.plan.checks import check
-from trainlab.plan.devices import UnknownDevice
-from trainlab.plan.estimate import estimate
-from trainlab.plan.findings import warn
+from trainlab.plan.checks import check, check_volumes
+from trainlab.plan.devices import Device, UnknownDevice, find
+from trainlab.plan.estimate import Plan, estimate
+from trainlab.plan.findings import Finding, warn
+from trainlab.plan.job import Job
 from trainlab.plan.units import DEFAULT_NETWORK
 from trainlab.plan.units import network as link_speed
 
@@ -52,21 +54,15 @@ def command(
 ) -> int:
     """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
 
-    If the table lacks a node selector's GPU it prints that there is no plan: the values are not at fault.
+    For a GPU of a node selector that the table lacks it prints what does not depend on it, the volumes: the values are not at
+    fault.
     """
     for option, value in (("--nodes", nodes), ("--rows", rows), ("--tokens-per-row", tokens_per_row)):
         if value is not None and value < 1:
             raise UserError(f"{option} {value}: must be 1 or more")
     paths = [files, *overlays]
     values = load_values(paths, os.environ)
-    try:
-        job, device, device_from = source.device_of(values, source.job_of(values, paths), gpu)
-    except UnknownDevice as error:
-        if gpu:
-            raise
-        finding = warn("not-planned", str(error))
-        print(json.dumps(table.not_planned(finding), indent=2) if as_json else finding.line)
-        return 0
+    job = source.job_of(values, paths)
     job = replace(
         job,
         nodes=nodes or job.nodes,
@@ -74,10 +70,17 @@ def command(
         tokens_per_row=tokens_per_row or job.tokens_per_row,
         arch=_arch(model_config) or job.arch,
     )
-    if values.phase.recipe == "resnet":
-        plan = vision_job.estimate(values.phase, job, device, link_speed(network))
-    else:
-        plan = estimate(job, device, link_speed(network))
+    try:
+        job, device, device_from = source.device_of(values, job, gpu)
+    except UnknownDevice as error:
+        if gpu:
+            raise
+        plan = _estimate(values, job, find(source.DEFAULT_GPU), network)
+        findings = [*check_volumes(plan), warn("not-planned", str(error))]
+        lines = "\n".join(finding.line for finding in findings)
+        print(json.dumps(table.not_planned(findings), indent=2) if as_json else lines)
+        return _code(findings)
+    plan = _estimate(values, job, device, network)
     findings = check(plan)
     if advertised:
         findings += advertised_numbers.judge(
@@ -87,6 +90,17 @@ def command(
         print(json.dumps(table.as_mapping(plan, findings, device_from), indent=2))
     else:
         print(table.as_text(plan, findings, device_from))
+    return _code(findings)
+
+
+def _estimate(values: Values, job: Job, device: Device, network: str) -> Plan:
+    if isinstance(values.phase, ResnetPhase):
+        return vision_job.estimate(values.phase, job, device, link_speed(network))
+    return estimate(job, device, link_speed(network))
+
+
+def _code(findings: list[Finding]) -> int:
+    """Return the exit code."""
     return int(any(finding.level == "refuse" for finding in findings))
 
 

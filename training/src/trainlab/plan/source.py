@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import CptPhase, Phase, SftPhase, TextPhase, Values
+from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.quantity import quantity
+from trainlab.config.references import CIFAR10
+from trainlab.config.section_stage import STAGES
 from trainlab.data import chat_rows
-from trainlab.models import architectures
+from trainlab.errors import UserError
+from trainlab.models import architectures, drawn
 from trainlab.plan import devices, text_job
 from trainlab.plan.checks import served_rank
 from trainlab.plan.devices import Device
@@ -23,7 +26,9 @@ CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
-DEFAULT_GPU = "L40S"  # if no node selector names a GPU
+DEFAULT_GPU = "L40S"  # if neither node selector nor site.gpuModel names a GPU
+GGUF_BYTES = 0.75  # of a weight in the file that a pypi: wheel holds, beside which it is expanded: 98.4 MB for 134.5 M
+CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/resnet/image_sources.py)
 
 
 def job_of(values: Values, files: list[Path]) -> Job:
@@ -41,6 +46,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
     kind: Trainable = "lora" if rank else ("top" if some else "all")
     rows, tokens = text_job.blocks(phase) if isinstance(phase, TextPhase) else _data(phase, files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
+    sharded, weight_bytes = bool(stage and stage.fsdp), 2 if narrow else 4
     return Job(
         name=phase.name,
         model=phase.model.source,
@@ -52,23 +58,29 @@ def job_of(values: Values, files: list[Path]) -> Job:
         lora_rank=rank,
         activations_cached=kind != "all" and bool(train.get("cache_frozen_activations")),
         from_scratch=phase.model.source.startswith("init:"),
+        reference=sharded and isinstance(phase, DpoPhase),
         rows=rows,
         tokens_per_row=tokens,
         max_length=block["model"].get("max_length", 0),
         packed=isinstance(phase, TextPhase) or bool(train.get("packing")),
+        sequences=2 if isinstance(phase, DpoPhase) else 1,
         epochs=float(train.get("epochs") or 1),
         max_steps=train.get("max_steps"),
         batch=int(train.get("batch_size") or 1),
         accumulation=int(train.get("gradient_accumulation") or 1),
+        learning_rate=train.get("learning_rate"),
         warmup_fraction=float(train.get("warmup_fraction") or 0),
         checkpoints=train.get("checkpoints"),
         keep_checkpoints=int(train.get("keep_checkpoints") or 1),
-        weight_bytes=2 if narrow else 4,
+        # load_best_model_at_end of engine/trainer.py; the checkpoints of resnet hold the best network themselves
+        keeps_best=not sharded and phase.recipe != "resnet" and phase.train.validation_fraction > 0,
+        weight_bytes=weight_bytes,
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
+        reduce_bytes=weight_bytes,
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(stage and stage.gradient_checkpointing),
         chunked_loss=isinstance(phase, TextPhase),
-        sharded=bool(stage and stage.fsdp),
+        sharded=sharded,
         nodes=phase.resources.nodes,
         devices_per_node=phase.resources.processes_per_node,
         on_gpu=on_gpu,
@@ -78,6 +90,13 @@ def job_of(values: Values, files: list[Path]) -> Job:
             Volume(name, None if volume.existing else quantity(volume.size), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
         ),
+        stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], weight_bytes),
+        data_bytes=_data_bytes(phase),
+        stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
+        serve_runtime=phase.serve.runtime,
+        serve_gpus=phase.serve.gpus,
+        serve_memory=quantity(phase.serve.memory),
+        serve_tokens=block["model"].get("max_length", 0) + phase.serve.max_tokens,
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
 
@@ -94,7 +113,24 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     label = values.site.node_selector.get(PRODUCT_LABEL)
     if label:
         return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
-    return job, devices.find(DEFAULT_GPU), f"assumed; name it with --gpu or site.nodeSelector {PRODUCT_LABEL}"
+    named = values.site.gpu_model
+    if named and named not in devices.DEVICES:
+        raise UserError(f"site.gpuModel: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}")
+    if named:
+        return job, devices.find(named), "site.gpuModel"
+    return job, devices.find(DEFAULT_GPU), "assumed; name it with --gpu or site.gpuModel"
+
+
+def _data_bytes(phase: Phase) -> float | None:
+    """Return the bytes of the data set on a volume, 0 for one in the image, None if unknown."""
+    source = str(phase.data.source)
+    if source == CIFAR10:
+        return CIFAR10_BYTES
+    if isinstance(phase, PretrainPhase) and source.startswith("pvc:") and phase.data.train_rows:
+        rows = phase.data.train_rows + (phase.data.heldout_rows or 0)
+        vocabulary = drawn.architecture(phase).vocab
+        return float(rows * phase.model.max_length * (2 if vocabulary <= 2**16 else 4))  # data/prepare/blocks.py
+    return None if source.startswith(("pvc:", "hf:")) else 0.0
 
 
 def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:

@@ -4,9 +4,11 @@ from dataclasses import asdict
 from typing import Any
 
 from trainlab.plan.checks import served_rank
+from trainlab.plan.device_memory import PARTS
 from trainlab.plan.estimate import Plan
 from trainlab.plan.findings import Finding
-from trainlab.plan.units import count, gib, seconds, size
+from trainlab.plan.server import Server
+from trainlab.plan.units import claim, count, gib, seconds, size
 
 WIDTH = 22
 
@@ -28,7 +30,7 @@ def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[st
     """Return the same as plain data: bytes, seconds, FLOP/s; `ok` is false with a refusal."""
     data = asdict(plan)
     if plan.memory:
-        data["memory"]["total"] = plan.memory.total
+        data["memory"] |= {"training": plan.memory.training, "total": plan.memory.total}
     data["device"] |= {"usable_gib": plan.device.usable_gib, "from": device_from}
     data["job"] |= {"world": plan.job.world, "effective_batch": plan.job.effective_batch}
     return {
@@ -39,9 +41,10 @@ def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[st
     }
 
 
-def not_planned(finding: Finding) -> dict[str, Any]:
-    """Return what replaces a plan that cannot be computed because something is unknown."""
-    return {"ok": True, "verdict": "not planned", "findings": [_mapping(finding)]}
+def not_planned(findings: list[Finding]) -> dict[str, Any]:
+    """Return what replaces the plan for a GPU that is not in the table: the findings that do not depend on it."""
+    refused = any(finding.level == "refuse" for finding in findings)
+    return {"ok": not refused, "verdict": "not planned", "findings": [_mapping(finding) for finding in findings]}
 
 
 def _mapping(finding: Finding) -> dict[str, Any]:
@@ -64,8 +67,16 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
                 f"{used:.2f} of {device.usable_gib:.2f} GiB usable ({100 * used / device.usable_gib:.0f} %)",
             )
         )
-        parts = ("weights", "states", "activations", "logits", "context")
-        rows.append(("", ", ".join(f"{part} {gib(getattr(plan.memory, part))}" for part in parts)))
+        held = {part: getattr(plan.memory, part) for part in PARTS}
+        rows.append(("", ", ".join(f"{part} {gib(value)}" for part, value in held.items() if value)))
+        if plan.memory.sharding:
+            what = "weights in float32, twice with the reference" if job.reference else "weights in float32"
+            rows.append(
+                (
+                    "before it is sharded",
+                    f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}: {what}",
+                )
+            )
     batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
     rows.append(("effective batch", batch))
     when = plan.schedule
@@ -94,9 +105,22 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
                 sent += f", {seconds(cost.network_seconds)} at {plan.network * 8 / 1e9:g} Gbit/s"
             rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
             rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
-    if plan.storage:
-        room = "existing claims" if job.room is None else size(job.room)
-        rows.append(("storage", f"{size(plan.storage)} of {room}"))
+    rooms = {volume.name: volume.bytes for volume in job.volumes}
+    for need in plan.volumes:
+        room = rooms.get(need.name)
+        of = f"{claim(room)} ({size(room)})" if room is not None else "an existing claim"
+        rows.append((f"{need.name} volume", f"{size(need.bytes)} of {of}: {', '.join(need.parts) or 'nothing'}"))
+    if plan.server is not None:
+        rows.append(("server", _server(plan.server, job.serve_tokens)))
     if job.trainable == "lora":
         rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
     return rows
+
+
+def _server(need: Server, tokens: int) -> str:
+    """Return what the inference server needs and has."""
+    where = f"on each of {need.gpus} GPUs" if need.gpus > 1 else "on its GPU" if need.gpus else "in its pod"
+    text = (
+        f"{gib(need.total)} of {gib(need.room)} {where}: weights {gib(need.weights)}, a request of {tokens:,} tokens "
+    )
+    return text + gib(need.cache) + (f", {need.requests:,} of them fit" if need.gpus else "")

@@ -38,6 +38,11 @@ def gib(value: float) -> str:
     return f"{value / 2**30:.2f} GiB"
 
 
+def claim(value: float) -> str:
+    """Return bytes as the quantity of a claim: 20Gi, 512Mi."""
+    return f"{value / 2**30:g}Gi" if value >= 2**30 else f"{value / 2**20:g}Mi"
+
+
 def seconds(value: float) -> str:
     """Return a duration as 12 s, 3.5 min or 40.1 h."""
     if value < 10:

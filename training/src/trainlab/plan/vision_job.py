@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from trainlab.config import ResnetPhase
 from trainlab.config.references import CIFAR10, DIGITS
+from trainlab.plan.device_memory import CONTEXT_BYTES, Memory
 from trainlab.plan.devices import Device
-from trainlab.plan.estimate import CONTEXT_BYTES, Cost, Memory, Plan, Schedule, events, ring_bytes
+from trainlab.plan.estimate import Cost, Plan, Schedule, events, ring_bytes
 from trainlab.plan.job import Job
+from trainlab.plan.volumes import inputs, runs
 
 ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the validation part included
 SHAPES = {DIGITS: (1, 10), CIFAR10: (3, 10)}  # channels and classes
@@ -77,9 +79,9 @@ def estimate(phase: ResnetPhase, job: Job, device: Device, network: float) -> Pl
         seconds=when.steps * (compute + wire),
         speed_up=job.world * compute / (compute + wire),
     )
-    checkpoint = parameters * (4.0 + moments)
-    storage = whole * channels * size * size + 4.0 * parameters + job.keep_checkpoints * checkpoint
-    return Plan(job, device, network, parameters, parameters, memory, when, cost, storage)
+    checkpoint = parameters * (4.0 + moments + 4.0)  # the last value: the best network so far
+    needs = (*inputs(job, "", 0.0), runs(job, checkpoint, 4.0 * parameters, when.steps))
+    return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None)
 
 
 def _schedule(job: Job, images: int) -> Schedule:

@@ -13,6 +13,7 @@ from trainlab import recipes
 from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
 from trainlab.config.quantity import quantity
+from trainlab.engine import checkpoints
 from trainlab.errors import UserError
 from trainlab.evaluation.benchmarks import tasks
 from trainlab.models import parents
@@ -51,6 +52,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         tasks.load(phase, args.models)
     # With several pods all ranks rendezvous first: a worker whose master has already exited would wait for it in vain.
     if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
+        checkpoints.drop(run_dir, print)  # of a run that was killed before it could
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
     return _torchrun(phase, args)

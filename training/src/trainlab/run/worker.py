@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from trainlab import files, recipes
 from trainlab.config import Phase
-from trainlab.engine import checkpoints, dist, gpus, memory, ranks
+from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.run import manifest, results
@@ -62,6 +62,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
     began = time.monotonic()
     if dist.gather(results.finished(run_dir))[0]:
         if dist.is_main():
+            checkpoints.drop(run_dir, print)
             print(results.COMPLETE.format(run_dir), flush=True)
         return
     with Progress(dist.is_main()) as progress:
@@ -82,6 +83,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             files.write_json(run_dir / "manifest.json", record)
         before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
         record["memory"] = recipe.memory.whole(phase)
+        record["fp8"] = acceleration.chosen_fp8(run_dir)
         if tracker:
             decision = results.decide(phase, run_dir, before, after)
             files.write_json(run_dir / "gate.json", decision)
@@ -91,6 +93,9 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             progress.say(
                 f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"
             )
+            checkpoints.drop(
+                run_dir, progress.say
+            )  # after the manifest says that the run ended: before, it would resume
             tracker.end()
             progress.say(f"done in {seconds:.0f} s: {run_dir}")
 

@@ -154,17 +154,17 @@ def test_fp8_multiplies_nearly_as_bfloat16_does_and_keeps_the_names(
     assert set(job.model.state_dict()) == names
 
 
-def test_wishes_that_need_gpus_are_refused_without(phase_dict: dict[str, Any], tiny_model: Path) -> None:
+def test_wishes_that_need_gpus_are_refused_without(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     for key, lack in (("fsdp", "several GPUs"), ("compile", "a GPU")):
         gpus = {"gpus_per_node": 2, "processes_per_node": 2}
         phase = phase_of(phase_dict, PRETRAIN, stage={key: True}, resources=gpus)
         with pytest.raises(UserError, match=rf"phase.stage.{key} is true: needs {lack}"):
-            acceleration.prepare(None, phase, lambda _: None)
+            acceleration.prepare(None, phase, tmp_path, lambda _: None)
     said: list[str] = []
-    acceleration.prepare(None, phase_of(phase_dict, PRETRAIN, stage={"fp8": "auto"}), said.append)
-    assert said == ["fp8: off: no GPU"]
+    acceleration.prepare(None, phase_of(phase_dict, PRETRAIN, stage={"fp8": "auto"}), tmp_path, said.append)
+    assert said == ["fp8: off: no GPU"] and acceleration.chosen_fp8(tmp_path) == {"on": False, "reason": "no GPU"}
 
 
 def make_job(

@@ -62,7 +62,7 @@ def train(job: TextJob, kind: Callable[..., BlockTrainer] = BlockTrainer) -> dic
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
     counts = trained(job)
-    acceleration.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
     trainer = build(job, folder, kind)
     return summarize(job, trainer, training.fit(job, trainer), counts)
 

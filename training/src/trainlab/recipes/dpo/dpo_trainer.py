@@ -38,7 +38,7 @@ def train(job: TrainingJob[DpoPhase, list[Any]]) -> dict[str, Any]:
     set_seed(phase.seed)
     counts = everything(job.model)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
-    acceleration.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
     with job.progress.step(f"log-probabilities of the parent for {len(rows) + len(validation)} pairs"):
         trainer = build(job, rows, validation, folder)
     summary = training.summarize(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
@@ -95,4 +95,6 @@ def config(phase: DpoPhase, folder: Path, validate: bool, precompute: bool = Tru
         beta=phase.stage.beta,
         precompute_ref_log_probs=precompute,
         max_length=None,  # chat.encode refuses longer rows by name
+        # TRL loads the reference of a sharded run itself; its default, "auto", spreads each rank's over all GPUs of the pod.
+        model_init_kwargs={"device_map": None} if acceleration.sharded(phase) else None,
     )

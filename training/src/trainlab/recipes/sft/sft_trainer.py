@@ -37,7 +37,7 @@ def train(job: TrainingJob[SftPhase, list[TrainRow]]) -> dict[str, Any]:
     else:
         counts = unfreeze(job.model, phase)
     rows, validation = split_by_question(job.rows, phase.train.validation_fraction, phase.seed)
-    acceleration.prepare(job.model, phase, job.progress.say)
+    acceleration.prepare(job.model, phase, job.run_dir, job.progress.say)
     trainer = build(job, rows, validation, folder)
     return training.summarize(phase, trainer, training.fit(job, trainer), counts, len(rows), len(validation))
 

@@ -1,0 +1,89 @@
+"""What each volume must hold at its fullest, in bytes; used by estimate, checks and table.
+
+A checkpoint of Hugging Face's Trainer is the weights as they are in memory (trained ones in float32, models/layers.py; of
+adapters only these), optimizer.pt with Adam's two float32 moments of each trained weight, the tokenizer, a random state of each
+rank, the schedule and the log (`_save_checkpoint`, transformers 5.23). FSDP2's shards add up to the same
+(accelerate, `save_fsdp_model` and `save_fsdp_optimizer`). test_checkpoint_size.py compares with checkpoints that were written.
+"""
+
+from dataclasses import dataclass
+
+from trainlab.models.architectures import Architecture
+from trainlab.plan.device_memory import MASTER_BYTES
+from trainlab.plan.job import Job
+from trainlab.plan.units import size
+from trainlab.plan.weights import parameters, trainable
+
+MOMENT_BYTES = 8  # Adam: two float32 numbers of each trained weight
+TOKENIZER_BYTES = 135  # of tokenizer.json for each word: 3.5 MB for 49,152 (SmolLM2) to 17.2 MB for 128,256 (SmolLM3)
+RANDOM_BYTES = 15_000  # random state of one rank: 14,469 bytes without a GPU
+LOG_BYTES = 1_000_000  # schedule, log and settings of a checkpoint
+RUN_BYTES = 20_000_000  # scores, answers, TensorBoard and report of a run
+
+
+@dataclass(frozen=True)
+class VolumeNeed:
+    """One volume at its fullest: bytes, what they are, and what else than a larger claim would help."""
+
+    name: str
+    bytes: float
+    parts: tuple[str, ...]
+    remedy: str = ""
+
+
+def needs(job: Job, arch: Architecture, steps: int | None) -> tuple[VolumeNeed, ...]:
+    """Return what the volumes of a language model's job must hold; `steps` is None where rows are unknown."""
+    whole = parameters(job, arch)
+    result = trainable(job, arch) if job.trainable == "lora" else whole
+    tuned = result * job.weight_bytes + _tokenizer(arch)
+    before = job.stages_before * (arch.parameters * job.weight_bytes + _tokenizer(arch))
+    base = arch.parameters * job.stored_bytes + _tokenizer(arch)
+    what = "the first stage's random weights" if job.from_scratch or job.stages_before else "base model"
+    return (*inputs(job, what, base), runs(job, checkpoint(job, arch), tuned, steps, before))
+
+
+def checkpoint(job: Job, arch: Architecture) -> float:
+    """Bytes of one checkpoint."""
+    trained = trainable(job, arch)
+    frozen = 0 if job.trainable == "lora" else parameters(job, arch) - trained
+    weights = trained * MASTER_BYTES + frozen * job.weight_bytes
+    return weights + trained * MOMENT_BYTES + _tokenizer(arch) + job.world * RANDOM_BYTES + LOG_BYTES
+
+
+def inputs(job: Job, what: str, model: float) -> tuple[VolumeNeed, ...]:
+    """Return what is fetched before training: the model and, in a volume of its own if there is one, the data set."""
+    own = any(volume.name == "data" for volume in job.volumes)
+    unknown = ("a data set of unknown size",) if job.data_bytes is None else ()
+    data = job.data_bytes or 0.0
+    told = (*unknown, *([f"data set {size(data)}"] if data else []))
+    stored = (f"{what} {size(model)}",) if model else ()
+    if own:
+        return VolumeNeed("models", model, stored), VolumeNeed("data", data, told)
+    remedy = ", or give the data set a volume of its own (site.storage.data.size)" if data else ""
+    return (VolumeNeed("models", model + data, (*stored, *told), remedy),)
+
+
+def runs(job: Job, each: float, result: float, steps: int | None, before: float = 0.0) -> VolumeNeed:
+    """Return what the run volume must hold: `each` is a checkpoint, `result` the tuned model, `before` earlier stages' models.
+
+    engine/checkpoints.py removes a checkpoint when the next one is complete, and never the best one, which may be the oldest.
+    """
+    planned = min(job.checkpoints or steps or 1, steps or job.checkpoints or 1)
+    kept = min(planned, job.keep_checkpoints + job.keeps_best)
+    most = min(planned, kept + 1)
+    details = [f"{min(kept, job.keep_checkpoints)} kept"]
+    details += ["the best one"] if kept > job.keep_checkpoints else []
+    if most * each >= kept * each + result:
+        details += ["one being written"] if most > kept else []
+        held, parts = most * each, [f"{most} checkpoints of {size(each)} ({', '.join(details)})"]
+    else:
+        held = kept * each + result
+        parts = [f"{kept} checkpoints of {size(each)} ({', '.join(details)})", f"tuned model {size(result)}"]
+    if before:
+        parts.append(f"models of the stages before it ({job.stages_before}) {size(before)}")
+    remedy = f", or lower phase.train.keep_checkpoints ({job.keep_checkpoints})" if job.keep_checkpoints > 1 else ""
+    return VolumeNeed("runs", held + before + RUN_BYTES, tuple(parts), remedy)
+
+
+def _tokenizer(arch: Architecture) -> float:
+    return float(arch.vocab * TOKENIZER_BYTES)

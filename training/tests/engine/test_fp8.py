@@ -1,0 +1,99 @@
+"""FP8 on rows of any length, as torch would check them on a GPU; and one choice for all ranks that a resumed run keeps."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stages import SFT, phase_of
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from trainlab import files
+from trainlab.engine import acceleration, dist
+from trainlab.errors import UserError
+
+Matrix = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
+
+
+def on_a_gpu(product: tuple[Matrix, ...]) -> None:
+    """Run torch's own check of a product for GPUs, on tensors without content; raises RuntimeError as a GPU does."""
+    with FakeTensorMode():
+        left, right = (
+            torch.empty_strided(shape, stride, dtype=torch.float8_e4m3fn, device="cuda") for shape, stride in product
+        )
+        one = torch.empty((), dtype=torch.float32, device="cuda")
+        torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("tokens", [61, 64])
+def test_packed_rows_of_any_length_are_multiplied_as_a_gpu_demands(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, plain = (nn.Sequential(nn.Linear(32, 64, bias=False)).to(torch.bfloat16) for _ in range(2))
+    model.load_state_dict(plain.state_dict())
+    acceleration.convert(model)
+    rows = torch.randn(1, tokens, 32, dtype=torch.bfloat16, requires_grad=True)
+    multiply, products = torch._scaled_mm, []
+
+    def recorded(left: torch.Tensor, right: torch.Tensor, **more: Any) -> torch.Tensor:
+        products.append(((tuple(left.shape), left.stride()), (tuple(right.shape), right.stride())))
+        return multiply(left, right, **more)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(torch, "_scaled_mm", recorded)
+        model(rows).square().sum().backward()
+    assert len(products) == 3  # output, gradient of the input, gradient of the weight
+    for product in products:
+        on_a_gpu(product)
+    plain(rows).square().sum().backward()
+    both = [part[0].weight.grad.float().flatten() for part in (model, plain)]
+    assert torch.nn.functional.cosine_similarity(*both, dim=0) > 0.99
+
+
+def test_the_check_is_that_of_a_gpu() -> None:
+    with pytest.raises(RuntimeError, match="divisible by 16"):
+        on_a_gpu((((64, 61), (61, 1)), ((61, 32), (1, 61))))
+
+
+@pytest.fixture
+def phase(phase_dict: dict[str, Any]) -> Any:
+    gpu = {"gpus_per_node": 2, "processes_per_node": 2}
+    return phase_of(phase_dict, SFT, stage={"fp8": "auto", "compile": True}, resources=gpu)
+
+
+def test_one_rank_times_and_a_resumed_run_keeps_its_choice(
+    phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[str | None] = [None, "the probe ran at 1.01 times the speed of bfloat16, 1.05 is needed"]
+    monkeypatch.setattr(acceleration, "why_not_fp8", lambda _: None)
+    monkeypatch.setattr(acceleration, "_slow", lambda _: timed.pop(0))
+    assert acceleration.choose_fp8(None, phase, tmp_path) == {"on": True, "reason": None}
+    assert acceleration.choose_fp8(None, phase, tmp_path) == {"on": True, "reason": None}  # not timed again
+    assert len(timed) == 1 and acceleration.chosen_fp8(tmp_path) == {"on": True, "reason": None}
+    monkeypatch.setattr(acceleration, "why_not_fp8", lambda _: "compute capability 8.0, FP8 needs 8.9")
+    with pytest.raises(
+        UserError, match=r"phase.stage.fp8 is auto: .*fp8.json says that this run computes in FP8, which"
+    ):
+        acceleration.choose_fp8(None, phase, tmp_path)
+
+
+def test_other_ranks_do_not_time_and_one_gpu_that_cannot_decides(
+    phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dist, "is_main", lambda: False)
+    monkeypatch.setattr(acceleration, "why_not_fp8", lambda _: None)
+    monkeypatch.setattr(acceleration, "_slow", lambda _: pytest.fail("only rank 0 times"))
+    from_rank_0 = iter([[None, None], [None, None], ["slow", None]])
+    monkeypatch.setattr(dist, "gather", lambda _: next(from_rank_0))
+    assert acceleration.choose_fp8(None, phase, tmp_path) == {"on": False, "reason": "slow"}
+    old = iter([[None, None], [None, "compute capability 8.0, FP8 needs 8.9"]])
+    monkeypatch.setattr(dist, "gather", lambda _: next(old))
+    assert acceleration.choose_fp8(None, phase, tmp_path)["reason"] == "compute capability 8.0, FP8 needs 8.9"
+    assert not list(tmp_path.iterdir())  # rank 0 writes
+
+
+def test_the_manifest_names_the_choice(phase: Any, tmp_path: Path) -> None:
+    assert acceleration.chosen_fp8(tmp_path) is None
+    files.write_json(tmp_path / acceleration.CHOICE, {"on": True, "reason": None})
+    assert acceleration.chosen_fp8(tmp_path) == {"on": True, "reason": None}

@@ -1,0 +1,96 @@
+"""FSDP2 over two gloo ranks equals the same training without it; its losses keep their digits; what is left on disk."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import SOURCES
+from stages import DPO, phase_of
+from tiny import write_data
+from trained import assert_same, weights
+from trainlab.engine import acceleration, checkpoints
+from trainlab.recipes.dpo import dpo_trainer
+
+JOBS = (
+    *("whole:sft:float32:whole", "broken:sft:float32:fsdp", "again:sft:float32:fsdp"),
+    *("sft:sft:bfloat16:fsdp", "dpo:dpo:bfloat16:fsdp"),
+)
+RANKS = Path(__file__).parent / "sharded_ranks.py"
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_model: Path, phase_dict: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the jobs above, each trained by the same two ranks."""
+    folder = tmp_path_factory.mktemp("sharded")
+    shutil.copytree(tiny_model, folder / "model")
+    write_data(folder / "data")
+    (folder / "phase.json").write_text(json.dumps(phase_dict), encoding="utf-8")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{SOURCES}:{RANKS.parents[1]}",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    command = [sys.executable, *torchrun, str(RANKS), str(folder), *JOBS]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(trained: Path) -> Any:
+    """What the ranks saw, by name of the job."""
+    return json.loads((trained / "seen.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.whole
+def test_sharded_saved_and_resumed_is_the_whole_model_trained_without_sharding(trained: Path, seen: Any) -> None:
+    assert [rank["share"] for rank in seen["whole"]["ranks"]] == [1, 1]
+    for rank in seen["broken"]["ranks"]:
+        assert 0.4 < rank["share"] < 0.6
+    again = seen["again"]["summary"]
+    assert (again["resumed_from_step"], again["steps"]) == (3, 6)
+    assert_same(trained / "whole", trained / "broken", tolerance=1e-5)
+    losses = [
+        [one["loss"] for one in json.loads((trained / name / "training_history.json").read_text()) if "loss" in one]
+        for name in ("whole", "broken")
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5) and len(losses[0]) == 6
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["sft", "dpo"])
+def test_in_bfloat16_losses_and_log_probabilities_stay_float32(trained: Path, seen: Any, name: str) -> None:
+    for rank in seen[name]["ranks"]:
+        assert (rank["loss"], rank["log_probs"], rank["reduced"]) == ("torch.float32",) * 3
+    assert {str(tensor.dtype) for tensor in weights(trained / name).values()} == {"torch.bfloat16"}
+    if name == "dpo":  # the model is its own reference before the first step
+        assert seen[name]["summary"]["first_loss"] == pytest.approx(0.693147, abs=1e-5)
+
+
+@pytest.mark.whole
+def test_checkpoints_are_saved_by_shards_and_the_last_one_is_the_result(trained: Path, seen: Any) -> None:
+    (newest,) = checkpoints.listed(trained / "dpo" / "checkpoints")[-1:]
+    shards = [path.name for path in sorted((newest / "pytorch_model_fsdp_0").glob("*.distcp"))]
+    assert shards == ["__0_0.distcp", "__1_0.distcp"] and checkpoints.fault(newest) is None
+    assert not list(newest.glob("*.safetensors"))
+    summary = seen["broken"]["summary"]
+    assert (summary["best_step"], summary["validation_loss"]) == (6, None) and summary["last_validation_loss"] > 0
+    assert seen["whole"]["summary"]["validation_loss"] is not None  # unsharded, the best one was kept
+
+
+def test_the_reference_of_a_sharded_run_is_not_spread_over_the_gpus_of_its_pod(
+    phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = {"gpus_per_node": 2, "processes_per_node": 2}
+    phase: Any = phase_of(phase_dict, DPO, stage={"fsdp": True}, resources=gpus)
+    assert dpo_trainer.config(phase, tmp_path, False).model_init_kwargs is None  # one rank: TRL loads none
+    monkeypatch.setattr(acceleration, "sharded", lambda _: True)
+    monkeypatch.setattr(acceleration, "sharding", lambda _: {})
+    assert dpo_trainer.config(phase, tmp_path, False).model_init_kwargs == {"device_map": None}

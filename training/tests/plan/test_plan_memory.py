@@ -1,0 +1,120 @@
+"""The memory that is easily forgotten: whole gradients, a model before it is sharded, a second model, the server's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import plan_jobs as jobs
+import pytest
+from accelerate import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+from checkout import VALUES
+from trainlab.errors import UserError
+from trainlab.plan import devices, estimate
+from trainlab.plan.checks import check
+from trainlab.plan.device_memory import Memory
+from trainlab.plan.job import Job
+from trainlab.plan.plan_command import command
+from trainlab.plan.server import Server
+
+H100, L40S = devices.DEVICES["H100-80GB"], devices.DEVICES["L40S"]
+SHARDED = replace(jobs.PRETRAIN, sharded=True, devices_per_node=8, checkpointing=True, chunked_loss=True)
+DPO = replace(SHARDED, from_scratch=False, reference=True, sequences=2, accumulation=1, batch=1)
+BYTES = 7_391_678_464
+"""Parameters of the full scale: its gradients in bfloat16 are 14.8 GB, its weights in float32 29.6."""
+
+
+def planned(job: Job, device: devices.Device = H100) -> Memory:
+    """Return the memory of a job."""
+    found = estimate.estimate(job, device, 1.25e9).memory
+    assert found is not None
+    return found
+
+
+def codes(job: Job, device: devices.Device) -> dict[str, str]:
+    return {one.code: one.text for one in check(estimate.estimate(job, device, 1.25e9))}
+
+
+def test_fsdp_keeps_whole_gradients_while_it_accumulates() -> None:
+    assert planned(SHARDED).gradients == pytest.approx(14.8e9, rel=0.002)
+    assert planned(replace(SHARDED, reduce_bytes=4)).gradients == pytest.approx(29.6e9, rel=0.002)
+    assert planned(replace(SHARDED, accumulation=1)).gradients == 0
+
+
+def test_ddp_copies_gradients_into_buckets() -> None:
+    assert planned(jobs.SURVIVAL, L40S).gradients == pytest.approx(418.9e6 * 4, rel=0.001)
+    assert planned(replace(jobs.SURVIVAL, nodes=1), L40S).gradients == 0
+
+
+def test_what_the_libraries_do_by_default() -> None:
+    """The planner's sources, in the versions that are installed: FSDP reduces in bfloat16, DDP's buckets are copies."""
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
+    plugin.set_mixed_precision("bf16")
+    assert plugin.mixed_precision_policy.reduce_dtype.itemsize == Job("", "", None).reduce_bytes
+    assert DistributedDataParallelKwargs().gradient_as_bucket_view is False
+
+
+def test_the_whole_model_is_on_each_gpu_before_it_is_sharded() -> None:
+    """Each has it in float32, and its part of it; with a reference, both models."""
+    assert planned(SHARDED).sharding == pytest.approx(4 * BYTES * 9 / 8 + 0.8e9)
+    assert planned(DPO).sharding == pytest.approx(8 * BYTES + 0.8e9)
+    assert planned(DPO).total == planned(DPO).sharding > planned(DPO).training
+    assert planned(jobs.PRETRAIN).sharding == 0
+
+
+def test_more_gpus_do_not_help_before_the_model_is_sharded() -> None:
+    """59 GB do not fit 48: refused with the reason, however many GPUs there are; 80 GB hold them."""
+    for world in (8, 64):
+        text = codes(replace(DPO, devices_per_node=world), L40S)["memory"]
+        assert "before they are sharded, and the reference" in text and "use a larger GPU or a smaller model" in text
+    assert "memory" not in codes(DPO, H100)
+
+
+def test_gradients_can_be_what_does_not_fit() -> None:
+    tight = replace(SHARDED, batch=1, reduce_bytes=4)
+    assert "gradient_accumulation 1" in codes(tight, L40S)["memory"]
+    assert "memory" not in codes(replace(tight, accumulation=1), L40S)
+
+
+def served(job: Job, device: devices.Device) -> Server:
+    found = estimate.estimate(job, device, 1.25e9).server
+    assert found is not None
+    return found
+
+
+def test_vllm_by_hand() -> None:
+    """SmolLM3 with a head of its own: 3.34 B weights; 36 layers with 4 heads of 128: 73,728 bytes a token."""
+    job = replace(jobs.SURVIVAL, tie_word_embeddings=False, serve_runtime="vllm", serve_gpus=1, serve_tokens=768)
+    found = served(job, L40S)
+    assert found.weights == pytest.approx(2 * 3_337_767_000, rel=0.001) and found.cache == 73_728 * 768
+    assert found.room == pytest.approx(0.9 * 44.99 * 2**30)
+    assert served(replace(job, serve_gpus=2), L40S).weights == found.weights / 2
+    assert "engine-memory" not in codes(job, L40S)
+    assert (
+        "use more GPUs or a larger one"
+        in codes(replace(job, arch=jobs.SEVEN, trainable="all"), devices.DEVICES["T4"])["engine-memory"]
+    )
+
+
+def test_our_own_server_holds_base_and_tuned() -> None:
+    job = replace(jobs.PRETRAIN, serve_runtime="trainlab", serve_memory=32e9, serve_tokens=2304)
+    assert served(job, H100).weights == 4 * BYTES
+    short = codes(replace(job, serve_memory=24 * 2**30), H100)["server-memory"]
+    assert "phase.serve.memory is 24Gi: the server needs 28.38 GiB" in short and short.endswith("raise it")
+    assert "server-memory" not in codes(job, H100)
+
+
+def test_the_gpu_of_the_values_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node selector names another; a name that is not in the table is refused with those that are."""
+    own = tmp_path / "own.yaml"
+    for site, device in (
+        ("gpuModel: A40", "A40 (site.gpuModel)"),
+        (
+            "gpuModel: A40, nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}",
+            "L4 (site.nodeSelector nvidia.com/gpu.product)",
+        ),
+    ):
+        own.write_text(f"site: {{{site}}}", encoding="utf-8")
+        command(VALUES / "survival.yaml", [own])
+        assert device in capsys.readouterr().out
+    own.write_text("site: {gpuModel: Z1}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"site.gpuModel: 'Z1' is not in the table; set one of L40S"):
+        command(VALUES / "survival.yaml", [own])
