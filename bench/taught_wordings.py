@@ -36,10 +36,7 @@ from trainlab.run.manifest import cpu_model
 DATA = Path("data/survival")
 HELDOUT = 48
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
-LABEL = (
-    "Start with a line that names the topic (car, cooking, first aid, knots, unit conversions or wilderness) and says "
-    "whether it is an emergency, then answer briefly and correctly."
-)
+LABEL = "First line: topic (car, cooking, first aid, knots, unit conversions, wilderness), emergency yes or no. Then answer briefly."
 CENTER: dict[str, Any] = {
     "layers": 12,
     "rate": 3e-4,
@@ -66,6 +63,29 @@ CHANGED: dict[str, dict[str, Any]] = {
     **{f"40 facts, {epochs:g} epochs": {"facts": 40, "epochs": epochs} for epochs in (2, 3)},
     "40 facts, 2 epochs, label": {"facts": 40, "epochs": 2, "label": True},
     "40 facts, 4 epochs, 8 wordings": {"facts": 40, "epochs": 4, "wordings": 8},
+    # as the local overlay, which differs from the others in its label line
+    **{
+        f"40 facts, 2 epochs, label, {layers} layers": {
+            "facts": 40,
+            "epochs": 2,
+            "label": True,
+            "layers": layers,
+            "rate": rate,
+        }
+        for layers, rate in ((6, 6e-4), (8, 4e-4))
+    },
+    **{
+        f"40 facts, 2 epochs, label, adapters in {layers} layers, rate {rate:g}": {
+            "facts": 40,
+            "epochs": 2,
+            "label": True,
+            "layers": layers,
+            "rank": 32,
+            "rate": rate,
+        }
+        for layers, rates in {12: (1e-3, 2e-3), 18: (1e-3,)}.items()
+        for rate in rates
+    },
     **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
         for layers, rates in {6: (2e-3,), 12: (1e-3, 2e-3), 18: (1e-3,)}.items()

@@ -118,6 +118,11 @@ def _ldflags(name: str) -> str:
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
             flags += [f"-X {package}.gitVersion={version}", f"-X {package}.gitMajor={major}"]
             flags += [f"-X {package}.gitMinor={minor}", f"-X {package}.gitTreeState=clean"]
+    if name == "helm":  # without them it takes the cluster for Kubernetes 1.20 whenever it asks none (its own Makefile)
+        major, minor, _ = modules.required(name, "k8s.io/client-go").removeprefix("v").split(".")
+        for package in ("chartutil", "lint/rules"):
+            flags += [f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={int(major) + 1}"]
+            flags += [f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}"]
     return " ".join(flags)
 
 

@@ -43,11 +43,20 @@ def module(name: str) -> tuple[str, str]:
     text = file.read_text(encoding="utf-8")
     tool = re.search(r"^tool (\S+)$", text, re.MULTILINE)
     package = tool.group(1) if tool else OWN_MAIN[name]
-    required = re.findall(r"^(?:require )?\s*(\S+) (v\S+)(?: // indirect)?$", text, re.MULTILINE)
-    owners = [(path, version) for path, version in required if f"{package}/".startswith(f"{path}/")]
+    owners = [(path, version) for path, version in _required(text) if f"{package}/".startswith(f"{path}/")]
     if not owners:
         raise UserError(f"{file}: no `require` line for {package}; add it with `go get -tool {package}`")
     return max(owners, key=lambda owner: len(owner[0]))
+
+
+def required(name: str, path: str) -> str:
+    """Return the version of module `path` that cluster/<name>/go.mod names."""
+    return dict(_required((folder(name) / "go.mod").read_text(encoding="utf-8")))[path]
+
+
+def _required(text: str) -> list[tuple[str, str]]:
+    """Return (module path, version) of each `require` line of a go.mod."""
+    return re.findall(r"^(?:require )?\s*(\S+) (v\S+)(?: // indirect)?$", text, re.MULTILINE)
 
 
 def version(name: str) -> str:

@@ -8,7 +8,7 @@ import yaml
 from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
 from trainlab.config import PHASES
 from trainlab.config.loading import load_values
-from trainlab.config.site import Storage
+from trainlab.config.section_pods import Needs
 from trainlab.recipes import RECIPES
 
 RECIPES_FOLDER = ROOT / "training" / "src" / "trainlab" / "recipes"
@@ -38,18 +38,15 @@ def test_local_scale_needs_no_gpu_and_keeps_the_subject(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_values_files_hold_of_the_site_only_what_follows_from_the_phase(path: Path) -> None:
-    """How much room and which GPU it needs; where these are is for the inventory to say."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    site = content.pop("site", {})
-    assert list(content) == ["phase"] and site.keys() <= {"gpuModel", "storage"}
-    assert all(list(volume) == ["size"] for volume in site.get("storage", {}).values())
+def test_values_files_hold_nothing_of_the_site(path: Path) -> None:
+    """Presets of the chart carry the section `phase` only."""
+    assert list(yaml.safe_load(path.read_text(encoding="utf-8"))) == ["phase"]
 
 
 @pytest.mark.parametrize("path", LOCAL, ids=lambda path: path.stem)
 def test_local_scale_asks_for_the_default_sizes(path: Path) -> None:
-    storage = load_values([VALUES / path.name, path]).site.storage
-    assert (storage.models.size, storage.runs.size) == (Storage().models.size, Storage().runs.size)
+    needs = load_values([VALUES / path.name, path]).phase.needs
+    assert (needs.models, needs.runs) == (Needs().models, Needs().runs)
 
 
 def test_stages_ask_for_the_same_sizes() -> None:
@@ -57,8 +54,7 @@ def test_stages_ask_for_the_same_sizes() -> None:
     for folder in (VALUES, VALUES / "demo", VALUES / "local"):
         stages = [[VALUES / path.name, path] for path in sorted(folder.glob("staged-*.yaml"))]
         assert len(stages) == 4
-        storages = [load_values(files).site.storage for files in stages]
-        assert len({(storage.models.size, storage.runs.size) for storage in storages}) == 1, folder
+        assert len({load_values(files).phase.needs for files in stages}) == 1, folder
 
 
 @pytest.mark.parametrize("name", HELMS)

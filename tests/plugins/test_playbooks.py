@@ -150,7 +150,7 @@ def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster:
     done = planned(cluster, playbook, **SMALL)
     said = error_of(done)
     refusal = (
-        "REFUSED [runs-volume] site.storage.runs.size is 100Gi (107.37 GB): 192.23 GB at its fullest: 2 checkpoints"
+        "REFUSED [runs-volume] volume runs is 100Gi (107.37 GB): 192.23 GB at its fullest: 2 checkpoints"
     )
     assert f"the plan refuses phase staged-sft; nothing was created\n{refusal}" in said
     assert "set 200Gi or more (site.storage.runs.size)" in said
@@ -174,7 +174,7 @@ def test_another_word_for_it_is_refused(cluster: Any) -> None:
 def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     """site.yml fails on an empty cluster, after the plan, which train.yml would not show again."""
     done = planned(cluster, "site", phase="survival")
-    assert "\nplan of phase survival for L40S (site.gpuModel)" in done.stdout
+    assert "\nplan of phase survival for L40S (phase.needs.gpu_model)" in done.stdout
     assert done.stdout.count("\nwarning [network] each step computes") == 1, done.stdout
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A40"}}
     done = planned(cluster, "plan", phase="survival", trainlab_site=label)

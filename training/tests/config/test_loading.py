@@ -27,7 +27,7 @@ def refused(tmp_path: Path, text: str) -> str:
 
 def test_overlay_merges_blocks_and_replaces_lists() -> None:
     full, local = load_values([FULL]).phase, load_values([FULL, LOCAL]).phase
-    assert local.train.batch_size == 4 and local.train.warmup_fraction == full.train.warmup_fraction
+    assert local.train.batch_size == 2 and local.train.warmup_fraction == full.train.warmup_fraction
     assert len(full.questions) == 6 and len(local.questions) == 3
     assert full.model.chat_template_date == "2026-01-01" and local.model.chat_template_date is None
 

@@ -105,16 +105,17 @@ def test_our_own_server_holds_base_and_tuned() -> None:
 def test_the_gpu_of_the_values_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A node selector names another; a name that is not in the table is refused with those that are."""
     own = tmp_path / "own.yaml"
-    for site, device in (
-        ("gpuModel: A40", "A40 (site.gpuModel)"),
+    phase = "phase: {needs: {gpu_model: A40}}"
+    for values, device in (
+        (phase, "A40 (phase.needs.gpu_model)"),
         (
-            "gpuModel: A40, nodeSelector: {nvidia.com/gpu.product: NVIDIA-L4}",
+            f"{phase}\nsite: {{nodeSelector: {{nvidia.com/gpu.product: NVIDIA-L4}}}}",
             "L4 (site.nodeSelector nvidia.com/gpu.product)",
         ),
     ):
-        own.write_text(f"site: {{{site}}}", encoding="utf-8")
+        own.write_text(values, encoding="utf-8")
         command(VALUES / "survival.yaml", [own])
         assert device in capsys.readouterr().out
-    own.write_text("site: {gpuModel: Z1}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"site.gpuModel: 'Z1' is not in the table; set one of L40S"):
+    own.write_text("phase: {needs: {gpu_model: Z1}}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"phase.needs.gpu_model: 'Z1' is not in the table; set one of L40S"):
         command(VALUES / "survival.yaml", [own])

@@ -40,7 +40,7 @@ def test_the_gpu_is_the_one_that_the_comment_names(paths: list[Path], capsys: py
     named = re.search(r"(?:GPUs? of|one) ([0-9]+) GB", head)
     plan = planned(paths, capsys)[1]
     if plan["job"]["on_gpu"]:
-        assert plan["device"]["from"] == "site.gpuModel"
+        assert plan["device"]["from"] == "phase.needs.gpu_model"
         assert named is None or plan["device"]["nominal_gib"] == int(named[1])
 
 
@@ -65,9 +65,9 @@ def test_a_release_comes_on_standard_input(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_wordings_of_taught_facts_are_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taught = tmp_path / "taught.yaml"
-    taught.write_text("phase: {data: {taught: dev, train_rows: null}}", encoding="utf-8")
+    taught.write_text("phase: {data: {taught: null}, gate: {metric: answer_loss}}", encoding="utf-8")
     survival = VALUES / "survival.yaml"
-    rows = [planned([survival, *more], capsys)[1]["job"]["rows"] for more in ([], [taught])]
+    rows = [planned([survival, *more], capsys)[1]["job"]["rows"] for more in ([taught], [])]
     facts = VALUES.parent / "data" / "survival" / "taught"
     wordings = [json.loads(line) for path in facts.glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
     assert rows[1] - rows[0] == sum(1 + len(fact["phrasings"]) for fact in wordings)

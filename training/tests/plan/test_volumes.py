@@ -73,7 +73,7 @@ def test_each_volume_is_refused_by_itself() -> None:
     """20Gi hold two checkpoints of 10.88 GB no better when another volume has room to spare."""
     lines = refused(SURVIVAL, models=100e9, runs=20 * 2**30)
     assert set(lines) == {"runs-volume"}
-    for part in ("site.storage.runs.size is 20Gi (21.47 GB)", "43.5", "4 checkpoints of 10.88 GB", "set 50Gi or more"):
+    for part in ("volume runs is 20Gi (21.47 GB)", "43.5", "4 checkpoints of 10.88 GB", "runs.size to 50Gi or"):
         assert part in lines["runs-volume"], lines
     assert ", or lower phase.train.keep_checkpoints (2)" in lines["runs-volume"]
     assert set(refused(SURVIVAL, models=5e9, runs=100e9)) == {"models-volume"}
@@ -116,7 +116,7 @@ def test_volumes_of_a_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert told in capsys.readouterr().out
     site.write_text("site: {storage: {runs: {size: 20Gi}}}", encoding="utf-8")
     assert command(VALUES / "survival.yaml", [site]) == 1
-    assert "REFUSED [runs-volume] site.storage.runs.size is 20Gi" in capsys.readouterr().out
+    assert "REFUSED [runs-volume] volume runs is 20Gi" in capsys.readouterr().out
 
 
 def test_volumes_are_refused_whatever_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from trainlab.config.section_data import AnswerData, ChatData, Data, ImageData, PairData, TextData
 from trainlab.config.section_model import LanguageModel, Model, NetworkModel, ParentModel, RandomModel, TunedModel
-from trainlab.config.section_pods import AnswerServe, OwnServe, Resources, Serve
+from trainlab.config.section_pods import AnswerServe, Needs, OwnServe, Resources, Serve
 from trainlab.config.section_scores import (
     AnswerEvaluate,
     AnswerGate,
@@ -24,7 +24,7 @@ from trainlab.config.section_train import AnswerTrain, Lora, Train, Unfreeze
 from trainlab.config.section_vision import Vision
 from trainlab.config.strict import MOST_EXACT, Name, Strict
 
-NOT_TRAINING = ("title", "questions")
+NOT_TRAINING = ("title", "questions", "needs")
 """Blocks of a phase that do not change what is trained, and so do not change the name of its run either.
 
 `serve` does not either, but KServe 0.15 picks up a changed ServingRuntime only when its InferenceService is recreated.
@@ -51,6 +51,7 @@ class Phase(Strict):
     data: Data
     train: Train = Train()
     resources: Resources = Resources()
+    needs: Needs = Needs()
     evaluate: Evaluate = Evaluate()
     gate: Gate
     serve: Serve

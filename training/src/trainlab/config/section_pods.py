@@ -19,6 +19,18 @@ class Resources(Strict):
     timeout_minutes: int = Field(120, ge=1, description="The job is stopped and marked failed after this time.")
 
 
+class Needs(Strict):
+    """What the phase needs of a site; it changes nothing that is trained."""
+
+    gpu_model: str = Field(
+        "",
+        description="GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; "
+        "places nothing.",
+    )
+    models: Bytes = Field("20Gi", description="Size of the model volume where site.storage.models.size is empty.")
+    runs: Bytes = Field("20Gi", description="Size of the run volume where site.storage.runs.size is empty.")
+
+
 class Serve(Strict):
     """The inference server."""
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from trainlab.config.strict import Bytes, ObjectName, OptionalBytes, Strict
+from trainlab.config.strict import ObjectName, OptionalBytes, Strict
 
 
 class SiteBlock(Strict):
@@ -31,7 +31,9 @@ class Images(SiteBlock):
 class Volume(SiteBlock):
     """One PersistentVolumeClaim."""
 
-    size: Bytes = Field("20Gi", description="Requested size, such as 20Gi.")
+    size: OptionalBytes = Field(
+        "", description="Requested size, such as 20Gi; empty asks for what the phase needs (`phase.needs`)."
+    )
     storage_class: ObjectName = Field("", description="StorageClass; empty uses the cluster's default.")
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = Field(
         "ReadWriteMany", description="Must be ReadWriteMany if the job has more than one pod."
@@ -79,11 +81,6 @@ class Site(SiteBlock):
     images: Images = Images()
     storage: Storage = Storage()
     queue: ObjectName = Field("", description="Kueue LocalQueue in the namespace; empty for none.")
-    gpu_model: str = Field(
-        "",
-        description="GPU that `trainlab plan` computes with where neither --gpu nor a node selector names one, such as L40S; "
-        "places nothing.",
-    )
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource name that the device plugin advertises.")
     tolerations: tuple[dict[str, Any], ...] = Field((), description="Tolerations of training and serving pods.")
     node_selector: dict[str, str] = Field({}, description="Node selector of training and serving pods.")

@@ -151,11 +151,11 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
         room = next((each.bytes for each in job.volumes if each.name == need.name), None)
         if room is None:  # the size of an existing claim is the cluster's to know
             continue
-        text = f"site.storage.{need.name}.size is {claim(room)} ({size(room)}): {size(need.bytes)} at its "
-        text += f"fullest: {', '.join(need.parts)}"
+        text = f"volume {need.name} is {claim(room)} ({size(room)}): {size(need.bytes)} at its fullest: "
+        text += ", ".join(need.parts)
         if need.bytes > room:
             enough = math.ceil(need.bytes / TIGHT / TEN_GIB) * TEN_GIB
-            yield refuse(f"{need.name}-volume", f"{text}; set {claim(enough)} or more{need.remedy}")
+            yield refuse(f"{need.name}-volume", f"{text}; set site.storage.{need.name}.size to {claim(enough)} or more{need.remedy}")
         elif need.bytes > TIGHT * room:
             yield warn("volume-tight", f"{text}; the file system needs some of it as well")
 

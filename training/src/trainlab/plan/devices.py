@@ -14,6 +14,7 @@ from trainlab.errors import UserError
 USABLE_SHARE = 0.93
 # Sustained FLOP/s of one CPU core in float32 matrix products: SmolLM2-135M trains 170 tokens/s on two cores (measured).
 CPU_CORE_FLOPS = 7.0e10
+FLOAT32_SHARE = 1 / 8  # of the BF16 (FP16) peak without tensor cores: by data sheets 1/16 (A100, H100), 1/8 (T4), 1/4 (L40S)
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Device:
     capability: float
     mfu_good: float  # what a well-tuned run reaches: used for times
     mfu_best: float  # best published or measured for a dense transformer: anything above needs proof
+
+    def peak(self, precision: str) -> float:
+        """Return FLOP/s in `precision`, fp32 or not: without tensor cores a GPU is slower, a CPU is not."""
+        return self.bf16 * (FLOAT32_SHARE if precision == "fp32" and not self.is_cpu else 1.0)
 
     @property
     def usable_gib(self) -> float:

@@ -136,7 +136,7 @@ def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Sc
     length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
-    rate = device.bf16 * device.mfu_good
+    rate = device.peak(job.precision) * device.mfu_good
     compute = each * when.tokens_per_step / job.world / rate
     if job.sharded:  # all-gather forward, all-gather backward, reduce-scatter
         sent = 3.0 * (job.world - 1) / job.world * arch.parameters * 2

@@ -26,7 +26,7 @@ CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
-DEFAULT_GPU = "L40S"  # if neither node selector nor site.gpuModel names a GPU
+DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names a GPU
 GGUF_BYTES = 0.75  # of a weight in the file that a pypi: wheel holds, beside which it is expanded: 98.4 MB for 134.5 M
 CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/resnet/image_sources.py)
 
@@ -46,6 +46,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
     kind: Trainable = "lora" if rank else ("top" if some else "all")
     rows, tokens = text_job.blocks(phase) if isinstance(phase, TextPhase) else _data(phase, files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
+    needs = phase.needs.model_dump()
     sharded, weight_bytes = bool(stage and stage.fsdp), 2 if narrow else 4
     return Job(
         name=phase.name,
@@ -87,7 +88,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         cores_per_pod=quantity(phase.resources.cpu),
         memory_per_pod=quantity(phase.resources.memory),
         volumes=tuple(
-            Volume(name, None if volume.existing else quantity(volume.size), volume.access_mode)
+            Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
         ),
         stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], weight_bytes),
@@ -113,12 +114,12 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     label = values.site.node_selector.get(PRODUCT_LABEL)
     if label:
         return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
-    named = values.site.gpu_model
+    named = values.phase.needs.gpu_model
     if named and named not in devices.DEVICES:
-        raise UserError(f"site.gpuModel: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}")
+        raise UserError(f"phase.needs.gpu_model: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}")
     if named:
-        return job, devices.find(named), "site.gpuModel"
-    return job, devices.find(DEFAULT_GPU), "assumed; name it with --gpu or site.gpuModel"
+        return job, devices.find(named), "phase.needs.gpu_model"
+    return job, devices.find(DEFAULT_GPU), "assumed; name it with --gpu or phase.needs.gpu_model"
 
 
 def _data_bytes(phase: Phase) -> float | None:

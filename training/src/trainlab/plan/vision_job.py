@@ -15,7 +15,6 @@ ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the valid
 SHAPES = {DIGITS: (1, 10), CIFAR10: (3, 10)}  # channels and classes
 # Convolutions over small images are memory-bound: assumed (no GPU available), a third to half of a language model's.
 MFU = 0.2
-FLOAT32_SHARE = 1 / 8  # of a GPU's BF16 (or FP16) peak without tensor cores: 8.1 of 65 TFLOP/s on a T4 (its data sheet)
 
 
 def counts(width: int, channels: int, classes: int, size: int) -> tuple[int, int, int]:
@@ -64,7 +63,7 @@ def estimate(phase: ResnetPhase, job: Job, device: Device, network: float) -> Pl
         context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + whole * channels * size * size),
     )
     mfu = 1.0 if device.is_cpu else MFU
-    rate = device.bf16 * mfu * (1.0 if narrow or device.is_cpu else FLOAT32_SHARE)
+    rate = device.peak(job.precision) * mfu
     flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
     compute = flop * job.effective_batch / job.world / rate
     sent = ring_bytes(job.world, 4.0 * parameters)
