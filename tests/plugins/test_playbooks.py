@@ -149,9 +149,7 @@ def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster:
     """Reason, key, remedy and how to continue anyway."""
     done = planned(cluster, playbook, **SMALL)
     said = error_of(done)
-    refusal = (
-        "REFUSED [runs-volume] volume runs is 100Gi (107.37 GB): 192.23 GB at its fullest: 2 checkpoints"
-    )
+    refusal = "REFUSED [runs-volume] volume runs is 100Gi (107.37 GB): 192.23 GB at its fullest: 2 checkpoints"
     assert f"the plan refuses phase staged-sft; nothing was created\n{refusal}" in said
     assert "set 200Gi or more (site.storage.runs.size)" in said
     assert "-e train_plan=warn" in said and "values/staged-sft.yaml" in said

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -117,6 +118,22 @@ def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(plac
     output = pod.communicate(timeout=120)[0]
     assert pod.returncode == 2 and "Traceback" not in output
     assert "error: rank 0: phase.unfreeze.layers is 5: the model has 2 layers" in output
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_job_with_a_sentence(place: Workplace, number: signal.Signals) -> None:
+    phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 500}})
+    pod = Workplace(place.root, phase).start("--run", "ended", "--processes", "2")
+    assert pod.stdout is not None
+    until = ""
+    while "training from step 0" not in until:
+        until = pod.stdout.readline()
+        assert until, "ended before it trained"
+    pod.send_signal(number)
+    output = pod.communicate(timeout=120)[0]
+    assert pod.returncode == 128 + number and "Traceback" not in output, output
+    assert f"error: ended by {number.name}; the same command goes on from the last complete checkpoint" in output
 
 
 # A disk of our own that fills up as soon as the first checkpoint is whole; then there is room again.

@@ -155,7 +155,10 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
         text += ", ".join(need.parts)
         if need.bytes > room:
             enough = math.ceil(need.bytes / TIGHT / TEN_GIB) * TEN_GIB
-            yield refuse(f"{need.name}-volume", f"{text}; set site.storage.{need.name}.size to {claim(enough)} or more{need.remedy}")
+            yield refuse(
+                f"{need.name}-volume",
+                f"{text}; set site.storage.{need.name}.size to {claim(enough)} or more{need.remedy}",
+            )
         elif need.bytes > TIGHT * room:
             yield warn("volume-tight", f"{text}; the file system needs some of it as well")
 

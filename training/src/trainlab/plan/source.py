@@ -116,7 +116,9 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
         return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
     named = values.phase.needs.gpu_model
     if named and named not in devices.DEVICES:
-        raise UserError(f"phase.needs.gpu_model: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}")
+        raise UserError(
+            f"phase.needs.gpu_model: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}"
+        )
     if named:
         return job, devices.find(named), "phase.needs.gpu_model"
     return job, devices.find(DEFAULT_GPU), "assumed; name it with --gpu or phase.needs.gpu_model"

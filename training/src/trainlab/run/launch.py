@@ -6,6 +6,7 @@ rank, which then enters run/worker.py.
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
         os.environ.setdefault(name, value)
     import torch
     from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     operator = "PET_NNODES" in os.environ
@@ -106,6 +108,10 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
         rank, failure = error.get_first_failure()
         print(f"error: rank {rank} exited with code {failure.exitcode}; see its message above", file=sys.stderr)
         return failure.exitcode if failure.exitcode in (1, 2) else 1
+    except SignalException as error:  # a deleted or evicted pod, a full node, Ctrl-C
+        name = signal.Signals(error.sigval).name
+        print(f"error: ended by {name}; the same command goes on from the last complete checkpoint", file=sys.stderr)
+        return 128 + int(error.sigval)
     return 0
 
 
