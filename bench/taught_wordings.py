@@ -75,16 +75,15 @@ CHANGED: dict[str, dict[str, Any]] = {
         for layers, rate in ((6, 6e-4), (8, 4e-4))
     },
     **{
-        f"40 facts, 2 epochs, label, adapters in {layers} layers, rate {rate:g}": {
+        f"40 facts, {epochs:g} epochs, label, adapters in {layers} layers, rate {rate:g}": {
             "facts": 40,
-            "epochs": 2,
+            "epochs": epochs,
             "label": True,
             "layers": layers,
             "rank": 32,
             "rate": rate,
         }
-        for layers, rates in {12: (1e-3, 2e-3), 18: (1e-3,)}.items()
-        for rate in rates
+        for layers, rate, epochs in ((12, 1e-3, 2), (12, 2e-3, 2), (12, 4e-3, 2), (12, 4e-3, 1.5), (8, 4e-3, 2))
     },
     **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
