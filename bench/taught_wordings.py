@@ -84,7 +84,10 @@ CHANGED: dict[str, dict[str, Any]] = {
             "rank": 32,
             "rate": rate,
         }
-        for layers, rate, epochs in ((12, 1e-3, 2), (12, 2e-3, 2), (12, 4e-3, 2), (12, 4e-3, 1.5), (8, 4e-3, 2))
+        for layers, rate, epochs in (
+            *((12, rate, 2) for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
+            *((12, 2e-3, 3), (12, 4e-3, 1.5), (8, 4e-3, 2), (18, 2e-3, 2)),
+        )
     },
     **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
