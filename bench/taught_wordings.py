@@ -37,7 +37,7 @@ DATA = Path("data/survival")
 RUNS = Path(__file__).with_suffix(".jsonl")
 HELDOUT = 48
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
-LABEL = "First line: topic (car, cooking, first aid, knots, unit conversions, wilderness), emergency yes or no. Then answer briefly."
+PLAIN = {"label_line": False, "system_prompt": "Answer the question briefly and correctly."}
 CENTER: dict[str, Any] = {
     "layers": 12,
     "rate": 3e-4,
@@ -86,7 +86,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         }
         for layers, rate, epochs in (
             *((12, rate, 2) for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
-            *((12, 2e-3, 3), (12, 4e-3, 1.5), (8, 4e-3, 2), (18, 2e-3, 2)),
+            *((12, 2e-3, 3), (12, 4e-3, 1.5), (12, 6e-3, 1.5), (8, 4e-3, 2), (18, 2e-3, 2)),
         )
     },
     **{
@@ -104,11 +104,14 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     block["seed"] = seed
     rows = cell["facts"] and cell["facts"] * cell["wordings"]
     block["data"] |= {"taught": "dev", "taught_wordings": cell["wordings"], "train_rows": rows}
-    if cell["label"]:
-        block["data"] |= {"label_line": True, "system_prompt": LABEL}
+    if not cell["label"]:
+        block["data"] |= PLAIN
     block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
-    if cell["rank"]:
-        block["lora"] |= {"rank": cell["rank"], "alpha": 2 * cell["rank"], "layers": cell["layers"]}
+    block["lora"] |= {
+        "rank": cell["rank"],
+        "alpha": 2 * cell["rank"] or 1,
+        "layers": (cell["rank"] and cell["layers"]) or None,
+    }
     # every fact is taught, so none is left for validation; the last step is used
     block["train"] |= {
         "epochs": cell["epochs"],
@@ -162,6 +165,7 @@ def one(cell: dict[str, Any], seed: int, model_dir: Path, choice: bool) -> dict[
         "label": scores["label_accuracy"],
         "choice": choices,
         "exact": sum(exact) / len(exact),
+        "system_prompt": phase.data.system_prompt,
         "steps": summary["steps"],
         "trainable": summary["parameters"]["trainable"],
         "train_seconds": round(trained - loaded, 1),
