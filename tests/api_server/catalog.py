@@ -32,7 +32,13 @@ class Package:
 
 
 PACKAGES: dict[str, Package] = {
-    "nfd": Package("redhat-operators", "stable", {"stable": "nfd.4.20.0-202510211040"}, OWN),
+    "nfd": Package(
+        "redhat-operators",
+        "stable",
+        {"stable": "nfd.4.20.0-202510211040"},
+        OWN,
+        {"stable": ["nfd.4.20.0-202510211040", "nfd.4.20.0-202509150000"]},
+    ),
     "gpu-operator-certified": Package(
         "certified-operators",
         "stable",
