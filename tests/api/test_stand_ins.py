@@ -46,7 +46,7 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
     managed = {"spec": {"components": {"kueue": {"managementState": "Managed"}}}}
     denied(lambda: client.merge(cluster_ | {"metadata": {"name": "default-dsc"}}, managed), "Managed is no longer")
 
-    assert cluster.playbook("platform_teardown", platform_remove_data=True).code == 0
+    assert cluster.playbook("platform_teardown").code == 0
     wait(lambda: cluster.objects() == bare)
 
 

@@ -47,7 +47,7 @@ class Olm:
         fault = self.faults.get(spec["name"], "")
         package = catalog.PACKAGES.get(spec["name"])
         wanted = package.channels.get(spec["channel"]) if package and package.source == spec["source"] else None
-        if wanted is None or fault == "resolution-failed":
+        if package is None or wanted is None or fault == "resolution-failed":
             message = f"constraints not satisfiable: no operators found in channel {spec['channel']} of package {spec['name']}"
             self._status(one, conditions=[condition("ResolutionFailed", True, "ConstraintsNotSatisfiable", message)])
             return
