@@ -153,20 +153,19 @@ class Olm:
         status = csv.get("status") or {}
         usual = f"{CSV}, reinstalled" if one["spec"]["name"] == REINSTALLED else CSV
         wrong = self._group(one)
-        sequence = wrong or FAULTS.get(fault) or usual
-        if sequence == usual and status.get("reason") in ("InstallComponentFailedNoRetry", "DetectedClusterChange"):
-            sequence = f"{CSV}, after no retry"
-        elif (
-            sequence == usual
-            and status.get("reason") == "InstallCheckFailed"
-            and "timeout" not in status["message"][-8:]
+        sequence, after = wrong or FAULTS.get(fault) or usual, f"{CSV}, after no retry"
+        if sequence == usual and (
+            status.get("reason") == "InstallComponentFailedNoRetry" or self._replay.begun(csv, after)
         ):
+            sequence = after
+        elif sequence == usual and str(status.get("message")).startswith("install failed"):
             self._replay.skip(csv, self._sequences[usual], usual)
         step = self._replay.step(csv, self._sequences[sequence], sequence)["status"]
-        if sequence.endswith("after no retry") and step["phase"] == "Succeeded":
-            self._replay.skip(csv, self._sequences[usual], usual)
-        for other in {*FAULTS.values(), f"{CSV}, after no retry"} - {sequence}:
+        for other in {*FAULTS.values(), after} - {sequence}:
             self._replay.again(csv, other)
+        if sequence == after and step["phase"] == "Succeeded":
+            self._replay.skip(csv, self._sequences[usual], usual)
+            self._replay.again(csv, after)
         if wrong:
             self._replay.again(csv, usual)
         if any(status.get(key) != value for key, value in step.items()):

@@ -47,6 +47,10 @@ class Replay:
         self._reached[key] = min(at + (not stay), len(steps) - 1)
         return steps[at]
 
+    def begun(self, thing: Json, sequence: str) -> bool:
+        """Tell whether the object has taken a step of this sequence."""
+        return (thing["metadata"]["uid"], sequence) in self._reached
+
     def ended(self, thing: Json, steps: list[Any], sequence: str) -> bool:
         """Tell whether the object has reached the last step."""
         return self._reached.get((thing["metadata"]["uid"], sequence), -1) == len(steps) - 1
