@@ -54,9 +54,10 @@ class Hub:
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         port = self.server.server_address[1]
         self.url = f"http{'s' * bool(certificate)}://127.0.0.1:{port}"
-        self.storage = (
-            f"http{'s' * bool(certificate)}://localhost:{port}/storage"  # another host, as the client sees it
-        )
+        other = (
+            "127.0.0.1" if certificate else "localhost"
+        )  # another host, as the client sees it; certificates name one
+        self.storage = f"http{'s' * bool(certificate)}://{other}:{port}/storage"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request: /api/{models,datasets}/.../{revision,tree,paths-info}/REV and .../resolve/REV/FILE."""
