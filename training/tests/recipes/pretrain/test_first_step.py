@@ -61,7 +61,7 @@ def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, An
         recipes.of(asked).fetch(models, None)
     for changed, told in (
         ({"data": {"source": "pydoc:topics"}}, "text.prepare: with data.source pydoc:topics; the blocks are written"),
-        ({"stage": {}}, "text.prepare: with stage.tokenizer trained; blocks are made"),
+        ({"stage": {"tokenizer": "trained"}}, "text.prepare: with stage.tokenizer trained; blocks are made"),
     ):
         with pytest.raises(ValidationError, match=told):
             phase_of({**asked.model_dump(), "recipe": "pretrain"}, {}, **changed)
