@@ -68,6 +68,16 @@ UNKNOWN = [
 ]
 BROKEN = [
     ("survival", "phase.data.source", "phase: {data: {source: 'builtin:digits'}}"),
+    (
+        "staged-pretrain",
+        "phase.text.prepare",
+        "phase: {data: {source: 'pydoc:topics'}, text: {prepare: {source: 'pvc:raw'}}}",
+    ),
+    (
+        "staged-pretrain",
+        "phase.text.prepare",
+        "phase: {stage: {tokenizer: trained}, text: {prepare: {source: 'pvc:raw'}}}",
+    ),
     ("survival", "phase.data.hub", "phase: {data: {hub: {accept_license: true}}}"),
     ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, hub: {{accept_license: true}}}}}}"),
     ("survival", "phase.data.hub.accept_license", f"phase: {{data: {{{SET}}}}}"),

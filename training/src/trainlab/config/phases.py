@@ -19,7 +19,7 @@ from trainlab.config.section_scores import (
     TextGate,
 )
 from trainlab.config.section_stage import AnswerStage, PairStage, PretrainStage, Stage
-from trainlab.config.section_text import Text, TunedText
+from trainlab.config.section_text import PretrainText, Text, TunedText
 from trainlab.config.section_train import AnswerTrain, Lora, Train, Unfreeze
 from trainlab.config.section_vision import Vision
 from trainlab.config.strict import MOST_EXACT, Name, Strict
@@ -141,6 +141,7 @@ class PretrainPhase(TextPhase):
         description="pretrain: a stage, pre-training on running text from random weights."
     )
     model: RandomModel
+    text: PretrainText = PretrainText()
     stage: PretrainStage = PretrainStage()
 
     @property
