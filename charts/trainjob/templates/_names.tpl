@@ -50,7 +50,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
 {{- dict
     "phase" $phase "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
-    "run" $run
+    "run" $run "trained" $trained
     "protocol" (index $defaults.protocol $phase.recipe)
     "api" (include "trainjob.api" .)
     "plainKubernetes" (and $real (not $openshift))
