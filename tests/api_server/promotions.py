@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from unittest import mock
+from urllib.parse import urlsplit
 
 import yaml
 from trainlab import cli, files

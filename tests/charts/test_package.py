@@ -25,7 +25,19 @@ import jsonschema
 import pytest
 import yaml
 
-from charts.rendering import CHART, HELMS, KUBERNETES, ROOT, SITE, Document, binary, documents, helm, template, with_service
+from charts.rendering import (
+    CHART,
+    HELMS,
+    KUBERNETES,
+    ROOT,
+    SITE,
+    Document,
+    binary,
+    documents,
+    helm,
+    template,
+    with_service,
+)
 
 CI = sorted((CHART / "ci").glob("*-values.yaml"))
 META: Document = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -111,7 +123,10 @@ def test_the_values_for_ci_install(file: Path, name: str) -> None:
 def test_the_values_for_ci_differ() -> None:
     """A phase that is carried, at both scales, and one of one's own; both training APIs."""
     assert len(CI) >= 3
-    kinds = [{each["kind"] for each in with_service(documents(helm("template", "x", str(CHART), "-f", str(file))))} for file in CI]
+    kinds = [
+        {each["kind"] for each in with_service(documents(helm("template", "x", str(CHART), "-f", str(file))))}
+        for file in CI
+    ]
     assert {"PyTorchJob", "TrainJob", "ServingRuntime"} <= set().union(*kinds)
     assert [one for one in kinds if "ServingRuntime" not in one], "none leaves the server out"
 

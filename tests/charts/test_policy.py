@@ -4,7 +4,19 @@ import re
 
 import pytest
 
-from charts.rendering import HELMS, Case, Document, cases, documents, one, pods, rendered, served, template, with_service
+from charts.rendering import (
+    HELMS,
+    Case,
+    Document,
+    cases,
+    documents,
+    one,
+    pods,
+    rendered,
+    served,
+    template,
+    with_service,
+)
 
 ALL = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 NAMESPACED = {

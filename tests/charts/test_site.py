@@ -34,9 +34,7 @@ def test_only_what_is_trained_names_the_run() -> None:
     assert run("site.images.trainer=other:1", "site.queue=q", "site.storage.runs.size=1Ti") == same
     assert run("phase.train.epochs=7") != same
     assert run("phase.title=x", "phase.questions=[]", "phase.serve.max_tokens=9") == same
-    assert run("phase.seed=42", "phase.train.max_grad_norm=1", "phase.gate.min_gain=0") == same, (
-        "defaults written out"
-    )
+    assert run("phase.seed=42", "phase.train.max_grad_norm=1", "phase.gate.min_gain=0") == same, "defaults written out"
 
 
 @pytest.mark.parametrize("scale", ["", "demo", "local"])
