@@ -1,6 +1,6 @@
 {{/*
 What a claim that exists may become: larger, nothing else. All else is refused here, as Kubernetes refuses it in words that name
-no key. What these return reaches no rendering but for the size: `helm rollback` would send it back and be refused.
+no key. Of what is looked up here only the size is rendered: what the cluster filled in would be sent back by `helm rollback`, and refused.
 */}}
 
 {{- /* Size of the volume .name: the one asked for, else what the phase needs, but never less than the claim has. */}}
