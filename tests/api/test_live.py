@@ -115,7 +115,7 @@ def test_claims_that_cannot_become_so_are_refused(helm: Releases) -> None:
             f"phase.needs.runs: 40Gi, but the claim grow-runs has 30Gi; set {runs}.size to 40Gi",
         ),
         (
-            [f"{runs}.accessMode=ReadWriteOnce"],
+            [f"{runs}.accessMode=ReadWriteOnce", "phase.resources.nodes=1"],
             f"{runs}.accessMode: ReadWriteOnce, but the claim grow-runs exists with",
         ),
         (
