@@ -73,7 +73,7 @@ class Promotions:
         env = {"KUBERNETES_SERVICE_HOST": str(address.hostname), "KUBERNETES_SERVICE_PORT": str(address.port)}
         with (
             mock.patch.dict(os.environ, env),
-            mock.patch.object(kube.Kube.in_cluster.__func__, "__defaults__", (mounted,)),
+            mock.patch.object(kube.Kube.in_cluster.__func__, "__defaults__", (mounted,)),  # type: ignore[attr-defined]
         ):
             try:
                 cli.main(arguments)

@@ -22,7 +22,7 @@ BESIDE = {
     "preset": {"phase": "survival", "scale": "local"},
     "phase": {
         "questions": ["One?"],
-        "data": {"system_prompt": None, "heldout_rows": 20},
+        "data": {"system_prompt": None, "heldout_rows": 50},
         "train": {"epochs": 7, "cache_frozen_activations": False, "checkpoints": None},
         "unfreeze": None,
         "gate": {"min_gain": 0.0},

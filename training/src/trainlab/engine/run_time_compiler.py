@@ -1,7 +1,7 @@
 """Can Triton compile here? Asked before the first step of what needs it on a GPU; called by run/worker.py.
 
 Triton (3.7, runtime/build.py) compiles a C file against Python.h for each of its GPU kernels, while the run goes on: those of
-TRL's loss (trl/kernels/chunked_logprob.py), of compiled layers, and so of FP8. Not run on GPUs yet.
+TRL's loss (trl.kernels.chunked_logprob), of compiled layers, and so of FP8. Not run on GPUs yet.
 """
 
 import os
