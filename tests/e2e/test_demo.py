@@ -359,12 +359,14 @@ def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
     """Another phase on the same cluster, with its own recipe, protocol and gate."""
     if phase not in CHEAP and os.environ.get("E2E_PHASES") != "all":
         pytest.skip("minutes of training: make test-all-phases runs it")
-    playbook("site", "-e", f"phase={phase}")
-    run = max(machine.ARTIFACTS.glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
-    gate = json.loads((run / "gate.json").read_text())
-    assert gate["promoted"], gate["reasons"]
-    helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
-    playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
+    try:
+        playbook("site", "-e", f"phase={phase}")
+        run = max(machine.ARTIFACTS.glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
+        gate = json.loads((run / "gate.json").read_text())
+        assert gate["promoted"], gate["reasons"]
+        helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
+    finally:  # a failed run keeps its namespace and the CPU of its pods
+        playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
 
 
 def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
