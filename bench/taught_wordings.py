@@ -1,13 +1,13 @@
 """Which settings teach facts so that wordings never trained on recall them? The ablation behind phase survival.
 
-PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR --out FILE [--cells NAME ...] [--seeds 0 1 2]
-PYTHONPATH=training/src python bench/taught_wordings.py table FILE
+PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR [--out FILE] [--cells NAME ...] [--seeds 0 1 2]
+PYTHONPATH=training/src python bench/taught_wordings.py table [FILE]
 (needs the packages of the trainer image; DIR is the SmolLM2-135M-Instruct folder written by `trainlab fetch`)
 Each cell is the local survival phase with other settings, in one process, batches of 8: trained on the first N wordings
 of data/survival/taught, scored on the two dev wordings of each fact (never on test), and, with label lines, on 48 held-out
 questions. `--choice` also asks every held-out question as a choice of one in four by log-likelihood, before and after. FILE
-gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. The lines include the
-answers, so that the table can be checked by reading.
+gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Those behind the table in
+docs/phases/survival.md lie beside this file.
 """
 
 import argparse
@@ -34,9 +34,10 @@ from trainlab.recipes.sft import sft_trainer
 from trainlab.run.manifest import cpu_model
 
 DATA = Path("data/survival")
+RUNS = Path(__file__).with_suffix(".jsonl")
 HELDOUT = 48
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
-LABEL = "First line: topic (car, cooking, first aid, knots, unit conversions, wilderness), emergency yes or no. Then answer briefly."
+PLAIN = {"label_line": False, "system_prompt": "Answer the question briefly and correctly."}
 CENTER: dict[str, Any] = {
     "layers": 12,
     "rate": 3e-4,
@@ -75,16 +76,18 @@ CHANGED: dict[str, dict[str, Any]] = {
         for layers, rate in ((6, 6e-4), (8, 4e-4))
     },
     **{
-        f"40 facts, 2 epochs, label, adapters in {layers} layers, rate {rate:g}": {
+        f"40 facts, {epochs:g} epochs, label, adapters in {layers} layers, rate {rate:g}": {
             "facts": 40,
-            "epochs": 2,
+            "epochs": epochs,
             "label": True,
             "layers": layers,
             "rank": 32,
             "rate": rate,
         }
-        for layers, rates in {12: (1e-3, 2e-3), 18: (1e-3,)}.items()
-        for rate in rates
+        for layers, rate, epochs in (
+            *((12, rate, 2) for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
+            *((12, 2e-3, 3), (12, 4e-3, 1.5), (12, 6e-3, 1.5), (8, 4e-3, 2), (18, 2e-3, 2)),
+        )
     },
     **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
@@ -101,11 +104,14 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     block["seed"] = seed
     rows = cell["facts"] and cell["facts"] * cell["wordings"]
     block["data"] |= {"taught": "dev", "taught_wordings": cell["wordings"], "train_rows": rows}
-    if cell["label"]:
-        block["data"] |= {"label_line": True, "system_prompt": LABEL}
+    if not cell["label"]:
+        block["data"] |= PLAIN
     block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
-    if cell["rank"]:
-        block["lora"] |= {"rank": cell["rank"], "alpha": 2 * cell["rank"], "layers": cell["layers"]}
+    block["lora"] |= {
+        "rank": cell["rank"],
+        "alpha": 2 * cell["rank"] or 1,
+        "layers": (cell["rank"] and cell["layers"]) or None,
+    }
     # every fact is taught, so none is left for validation; the last step is used
     block["train"] |= {
         "epochs": cell["epochs"],
@@ -159,11 +165,11 @@ def one(cell: dict[str, Any], seed: int, model_dir: Path, choice: bool) -> dict[
         "label": scores["label_accuracy"],
         "choice": choices,
         "exact": sum(exact) / len(exact),
+        "system_prompt": phase.data.system_prompt,
         "steps": summary["steps"],
         "trainable": summary["parameters"]["trainable"],
         "train_seconds": round(trained - loaded, 1),
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_model(),
-        "answers": {item["id"]: item["text"] for item in scores["items"]},
     }
 
 
@@ -226,13 +232,13 @@ def main() -> int:
     commands = parser.add_subparsers(required=True)
     running = commands.add_parser("run", help="run what FILE lacks")
     running.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the base model")
-    running.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines, one per run")
+    running.add_argument("--out", type=Path, default=RUNS, metavar="FILE", help="JSON lines, one per run")
     running.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="NAME", help="default: all")
     running.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="default: 0 1 2")
     running.add_argument("--choice", action="store_true", help="also score the choice of one in four (minutes)")
     running.set_defaults(do=run)
     showing = commands.add_parser("table", help="print the table of FILE")
-    showing.add_argument("file", type=Path, metavar="FILE")
+    showing.add_argument("file", type=Path, nargs="?", default=RUNS, metavar="FILE")
     showing.set_defaults(do=table)
     arguments = parser.parse_args()
     done: int = arguments.do(arguments)

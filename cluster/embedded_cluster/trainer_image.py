@@ -53,7 +53,7 @@ def _base() -> str:
 
 def _build(target: str, ref: str) -> None:
     base, wheels, installer = _base(), pyenv.wheels(), pyenv.installer()
-    given = {"BASE": base, "INSTALL": INSTALL, "PIP_ARGS": "--no-index --find-links /wheels"}
+    given = {"BASE": base, "GPU": "no", "INSTALL": INSTALL, "PIP_ARGS": "--no-index --find-links /wheels"}
     arguments = [
         *("build", "--layers", "--quiet", "--target", target, "--tag", ref),
         *("--file", str(pyenv.TRAINER / "Containerfile")),

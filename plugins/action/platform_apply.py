@@ -6,12 +6,13 @@ What exists without our owner label is never changed: it is reported as `found`,
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, PAUSES, ApiError, Json, Unreachable
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, labeled, ours, plain, title
 
 
@@ -36,8 +37,13 @@ class ActionModule(ClusterAction):
         return {"changed": changed, "objects": lines, "drift": drift, "requests": self.api.requests}
 
     def _one(self, document: Json, drift: list[str]) -> str:
-        metadata, check = document["metadata"], self.check
-        path = self.api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
+        check = self.check
+        path = self._path(document)
+        for pause in () if check else PAUSES:  # one of several API servers may not serve a new kind yet
+            if path is not None:
+                break
+            time.sleep(pause)
+            path = self._path(document)
         if path is None:
             if check:  # the operator that brings the kind is not installed in check mode
                 return "would create"
@@ -64,6 +70,10 @@ class ActionModule(ClusterAction):
         if before is None:
             return "would create" if check else "created"
         return _outcome(before, after, check)
+
+    def _path(self, document: Json) -> str | None:
+        metadata = document["metadata"]
+        return self.api.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
 def _outcome(before: Json, after: Json, check: bool) -> str:

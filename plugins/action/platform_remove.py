@@ -1,5 +1,6 @@
 """Undoes what roles/platform did, in reverse order, from any half-installed state; it removes only what carries our owner label.
 
+Before anything is removed it looks at what would go with it that people made (plugin_utils/losses.py), and refuses if there is any.
 Resources first, while their operators can still clean up; then what the operators created themselves, the Subscriptions,
 the versions, their CustomResourceDefinitions, and last the namespaces. Running it again continues where it stopped.
 """
@@ -11,6 +12,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, Losses
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
@@ -40,10 +42,7 @@ class ActionModule(ClusterAction):
         if path is None:
             return
         found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self.api.items(path)}
-        for name in reversed(list(resources)):
-            entry = resources[name]
-            self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}"))
-        spaces: list[Json] = []
+        entries = []
         for entry in reversed(list(table.values())):
             subscription = found.get(entry["package"])
             space = self.api.look("v1", "Namespace", entry["namespace"])
@@ -52,40 +51,77 @@ class ActionModule(ClusterAction):
                 continue
             mine = [one for one in (subscription, space) if one is not None and ours(one)]
             if mine:  # a namespace alone is what an interrupted run leaves
-                self._operator(
-                    entry,
-                    subscription,
-                    (mine[0]["metadata"].get("annotations") or {}).get(labels.SERVED_BEFORE, ""),
-                    remove_data,
-                )
-                spaces += self._spaces(entry)
+                entries.append((entry, subscription, _record(mine)))
+        self._groups = {crd["spec"]["group"] for each in entries for crd in self._crds(*each)}
+        self._ask(entries, remove_data)
+        for name in reversed(list(resources)):
+            entry = resources[name]
+            self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}"))
+        spaces: list[Json] = []
+        for entry, subscription, record in entries:
+            self._ask([(entry, subscription, record)], remove_data)  # somebody may have made something in the meantime
+            self._operator(entry, subscription, record)
+            spaces += self._spaces(entry)
         # those of the operators first: a repeated run finds them by ours
         self._delete([one for one in spaces if not ours(one)])
         self._delete([one for one in spaces if ours(one)])
 
-    def _operator(self, entry: Json, subscription: Json | None, record: str, remove_data: bool) -> None:
+    def _ask(self, entries: list[tuple[Json, Json | None, str]], remove_data: bool) -> None:
+        """AnsibleActionFail if people would lose something that they did not agree to lose; check mode only reports it."""
+        losses = Losses(self._groups)
+        for entry, subscription, record in entries:
+            self._look_at(losses, entry, subscription, record)
+        sentence = losses.sentence(self.api.oc)
+        if sentence and self.check:
+            self._kept.append(f"would be refused without platform_remove_data=true: {sentence}")
+        elif sentence and not remove_data:
+            raise AnsibleActionFail(
+                f"{'nothing' if not self._removed else 'nothing more'} was removed, because people would lose what they made: "
+                f"{sentence}; save or move what they still need, delete it, and run the teardown again. "
+                "platform_remove_data=true deletes all of that with the platform, for good"
+            )
+
+    def _look_at(self, losses: Losses, entry: Json, subscription: Json | None, record: str) -> None:
+        """Add what people have of an operator's kinds, in its namespaces, and on its storage."""
+        spaces = {one["metadata"]["name"] for one in self._spaces(entry)}
+        losses.add(
+            entry, spaces, [one for crd in self._crds(entry, subscription, record) for one in self._instances(crd)]
+        )
+        for name in spaces if entry.get("namespace_label") else ():
+            for kind in KINDS:
+                losses.add(entry, set(), self._list(kind["apiVersion"], kind["kind"], name))
+        if entry.get("provisioner"):
+            classes = {
+                one["metadata"]["name"]
+                for one in self._list("storage.k8s.io/v1", "StorageClass")
+                if one["provisioner"].startswith(entry["provisioner"])
+            }
+            claims = self._list("v1", "PersistentVolumeClaim") if classes else []
+            stored = [one for one in claims if one["spec"].get("storageClassName") in classes]
+            losses.add(entry, set(), [one for one in stored if one["metadata"]["namespace"] not in spaces])
+
+    def _crds(self, entry: Json, subscription: Json | None, record: str) -> list[Json]:
+        """The operator's CustomResourceDefinitions: those with OLM's label, and groups that nobody served before it."""
+        namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
+        crds = self._list(CRD_API, CRD_KIND, selector=_component(entry["package"], namespace))
+        groups = set(entry.get("api_groups", [])) - set(record.split(","))
+        known = {one["metadata"]["name"] for one in crds}
+        others = self._list(CRD_API, CRD_KIND) if groups else []
+        return crds + [one for one in others if one["spec"]["group"] in groups and one["metadata"]["name"] not in known]
+
+    def _operator(self, entry: Json, subscription: Json | None, record: str) -> None:
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
         component = _component(entry["package"], namespace)
-        crds = self._list(CRD_API, CRD_KIND, selector=component)
-        groups = set(entry.get("api_groups", [])) - set(record.split(","))
-        if groups:
-            crds += [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups]
-        self._leftovers(entry)
-        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}  # an operator may recreate it
-        own = {one["metadata"]["name"] for one in self._spaces(entry)}
-        data = [
-            thing
-            for crd in crds
-            for thing in self._instances(crd)
-            if thing["metadata"].get("namespace") not in own and (thing["kind"], thing["metadata"]["name"]) not in made
+        crds = self._crds(entry, subscription, record)
+        made = {(one["kind"], one["name"]) for one in entry.get("leftovers", [])}  # an operator may make them again
+        things = [
+            one for crd in crds for one in self._instances(crd) if (one["kind"], one["metadata"]["name"]) not in made
         ]
-        if data and not remove_data and not self.check:
-            raise AnsibleActionFail(
-                f"{entry['title']} stays for now: {len(data)} objects that we did not create need it "
-                f"({', '.join(title(one) for one in data[:5])}{', ...' if len(data) > 5 else ''}); delete them, or set "
-                "platform_remove_data to true, and run the teardown again"
-            )
-        self._delete(data)
+        operands = {crd["spec"]["names"]["kind"] for crd in crds if crd["spec"]["group"] in entry.get("api_groups", [])}
+        # all of them while somebody is there who removes their finalizers: those of an operand before the operand itself
+        self._delete([one for one in things if one["kind"] in operands])
+        self._leftovers(entry)
+        self._delete([one for one in things if one["kind"] not in operands])
         installed = ((subscription or {}).get("status") or {}).get("installedCSV")
         versions = [
             one
@@ -132,6 +168,11 @@ class ActionModule(ClusterAction):
         self._removed += [title(one) for one in things]
         if not self.check:
             remove(self.api, things, self._timeout, self._poll, self._lines)
+
+
+def _record(mine: list[Json]) -> str:
+    """The API groups that were served before the operator, as its Subscription or its namespace says."""
+    return str((mine[0]["metadata"].get("annotations") or {}).get(labels.SERVED_BEFORE, ""))
 
 
 def _component(package: str, namespace: str) -> str:

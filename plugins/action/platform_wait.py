@@ -1,18 +1,21 @@
 """Waits for operators and their resources at the same time and says what each of them is waiting for.
 
-Fails at once when one of them has failed for good. With manual approval it approves the one InstallPlan that installs the
-version that the plan expects, and no other. In check mode it polls once and never fails.
+Fails at once when one of them has failed for good, and after a grace when it stays in a state that operators leave by
+themselves. With manual approval it approves the InstallPlans up to the version that the plan expects, and no later one. In
+check mode it polls once and never fails.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
 
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.gpu_ready import judge_gpus
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import (
     FAILED,
@@ -23,11 +26,16 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready impo
     judge_csv,
     judge_plan,
     judge_subscription,
+    judge_version,
+    version,
 )
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
 OLM, CSV = "operators.coreos.com/v1alpha1", "ClusterServiceVersion"
+CRD_API, CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 ALM_EXAMPLES = "alm-examples"
+BRIEF_SECONDS = 60.0
+"""The longest grace for what ends by itself soon, or not at all."""
 
 
 class ActionModule(ClusterAction):
@@ -41,11 +49,15 @@ class ActionModule(ClusterAction):
         self._examples: dict[str, list[Json]] = {}
         self._versions: dict[str, list[str]] = {}
         self._approved: list[str] = []
+        self._notes: list[str] = []
+        self._since: dict[str, tuple[str, float]] = {}
+        self._grace = args["grace"]
         self._timeout, self._poll = args["timeout"], args["poll"]
         seconds, states = self._wait(args["operators"], args["resources"])
         return {
             "changed": bool(self._approved),
             "approved": self._approved,
+            "notes": self._notes,
             "seconds": seconds,
             "states": states,
             "examples": self._examples,
@@ -58,10 +70,11 @@ class ActionModule(ClusterAction):
         lines, seconds, states = StatusLines(), {}, {}
         while pending:
             for title, (sort, one) in list(pending.items()):
-                verdict = self._operator(one) if sort == "operator" else self._resource(one)
+                verdict = self._lasting(title, self._operator(one) if sort == "operator" else self._resource(one))
                 states[title] = verdict.text
                 lines.changed(title, verdict.text)
                 if verdict.state == READY:
+                    self._tell(verdict.note)
                     seconds[title] = round(lines.seconds, 1)
                     del pending[title]
                 elif verdict.state == FAILED and not self.check:
@@ -80,38 +93,70 @@ class ActionModule(ClusterAction):
             time.sleep(self._poll)
         return seconds, states
 
+    def _tell(self, note: str) -> None:
+        """Say loudly what is no failure, but not what the user expects either."""
+        if note:
+            self._notes.append(note)
+            Display().warning(note)
+
+    def _lasting(self, title: str, verdict: Verdict) -> Verdict:
+        """Turn a verdict into what it becomes when its reason has lasted for its grace."""
+        now = time.monotonic()
+        reason, since = self._since.get(title, ("", now))
+        self._since[title] = (verdict.reason, since if verdict.reason == reason else now)
+        grace = min(BRIEF_SECONDS, self._grace) if verdict.brief else self._grace
+        lasted = now - self._since[title][1]
+        if not verdict.turns or lasted < grace:
+            return verdict
+        text = f"{verdict.text}, for {lasted:.0f} s" if verdict.turns == FAILED else verdict.text
+        return Verdict(verdict.turns, text, note=verdict.note)
+
     def _resource(self, one: Json) -> Verdict:
         found = self.api.look(one["apiVersion"], one["kind"], one["name"], one.get("namespace") or "")
-        if found is not None and one["kind"] == "CustomResourceDefinition":
+        if found is not None and one["kind"] == CRD:
             self._versions[one["name"]] = [each["name"] for each in found["spec"]["versions"] if each["served"]]
-        return judge(found, one.get("ready") or {})
+        ready = one.get("ready") or {}
+        if ready.get("gpus"):
+            return judge_gpus(found, self.api.items(str(self.api.path("v1", "Node"))))
+        return judge(found, ready)
 
     def _operator(self, one: Json) -> Verdict:
         namespace = one["namespace"]
         subscription = self.api.look(OLM, "Subscription", one["subscription"], namespace)
-        status = (subscription or {}).get("status") or {}
-        early = judge_subscription(subscription, datetime.now(UTC))
-        if early.state == FAILED:
+        early = judge_subscription(subscription)
+        if subscription is None or early.state == FAILED:
             return early
-        installed = status.get("installedCSV")
-        plan_name = (status.get("installPlanRef") or {}).get("name")
-        if not installed and plan_name:
-            return self._plan(one, plan_name)
-        if not installed:
-            return early
-        csv = self.api.look(OLM, CSV, installed, namespace)
+        reached = judge_version(one, subscription)
+        if reached.state != READY:
+            status = subscription.get("status") or {}
+            plan_name = (status.get("installPlanRef") or {}).get("name")
+            if reached.state == WAITING and plan_name and status.get("installedCSV") != status.get("currentCSV"):
+                return self._plan(one, plan_name, str(status.get("currentCSV") or ""))
+            return early if early.turns else reached
+        csv = self.api.look(OLM, CSV, reached.text, namespace)
         verdict = judge_csv(csv)
         if csv is not None and verdict.state == READY:
             self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]"))
-        return Verdict(verdict.state, f"{installed} {verdict.text}")
+            verdict = self._served(one)
+        return replace(verdict, text=f"{reached.text} {verdict.text}")
 
-    def _plan(self, one: Json, name: str) -> Verdict:
+    def _served(self, one: Json) -> Verdict:
+        """Some operators bring their API only after their installation, or let another operator bring it."""
+        if not one.get("crd"):
+            return Verdict(READY, "phase Succeeded")
+        verdict = judge(self.api.look(CRD_API, CRD, one["crd"]), {"condition": "Established"})
+        if verdict.state == READY:
+            return Verdict(READY, "phase Succeeded")
+        return Verdict(WAITING, f"phase Succeeded, but its API {one['crd']} {verdict.text}")
+
+    def _plan(self, one: Json, name: str, current: str) -> Verdict:
         plan = self.api.look(OLM, "InstallPlan", name, one["namespace"])
         verdict = judge_plan(plan)
-        if plan is None or (plan.get("status") or {}).get("phase") != "RequiresApproval":
+        if plan is None or (plan.get("status") or {}).get("phase") != "RequiresApproval" or one["state"] == "found":
             return verdict
         brings = plan["spec"].get("clusterServiceVersionNames", [])
-        if one["csv"] not in brings:
+        # an upgrade goes through the versions between, one plan after another
+        if one["csv"] not in brings and not (current in brings and version(current) < version(one["csv"])):
             return Verdict(
                 FAILED,
                 f"InstallPlan {name} waits for approval but installs {', '.join(brings)}, expected {one['csv']}",
@@ -120,7 +165,7 @@ class ActionModule(ClusterAction):
             path = self.api.path(OLM, "InstallPlan", one["namespace"], name)
             self.api.patch(str(path), {"spec": {"approved": True}})
             self._approved.append(f"{one['namespace']}/{name}")
-        return Verdict(WAITING, f"InstallPlan {name} approved for {one['csv']}")
+        return Verdict(WAITING, f"InstallPlan {name} approved for {one['csv'] if one['csv'] in brings else current}")
 
 
 def _hint(oc: str, sort: str, one: Json) -> str:

@@ -9,7 +9,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition, name
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
     POLL_SECONDS,
     ApiRetries,
@@ -61,19 +61,19 @@ def _belongs(service: Json | None, run: str) -> bool:
 
 def _promotion(api: Api, args: Json, lines: StatusLines) -> str | None:
     """Wait for the promotion Job; return None when it promoted, else why not."""
-    retries, job_name = ApiRetries(lines), f"{args['run']}-promote"
-    hint = f"{api.kubectl} -n {args['namespace']} logs job/{job_name}"
-    for _poll in polls(args["timeout"], f"promotion Job {job_name}", hint):
-        word, reason = retries.ask(lambda: _promotion_now(api, args, lines, job_name)) or ("", None)
+    retries = ApiRetries(lines)
+    hint = f"{api.kubectl} -n {args['namespace']} logs -l app.kubernetes.io/component=promote,{labels.RUN}={args['run']}"
+    for _poll in polls(args["timeout"], f"promotion of run {args['run']}", hint):
+        word, reason = retries.ask(lambda: _promotion_now(api, args, lines)) or ("", None)
         if word:
             return reason
     raise AssertionError("polls() ends with an error")
 
 
-def _promotion_now(api: Api, args: Json, lines: StatusLines, job_name: str) -> tuple[str, str | None]:
+def _promotion_now(api: Api, args: Json, lines: StatusLines) -> tuple[str, str | None]:
     """Look once; return (`promoted`, None), (`refused`, why), or (``, None) while the Job runs."""
     namespace, run = args["namespace"], args["run"]
-    job = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{job_name}")
+    job = jobs.live(jobs.BATCH, jobs.BATCH.of_run(api, namespace, args["release"], run))
     if job is None:
         if _belongs(_service(api, args), run):
             return "promoted", None
@@ -81,6 +81,7 @@ def _promotion_now(api: Api, args: Json, lines: StatusLines, job_name: str) -> t
             f"run {run} has neither a promotion Job nor an InferenceService: is site.serving true? "
             "playbooks/train.yml creates the Job"
         )
+    job_name = name(job)
     word, message = jobs.outcome(jobs.BATCH, job)
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{jobs.BATCH.pod_label}={job_name}")
     if word == "succeeded":
@@ -123,7 +124,8 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
     ready = condition(service, "Ready")
     pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"serving.kserve.io/inferenceservice={release}")
     there = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
-    if ready.get("status") == "True" and there:
+    seen = service.get("status", {}).get("observedGeneration", service["metadata"].get("generation"))
+    if ready.get("status") == "True" and there and seen == service["metadata"].get("generation"):
         return True
     trouble = watch_pods(api, namespace, there, lines, args["unschedulable_timeout"], "serve")
     if trouble:

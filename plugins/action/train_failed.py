@@ -15,9 +15,11 @@ class ActionModule(DocumentedAction):
         """Return the failed training jobs of the release, and each promotion that failed or waits for one of them."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
         found: list[Json] = []
+        runs: set[str] = set()
         for kind in (*jobs.KINDS.values(), jobs.BATCH):
             for job in kind.of_release(api, args["namespace"], args["release"]):
-                waits = kind is jobs.BATCH and any(name(job).startswith(f"{each['name']}-") for each in found)
+                waits = kind is jobs.BATCH and jobs.run_of(job) in runs
                 if waits or jobs.outcome(kind, job)[0] == "failed":
+                    runs.add(jobs.run_of(job))
                     found.append({"api_version": kind.group_version, "kind": kind.kind, "name": name(job)})
         return {"changed": False, "objects": found}

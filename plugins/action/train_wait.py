@@ -51,18 +51,18 @@ class ActionModule(DocumentedAction):
             kind, thing = job
             found = retries.ask(lambda kind=kind, thing=thing: self._look(api, kind, thing, args, lines, follower))
             if found or self.check:
-                return found or {"run": name(thing), "kind": kind.kind, "state": "running"}
+                return found or {"run": jobs.run_of(thing), "kind": kind.kind, "state": "running"}
         raise AssertionError("polls() ends with an error")
 
     def _look(
         self, api: Api, kind: jobs.Kind, job: dict[str, Any], args: Json, lines: StatusLines, follower: Follower
     ) -> Json | None:
         """Look once; return the result when the job has succeeded."""
-        run, namespace = name(job), args["namespace"]
+        run, namespace = jobs.run_of(job), args["namespace"]
         word, message = jobs.outcome(kind, job)
         if word == "succeeded":
             return {"run": run, "kind": kind.kind, "state": "succeeded"}
-        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={run}")
+        pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={name(job)}")
         trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"])
         if word == "failed" or trouble:
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
@@ -73,7 +73,7 @@ class ActionModule(DocumentedAction):
         elif not pods and lines.seconds > args["start_timeout"]:
             raise AnsibleActionFail(
                 f"training {run}: {kind.kind} has existed for {lines.seconds:.0f} s but has no pods: is its operator "
-                f"running? {api.kubectl} -n {namespace} describe {kind.kind.lower()} {run}"
+                f"running? {api.kubectl} -n {namespace} describe {kind.kind.lower()} {name(job)}"
             )
         for pod in pods:
             if _leads(pod):

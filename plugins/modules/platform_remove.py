@@ -7,6 +7,8 @@ module: platform_remove
 short_description: Remove what the role platform installed
 description:
   - Removes only what carries our owner label, in reverse order, from any half-installed state.
+  - What people would lose with it is counted and listed first, and nothing is removed if there is any; check mode returns it in
+    RV(kept).
 version_added: 0.1.0
 options:
   table:
@@ -18,7 +20,7 @@ options:
     type: dict
     required: true
   remove_data:
-    description: Remove CustomResourceDefinitions even if other people's objects of these kinds remain.
+    description: Also delete what people made, in namespaces, on storage and of kinds that go.
     type: bool
     default: false
   timeout:

@@ -7,7 +7,9 @@ module: platform_wait
 short_description: Wait for operators and their resources
 description:
   - Waits for all of them at the same time, says what each is waiting for, and fails at once when one has failed for good.
-  - With manual approval it approves the one InstallPlan that installs the expected version. Check mode polls once.
+  - A failure from which operators recover by themselves ends the wait when it lasts longer than O(grace).
+  - An operator is ready when the expected version is installed and its CustomResourceDefinition is served.
+  - With manual approval it approves the InstallPlans up to the expected version, and no later one. Check mode polls once.
 version_added: 0.1.0
 options:
   operators:
@@ -24,6 +26,10 @@ options:
     description: Seconds to wait until all of them are ready.
     type: float
     required: true
+  grace:
+    description: Seconds that a failure may last from which operators recover by themselves.
+    type: float
+    default: 600.0
   poll:
     description: Seconds between polls.
     type: float
@@ -56,6 +62,11 @@ examples:
   description: The operators' own examples, by operator.
   returned: success
   type: dict
+notes:
+  description: Sentences about what is no failure but needs attention, such as a cluster without GPUs.
+  returned: success
+  type: list
+  elements: str
 seconds:
   description: How long it took.
   returned: success

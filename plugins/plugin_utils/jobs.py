@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .kube import Api, Json
+from .labels import RUN
 from .pods import condition
 
 
@@ -31,11 +32,20 @@ class Kind:
         """Return the objects of this kind that belong to a release; none where the kind is not served."""
         return api.items(self.path(namespace), f"app.kubernetes.io/instance={release}")
 
+    def of_run(self, api: Api, namespace: str, release: str, run: str) -> list[Json]:
+        """Return those of one run of a release."""
+        return [job for job in self.of_release(api, namespace, release) if run_of(job) == run]
+
 
 PYTORCHJOB = Kind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", "training.kubeflow.org/job-name", "Succeeded")
 TRAINJOB = Kind("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", "jobset.sigs.k8s.io/jobset-name", "Complete")
 KINDS = {"pytorchjob": PYTORCHJOB, "trainjob": TRAINJOB}
 BATCH = Kind("Job", "batch/v1", "jobs", "batch.kubernetes.io/job-name", "Complete")
+
+
+def run_of(job: dict[str, Any]) -> str:
+    """Return the run that a job belongs to; its own name also tells its specification."""
+    return str(job["metadata"].get("labels", {}).get(RUN, ""))
 
 
 def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:

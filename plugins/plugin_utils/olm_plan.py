@@ -116,6 +116,7 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
         "source": source,
         "csv": version,
         "state": "new",
+        "crd": entry["crd"],
         "record": seen.served_before,
     }
     if seen.subscription is not None:

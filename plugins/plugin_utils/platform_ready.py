@@ -1,27 +1,51 @@
 """Is it ready, still coming or broken: pure functions over objects of the cluster; used by platform_wait.
 
-Sources: OLM's api/pkg/operators/v1alpha1 (phases and condition types), rhods-operator's DataScienceCluster status.
+Sources: OLM's pkg/controller/operators/olm/operator.go (transitionCSVState) and api/pkg/operators/v1alpha1 (phases, reasons,
+condition types), rhods-operator's pkg/controller/reconciler; tests/api_server/statuses has their lines.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 Json = dict[str, Any]
 READY, WAITING, FAILED = "ready", "waiting", "failed"
-RESOLUTION_GRACE_SECONDS = 60.0
-"""A new Subscription may report ResolutionFailed while its catalog is still being read."""
 HOPELESS_SUBSCRIPTION = {"BundleUnpackFailed": "True", "InstallPlanFailed": "True"}
+HOPELESS_VERSION = {
+    "InstallComponentFailedNoRetry",
+    "InvalidInstallStrategy",
+    "InvalidInstallModes",
+    "InvalidWebhookDescription",
+    "OwnerConflict",
+    "CannotModifyStaticOperatorGroupProvidedAPIs",
+}
+"""Reasons of a failed ClusterServiceVersion that OLM does not retry."""
+GROUP_REASONS = {
+    "NoOperatorGroup",
+    "TooManyOperatorGroups",
+    "UnsupportedOperatorGroup",
+    "NoTargetNamespaces",
+    "InterOperatorGroupOwnerConflict",
+}
+"""Those that end a moment after the OperatorGroup was repaired, and not before."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state` is ready, waiting or failed; `text` says what was seen."""
+    """`state` is ready, waiting or failed; `text` says what was seen.
+
+    What operators recover from by themselves is `waiting`, and `turns` into failed (or ready) when the same `reason` has lasted
+    for the grace that the user gives, or for a minute at most if it is `brief`. A `note` is told once it is ready.
+    """
 
     state: str
     text: str
+    turns: str = ""
+    reason: str = ""
+    brief: bool = False
+    note: str = ""
 
 
 def condition(thing: Json, kind: str) -> Json:
@@ -45,23 +69,36 @@ def _value(thing: Any, path: str) -> Any:
 def judge(thing: Json | None, ready: Json) -> Verdict:
     """Judge an object by its table entry.
 
-    `ready` holds `condition` (a type that has to be True) or `path` and `equals`; `failed` names a condition that ends
-    the wait when True; an empty `ready` only requires existence.
+    `ready` holds `condition` (a type that has to be True) or `path` and `equals`; with `observed`, the status has to be that of
+    the latest edit. `failed` names a condition that is bad when True: operators report it on their way, too, so it ends the
+    wait when it lasts, or if its reason is among `hopeless`. An empty `ready` only requires existence.
     """
     if thing is None:
         return Verdict(WAITING, "does not exist yet")
+    found = condition(thing, ready["condition"]) if ready.get("condition") else {}
     broken = condition(thing, ready["failed"]) if ready.get("failed") else {}
     if broken.get("status") == "True":
-        return Verdict(FAILED, _words(broken))
+        reason = str(broken.get("reason"))
+        if reason in ready.get("hopeless", []):
+            return Verdict(FAILED, _words(broken))
+        if found.get("status") != "True":
+            return Verdict(WAITING, _words(broken), turns=FAILED, reason=reason)
     if ready.get("condition"):
-        found = condition(thing, ready["condition"])
         return Verdict(READY if found.get("status") == "True" else WAITING, _words(found) if found else "no status yet")
     if ready.get("path"):
         value = _value(thing, ready["path"])
         good = value == ready["equals"]
         text = f"{ready['path']} is {value!r}" + ("" if good else f", wanted {ready['equals']!r}{_unhappy(thing)}")
+        if good and ready.get("observed") and _stale(thing):
+            return Verdict(WAITING, f"{text}, which was said before the latest change")
         return Verdict(READY if good else WAITING, text)
     return Verdict(READY, "exists")
+
+
+def _stale(thing: Json) -> bool:
+    """Tell whether the status is that of an earlier spec; an object that does not say is believed."""
+    observed = _value(thing, "status.observedGeneration")
+    return observed is not None and int(observed) < int(thing["metadata"].get("generation", 0))
 
 
 def _unhappy(thing: Json) -> str:
@@ -71,7 +108,7 @@ def _unhappy(thing: Json) -> str:
     return f"; {'; '.join(bad)}" if bad else ""
 
 
-def judge_subscription(subscription: Json | None, now: datetime) -> Verdict:
+def judge_subscription(subscription: Json | None) -> Verdict:
     """Judge what OLM says about a Subscription before there is a ClusterServiceVersion."""
     if subscription is None:
         return Verdict(WAITING, "the Subscription does not exist yet")
@@ -81,11 +118,44 @@ def judge_subscription(subscription: Json | None, now: datetime) -> Verdict:
             return Verdict(FAILED, _words(found))
     resolution = condition(subscription, "ResolutionFailed")
     if resolution.get("status") == "True":
-        since = str(resolution.get("lastTransitionTime") or subscription["metadata"]["creationTimestamp"])
-        age = (now - datetime.strptime(since[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)).total_seconds()
-        return Verdict(FAILED if age > RESOLUTION_GRACE_SECONDS else WAITING, _words(resolution))
+        # a new one may say so while its catalog is still being read; only ErrorPreventedResolution is retried
+        reason = str(resolution.get("reason"))
+        return Verdict(WAITING, _words(resolution), FAILED, reason, brief=reason != "ErrorPreventedResolution")
     state = _value(subscription, "status.state") or "no state yet"
     return Verdict(WAITING, f"Subscription {state}")
+
+
+def version(csv: str) -> tuple[int, ...]:
+    """Return the numbers in a ClusterServiceVersion's name after the first dot, for comparing: (3, 4, 3) of `rhods-operator.3.4.3`."""
+    return tuple(int(number) for number in re.findall(r"\d+", csv.partition(".")[2]))
+
+
+def judge_version(one: Json, subscription: Json) -> Verdict:
+    """Judge whether the installed version is the expected one: READY, or what still has to happen.
+
+    `one` is an operator of platform_plan. Of somebody else's, and of one without an expected version, only what OLM is doing counts;
+    an upgrade that waits for approval is not waited for.
+    """
+    status = subscription.get("status") or {}
+    installed, current = str(status.get("installedCSV") or ""), str(status.get("currentCSV") or "")
+    expected = "" if one.get("state") == "found" else str(one.get("csv") or "")
+    manual = (subscription.get("spec") or {}).get("installPlanApproval") == "Manual"
+    if not installed:
+        return Verdict(WAITING, f"Subscription {status.get('state') or 'no state yet'}")
+    if expected and version(installed) < version(expected):
+        text = f"{installed} is installed, {expected} is expected"
+        if current == installed and status.get("state") == "AtLatestKnown":
+            return Verdict(WAITING, f"{text}, and OLM offers no upgrade to it", FAILED, "NoUpgrade", brief=True)
+        return Verdict(WAITING, text)
+    if expected and manual and one.get("starting") and version(installed) > version(expected):
+        return Verdict(
+            FAILED,
+            f"{installed} is installed, newer than platform_versions.{one['name']}, and OLM installs no older version; set it to "
+            f"{installed}, or remove it",
+        )
+    if current and current != installed and not manual:
+        return Verdict(WAITING, f"{current} is replacing {installed}")
+    return Verdict(READY, installed)
 
 
 def judge_plan(plan: Json | None) -> Verdict:
@@ -97,8 +167,13 @@ def judge_plan(plan: Json | None) -> Verdict:
 
 
 def judge_csv(csv: Json | None) -> Verdict:
-    """Judge a ClusterServiceVersion by its phase."""
+    """Judge a ClusterServiceVersion by its phase and reason: OLM repeats most failed installations by itself."""
     phase = str(_value(csv, "status.phase") or "no phase yet")
+    reason = str(_value(csv, "status.reason") or "")
     why = ": ".join(str(_value(csv, f"status.{key}")) for key in ("reason", "message") if _value(csv, f"status.{key}"))
-    state = {"Succeeded": READY, "Failed": FAILED}.get(phase, WAITING)
-    return Verdict(state, f"phase {phase}" + (f" ({why})" if why and state != READY else ""))
+    text = f"phase {phase}" + (f" ({why})" if why and phase != "Succeeded" else "")
+    if phase == "Failed" and reason in HOPELESS_VERSION:
+        return Verdict(FAILED, text)
+    if phase == "Failed":
+        return Verdict(WAITING, text, FAILED, reason, brief=reason in GROUP_REASONS)
+    return Verdict(READY if phase == "Succeeded" else WAITING, text)

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 import yaml
-from api_server import catalog
+from api_server import catalog, crds
 from api_server.harness import Cluster
+from api_server.operands import HARDWARE
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 
 def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
-    """Check mode touches nothing, converge is complete, teardown leaves nothing; molecule runs the same twice."""
+    """Check mode touches nothing, converge is complete, teardown leaves nothing; molecule runs the same twice.
+
+    Complete means that each node with a GPU offers it, and teardown asks before it takes people's workbenches with it.
+    """
+    nodes = [node("gpu-1", "10de"), node("cpu-1", "1d0f")]
+    for each in nodes:
+        cluster.client.apply(each, manager="somebody")
     bare = cluster.objects()
     planned = cluster.playbook("platform", "--check", **ALL)
     assert planned.code == 0, planned.text
@@ -25,6 +32,9 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
 
     first = cluster.playbook("platform", **ALL)
     assert first.code == 0, first.text
+    assert "phase Failed (InstallCheckFailed: install timeout)" in first.text, "which OLM repeats"
+    assert "nodes with an NVIDIA GPU offer none: gpu-1" in first.text, "ready, and no GPU yet"
+    assert "Reconciled; 1 GPUs on 1 nodes" in first.text and "NO GPU" not in first.text
     found = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")
     assert found and found["status"]["phase"] == "Ready"
     assert found["spec"]["components"]["trainer"] == {"managementState": "Managed"}
@@ -39,11 +49,87 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
     planned = cluster.playbook("platform", "--check", **ALL)
     assert (planned.code, planned.changed) == (0, 0), planned.text
 
+    workbench(cluster)
+    before = cluster.objects()
+    told = cluster.playbook("platform_teardown", "--check")
+    assert told.code == 0 and "would be refused without platform_remove_data=true" in told.text, told.text
+    error = cluster.playbook("platform_teardown").error
+    assert "nothing was removed, because people would lose what they made" in error
+    assert "1 Notebook (rhods-notebooks/jupyter-nb-ann)" in error
+    assert "1 PersistentVolumeClaim (rhods-notebooks/jupyterhub-nb-ann-pvc)" in error
+    assert "Auth" not in error and "GatewayConfig" not in error, "OpenShift AI's own"
+    assert cluster.objects() == before
+    workbench(cluster, there=False)
+
     undone = cluster.playbook("platform_teardown")
     assert undone.code == 0, undone.text
     assert cluster.objects() == bare
     again = cluster.playbook("platform_teardown")
     assert (again.code, again.changed) == (0, 0)
+    for each in nodes:
+        cluster.client.delete(each)
+
+
+def node(name: str, vendor: str) -> dict[str, Any]:
+    """A machine in which Node Feature Discovery finds a device of this vendor."""
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": {HARDWARE: vendor}}}
+
+
+def workbench(cluster: Cluster, there: bool = True) -> None:
+    """Let a person start a workbench, as the dashboard makes it, or remove it."""
+    metadata = {"namespace": "rhods-notebooks"}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
+    things: list[dict[str, Any]] = [
+        crds.reduced("kubeflow.org", "Notebook", ["v1"], True),
+        {"apiVersion": "kubeflow.org/v1", "kind": "Notebook", "metadata": metadata | {"name": "jupyter-nb-ann"}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        | {"metadata": metadata | {"name": "jupyterhub-nb-ann-pvc"}, "spec": claim},
+    ]
+    end = time.monotonic() + 30
+    while there and things:
+        try:
+            cluster.client.apply(things[0], manager="dashboard")
+            things = things[1:]
+        except LookupError:  # a new kind is served a moment later
+            assert time.monotonic() < end
+            time.sleep(0.2)
+    for thing in reversed(things):
+        if thing["kind"] == "PersistentVolumeClaim":  # its controller does not run here
+            cluster.client.merge(thing, {"metadata": {"finalizers": []}})
+        cluster.client.delete(thing)
+        while cluster.client.look(thing["apiVersion"], thing["kind"], thing["metadata"]["name"], metadata["namespace"]):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+
+
+def test_failures_that_last_and_versions_that_are_expected(cluster: Cluster) -> None:
+    """A hopeless reason ends the wait at once, another one after its grace; without its pin an operator is upgraded."""
+    bare, old = cluster.objects(), "nfd.4.20.0-202509150000"
+    wanted: dict[str, Any] = {"platform_operators": ["nfd"], "platform_approval": "Manual", "platform_grace": 3}
+    pinned = wanted | {"platform_versions": {"nfd": old}}
+    cluster.server.fault({"nfd": "csv-hopeless"})
+    error = cluster.playbook("platform", **pinned).error
+    assert f"Node Feature Discovery has failed: {old} phase Failed (InstallComponentFailedNoRetry" in error
+    cluster.server.fault({"nfd": "no-worker"})
+    error = cluster.playbook("platform", **pinned).error
+    assert (
+        "nfd-instance has failed: Degraded=True (NFDWorkerDaemonSetDegraded: 0 nodes have pods scheduled), for "
+        in error
+    )
+    cluster.server.fault({})
+    done = cluster.playbook("platform", **pinned)
+    assert done.code == 0, done.text
+    assert _subscription(cluster, "nfd", "openshift-nfd")["status"]["installedCSV"] == old
+
+    upgraded = cluster.playbook("platform", **wanted)
+    assert upgraded.code == 0, upgraded.text
+    new = catalog.PACKAGES["nfd"].channels["stable"]
+    assert f"approved for {new}" in upgraded.text and f"{new} phase Succeeded" in upgraded.text
+    error = cluster.playbook("platform", **pinned).error
+    assert f"{new} is installed, newer than platform_versions.nfd, and OLM installs no older version" in error
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
+    assert cluster.objects() == bare
 
 
 def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> None:

@@ -32,7 +32,13 @@ class Package:
 
 
 PACKAGES: dict[str, Package] = {
-    "nfd": Package("redhat-operators", "stable", {"stable": "nfd.4.20.0-202510211040"}, OWN),
+    "nfd": Package(
+        "redhat-operators",
+        "stable",
+        {"stable": "nfd.4.20.0-202510211040"},
+        OWN,
+        {"stable": ["nfd.4.20.0-202510211040", "nfd.4.20.0-202509150000"]},
+    ),
     "gpu-operator-certified": Package(
         "certified-operators",
         "stable",
@@ -118,11 +124,23 @@ def owned(package: str, csv: str) -> list[Json]:
     if package == "aws-efs-csi-driver-operator":
         return []  # ClusterCSIDriver is OpenShift's own
     if package == "odf-operator":
-        return [crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True)]
-    release = csv.removeprefix("rhods-operator.").rsplit(".", 1)[0]
-    return crds.stored(
-        *(f"rhoai-{release}/{kind}.opendatahub.io_{kind}s.yaml" for kind in ("datasciencecluster", "dscinitialization"))
-    )
+        return []  # it installs the operator that brings StorageCluster
+    release = release_of(csv)
+    services = ["Auth"] if release == "2.25" else ["Auth", "GatewayConfig"]
+    return [
+        *crds.stored(
+            *(
+                f"rhoai-{release}/{kind}.opendatahub.io_{kind}s.yaml"
+                for kind in ("datasciencecluster", "dscinitialization")
+            )
+        ),
+        *(crds.reduced("services.platform.opendatahub.io", kind, ["v1alpha1"], False) for kind in services),
+    ]
+
+
+def release_of(csv: str) -> str:
+    """Return major and minor version of a ClusterServiceVersion: `3.4` of `rhods-operator.3.4.3`, `26.3` of `....v26.3.3`."""
+    return ".".join(csv.split(".", 1)[1].removeprefix("v").split(".")[:2])
 
 
 def drivers() -> Json:

@@ -1,7 +1,8 @@
 """A small Operator Lifecycle Manager for tests: it resolves, asks for approval, installs late and in steps, and fails on demand.
 
-Faults by package, in the file faults.json of the server's folder: `csv-failed`, `plan-failed`, `resolution-failed`,
-`late` (starts 6 s later), `stuck`. They can be removed while it runs, as a repaired cluster would behave.
+Its statuses are those of statuses/olm.yaml. Faults by package, in the file faults.json of the server's folder: `csv-failed`
+(Failed until the fault is removed), `csv-hopeless` (Failed, and not tried again), `plan-failed`, `resolution-failed`, `late`
+(starts 6 s later), `stuck`. They can be removed while it runs, as a repaired cluster would behave.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from api_server import catalog
+from api_server import catalog, recorded
 from api_server.client import Client, Json, condition
 
 OLM = "operators.coreos.com/v1alpha1"
 LATE_SECONDS = 6.0
-FAULTS = ("csv-failed", "plan-failed", "resolution-failed", "late", "stuck")
+CSV = "ClusterServiceVersion"
+REINSTALLED = "gpu-operator-certified"
+"""Always takes the way through a failed installation, so that every test sees one."""
+FAULTS = {"csv-failed": f"{CSV}, deadline exceeded", "csv-hopeless": f"{CSV}, no retry"}
+"""Sequence of the ClusterServiceVersion by fault."""
 
 
 class Olm:
@@ -25,6 +30,7 @@ class Olm:
         """`faults` is shared with whoever reads the file; `slow` is the time of one step in seconds."""
         self._client, self.faults, self._slow = client, faults, slow
         self._since: dict[tuple[str, str], float] = {}
+        self._sequences, self._replay = recorded.read("olm")["sequences"], recorded.Replay()
 
     def step(self) -> None:
         """Advance every Subscription by one step."""
@@ -41,17 +47,24 @@ class Olm:
         fault = self.faults.get(spec["name"], "")
         package = catalog.PACKAGES.get(spec["name"])
         wanted = package.channels.get(spec["channel"]) if package and package.source == spec["source"] else None
-        if wanted is None or fault == "resolution-failed":
+        if package is None or wanted is None or fault == "resolution-failed":
             message = f"constraints not satisfiable: no operators found in channel {spec['channel']} of package {spec['name']}"
             self._status(one, conditions=[condition("ResolutionFailed", True, "ConstraintsNotSatisfiable", message)])
             return
-        csv = spec.get("startingCSV") or wanted
+        installed = status.get("installedCSV")
+        csv = (
+            _next(package.entries.get(spec["channel"], [wanted]), installed)
+            if installed
+            else spec.get("startingCSV") or wanted
+        )
         if fault == "stuck" or (fault == "late" and not self._passed(one, "late", LATE_SECONDS)):
             return
-        if status.get("installedCSV"):
-            self._installed(one, status["installedCSV"], fault)
-        elif not status.get("installPlanRef"):
-            if self._passed(one, "resolve", self._slow):
+        if installed and not self._installed(one, installed, fault):
+            return
+        if csv == installed:
+            return
+        if status.get("currentCSV") != csv:
+            if self._passed(one, f"resolve {csv}", self._slow):
                 self._plan(one, csv)
         else:
             self._install(one, csv, fault)
@@ -65,7 +78,7 @@ class Olm:
             "apiVersion": OLM,
             "kind": "InstallPlan",
             "metadata": {
-                "name": f"install-{metadata['uid'][:5]}",
+                "name": f"install-{metadata['uid'][:5]}-{csv.rpartition('.')[2]}",
                 "namespace": metadata["namespace"],
                 "ownerReferences": [
                     {"apiVersion": OLM, "kind": "Subscription", "name": metadata["name"], "uid": metadata["uid"]}
@@ -87,7 +100,8 @@ class Olm:
             "name": plan["metadata"]["name"],
             "namespace": metadata["namespace"],
         }
-        self._status(one, state="UpgradePending", currentCSV=csv, installPlanRef=reference, conditions=[])
+        pending = self._sequences["Subscription"][0]["status"]
+        self._status(one, **pending, currentCSV=csv, installPlanRef=reference, conditions=[])
 
     def _install(self, one: Json, csv: str, fault: str) -> None:
         namespace = one["metadata"]["namespace"]
@@ -104,6 +118,7 @@ class Olm:
         self._client.status(plan, {"phase": "Installing"})
         if not self._passed(plan, "install", self._slow):
             return
+        old = (one.get("status") or {}).get("installedCSV")
         label = {"operators.coreos.com/" + f"{one['spec']['name']}.{namespace}"[:63].rstrip(".-_"): ""}
         for crd in catalog.owned(one["spec"]["name"], csv):
             crd["metadata"].setdefault("labels", {}).update(label)
@@ -118,44 +133,71 @@ class Olm:
                     "labels": label,
                     "annotations": {"alm-examples": catalog.examples(one["spec"]["name"])},
                 },
-                "spec": {"displayName": csv, "install": {"strategy": "deployment", "spec": {"deployments": []}}},
+                "spec": {
+                    "displayName": csv,
+                    "install": {"strategy": "deployment", "spec": {"deployments": []}},
+                    **({"replaces": old} if old else {}),
+                },
             }
         )
         self._client.status(plan, {"phase": "Complete"})
-        self._status(one, state="AtLatestKnown", installedCSV=csv, currentCSV=csv, conditions=[])
+        latest = self._sequences["Subscription"][1]["status"]
+        self._status(one, **latest, installedCSV=csv, currentCSV=csv, conditions=[])
 
-    def _installed(self, one: Json, name: str, fault: str) -> None:
-        csv = self._client.look(OLM, "ClusterServiceVersion", name, one["metadata"]["namespace"])
+    def _installed(self, one: Json, name: str, fault: str) -> bool:
+        """Advance the ClusterServiceVersion by one step; tell whether it has succeeded."""
+        csv = self._client.look(OLM, CSV, name, one["metadata"]["namespace"])
         if csv is None:
-            return
-        phase = (csv.get("status") or {}).get("phase", "")
+            return False
+        csv |= {"apiVersion": OLM, "kind": CSV}
+        status = csv.get("status") or {}
+        usual = f"{CSV}, reinstalled" if one["spec"]["name"] == REINSTALLED else CSV
         wrong = self._group(one)
+        sequence, after = wrong or FAULTS.get(fault) or usual, f"{CSV}, after no retry"
+        if sequence == usual and (
+            status.get("reason") == "InstallComponentFailedNoRetry" or self._replay.begun(csv, after)
+        ):
+            sequence = after
+        elif sequence == usual and str(status.get("message")).startswith("install failed"):
+            self._replay.skip(csv, self._sequences[usual], usual)
+        step = self._replay.step(csv, self._sequences[sequence], sequence)["status"]
+        for other in {*FAULTS.values(), after} - {sequence}:
+            self._replay.again(csv, other)
+        if sequence == after and step["phase"] == "Succeeded":
+            self._replay.skip(csv, self._sequences[usual], usual)
+            self._replay.again(csv, after)
         if wrong:
-            self._phase(csv, "Failed", *wrong)
-        elif fault == "csv-failed":
-            self._phase(csv, "Failed", "InstallCheckFailed", "install timeout: deployment told to fail by the test")
-        elif phase in ("", "Failed"):
-            self._phase(csv, "Pending", "RequirementsUnknown", "requirements not yet checked")
-        elif phase == "Pending":
-            self._phase(csv, "Installing", "InstallSucceeded", "waiting for install components to report healthy")
-        elif phase == "Installing" and self._passed(csv, "healthy", self._slow):
-            self._phase(csv, "Succeeded", "InstallSucceeded", "install strategy completed with no errors")
+            self._replay.again(csv, usual)
+        if any(status.get(key) != value for key, value in step.items()):
+            self._client.status(csv, step)
+        if step["phase"] == "Succeeded":
+            self._replaced(csv)
+        return bool(step["phase"] == "Succeeded")
 
-    def _phase(self, csv: Json, phase: str, reason: str, message: str) -> None:
-        if (csv.get("status") or {}).get("phase") != phase:
-            self._client.status(csv, {"phase": phase, "reason": reason, "message": message})
+    def _replaced(self, csv: Json) -> None:
+        """Remove the version that this one replaces."""
+        old = csv["spec"].get("replaces", "")
+        found = self._client.look(OLM, CSV, old, csv["metadata"]["namespace"]) if old else None
+        if found:
+            sequence = f"{CSV}, upgraded"
+            steps = self._sequences[sequence]
+            ended = self._replay.ended(found, steps, sequence)
+            self._client.status(
+                found | {"apiVersion": OLM, "kind": CSV}, self._replay.step(found, steps, sequence)["status"]
+            )
+            if ended:
+                self._client.delete(found | {"apiVersion": OLM, "kind": CSV})
 
-    def _group(self, one: Json) -> tuple[str, str] | None:
-        """Return OLM's message when the namespace's OperatorGroup does not fit."""
+    def _group(self, one: Json) -> str:
+        """Return OLM's sequence when the namespace's OperatorGroup does not fit; empty when it does."""
         groups = self._client.items("operators.coreos.com/v1", "OperatorGroup", one["metadata"]["namespace"])
         if len(groups) != 1:
-            many = "TooManyOperatorGroups" if groups else "NoOperatorGroup"
-            return many, f"csv in namespace with {len(groups)} operatorgroups"
+            return f"{CSV}, two OperatorGroups" if groups else f"{CSV}, no OperatorGroup"
         targets = groups[0]["spec"].get("targetNamespaces") or []
-        mode = catalog.PACKAGES[one["spec"]["name"]].mode
-        if bool(targets) != (mode == catalog.OWN):
-            return (
-                "UnsupportedOperatorGroup",
-                f"the operator supports {mode} only, the OperatorGroup targets {targets or 'all'}",
-            )
-        return None
+        fits = bool(targets) == (catalog.PACKAGES[one["spec"]["name"]].mode == catalog.OWN)
+        return "" if fits else f"{CSV}, another mode"
+
+
+def _next(entries: list[str], installed: str) -> str:
+    """Return the version to upgrade to, one entry of the channel after another, newest first; the same when there is none."""
+    return entries[max(entries.index(installed) - 1, 0)] if installed in entries else entries[0]

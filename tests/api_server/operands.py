@@ -1,14 +1,17 @@
-"""What the installed operators do with their resources, in tests: the status they report, late and in steps.
+"""What the installed operators do with their resources, in tests: the objects they make and the status they report, step by step.
 
-Each acts only while its ClusterServiceVersion is Succeeded, so a resource whose operator is gone hangs as in reality.
+The steps are those of real operators, one file of statuses/ for each (recorded.py). Each acts only while its
+ClusterServiceVersion is Succeeded, so a resource whose operator is gone hangs as in reality.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from api_server import crds
+from api_server import crds, recorded
+from api_server.catalog import release_of
 from api_server.client import Client, Json, condition
+from api_server.policies import Policies
 from api_server.webhook import SlowWebhook
 
 OLM = "operators.coreos.com/v1alpha1"
@@ -16,20 +19,25 @@ FINALIZER = "tests.trainlab.rhoai/finalizer"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 APPLICATIONS = "redhat-ods-applications"
 ALWAYS_REPORTED = ("dashboard", "workbenches", "kserve", "ray", "trainingoperator", "trainer", "kueue", "modelregistry")
+HARDWARE = "tests.trainlab.rhoai/pci"
+"""Annotation of a test's Node: the PCI vendor that Node Feature Discovery finds there, `10de` for an NVIDIA GPU."""
+FEATURE = "feature.node.kubernetes.io/"
 
 
 class Operands:
     """Lets every installed operator act once per call of `step`."""
 
     def __init__(self, client: Client, faults: dict[str, str]) -> None:
-        """Faults by package: `not-ready` (never becomes ready); for rhods-operator also `webhook` (see webhook.py)."""
+        """Faults by package: `not-ready` (never becomes ready); for nfd `no-worker`, for gpu-operator-certified `no-gpus` (its
+        pods never offer one), for rhods-operator also `webhook` (see webhook.py)."""
         self._client, self.faults = client, faults
-        self._webhook = SlowWebhook(client)
+        self._webhook, self._policies, self._replay = SlowWebhook(client), Policies(client), recorded.Replay()
         self._acts: dict[str, Callable[[Json], None]] = {
             "nfd.": self._nfd,
             "gpu-operator-certified.": self._gpu,
             "cert-manager-operator.": self._cert_manager,
             "jobset-operator.": self._jobset,
+            "kueue-operator.": self._kueue,
             "rhods-operator.": self._rhoai,
             "aws-efs-csi-driver-operator.": self._efs,
             "odf-operator.": self._odf,
@@ -38,26 +46,61 @@ class Operands:
     def step(self) -> None:
         """Act for every ClusterServiceVersion that has succeeded."""
         self._webhook.step(self.faults.get("rhods-operator") == "webhook")
-        for csv in self._client.items(OLM, "ClusterServiceVersion"):
+        versions = self._client.items(OLM, "ClusterServiceVersion")
+        if not any(csv["metadata"]["name"].startswith("rhods-operator.") for csv in versions):
+            self._policies.step([], "")
+        for csv in versions:
             if (csv.get("status") or {}).get("phase") == "Succeeded":
                 for prefix, act in self._acts.items():
                     if csv["metadata"]["name"].startswith(prefix):
                         act(csv)
 
+    def _next(self, thing: Json, file: str, sequence: str, stay: bool = False) -> Json:
+        """Advance an object by one step of a sequence and return the step; what it says of status and labels is set."""
+        step: Json = self._replay.step(thing, recorded.read(file)["sequences"][sequence], sequence, stay)
+        self._say(thing, step.get("status", {}))
+        labels = thing["metadata"].get("labels") or {}
+        if any(labels.get(key) != value for key, value in step.get("labels", {}).items()):
+            self._client.merge(thing, {"metadata": {"labels": step["labels"]}})
+        return step
+
+    def _ended(self, thing: Json, file: str, sequence: str) -> bool:
+        return self._replay.ended(thing, recorded.read(file)["sequences"][sequence], sequence)
+
     def _say(self, thing: Json, status: Json) -> None:
-        """Set a status once."""
+        """Set a status once; conditions get the time that the API requires."""
+        if "conditions" in status:
+            stamped = [
+                {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": "", **one} for one in status["conditions"]
+            ]
+            status = status | {"conditions": stamped}
         if any((thing.get("status") or {}).get(key) != value for key, value in status.items()):
             self._client.status(thing, status)
 
     def _nfd(self, _csv: Json) -> None:
-        for one in self._client.items("nfd.openshift.io/v1", "NodeFeatureDiscovery"):
-            before = bool(one.get("status"))
-            self._say(one, {"conditions": [condition("Available", before), condition("Degraded", False)]})
+        file, kind = "nfd-4.20", "NodeFeatureDiscovery"
+        sequence = f"{kind}, no worker" if self.faults.get("nfd") == "no-worker" else kind
+        for one in self._client.items("nfd.openshift.io/v1", kind):
+            self._next(one, file, sequence)
+            if sequence == kind and self._ended(one, file, kind):
+                for node in self._client.items("v1", "Node"):
+                    vendor = (node["metadata"].get("annotations") or {}).get(HARDWARE)
+                    self._next(node, file, "Node, NVIDIA GPU" if vendor == "10de" else "Node")
 
-    def _gpu(self, _csv: Json) -> None:
+    def _gpu(self, csv: Json) -> None:
+        file = f"gpu-operator-{release_of(csv['metadata']['name'])}"
+        nodes = self._client.items("v1", "Node")
+        found = [node for node in nodes if (node["metadata"].get("labels") or {}).get(f"{FEATURE}pci-10de.present")]
+        seen = any(key.startswith(FEATURE) for node in nodes for key in node["metadata"].get("labels") or {})
+        sequence = "ClusterPolicy" + ("" if found else ", no GPU nodes" if seen else ", no NFD labels")
+        fault = self.faults.get("gpu-operator-certified")
         for one in self._client.items("nvidia.com/v1", "ClusterPolicy"):
-            good = bool(one.get("status")) and self.faults.get("gpu-operator-certified") != "not-ready"
-            self._say(one, {"state": "ready" if good else "notReady", "namespace": "nvidia-gpu-operator"})
+            if fault == "not-ready":
+                self._say(one, recorded.read(file)["sequences"]["ClusterPolicy"][1]["status"])
+                continue
+            self._next(one, file, sequence)
+            for node in found if self._ended(one, file, sequence) and fault != "no-gpus" else []:
+                self._next(node, file, "Node")
 
     def _cert_manager(self, _csv: Json) -> None:
         names = ("Certificate", "Issuer")
@@ -82,26 +125,40 @@ class Operands:
         )
         self._say(deployment, {"conditions": [condition("Available", True)]})
 
+    def _certified(self) -> bool:
+        """Tell whether cert-manager serves its API."""
+        return bool(self._client.resources("cert-manager.io/v1", fresh=True))
+
     def _jobset(self, _csv: Json) -> None:
-        if self._client.items("operator.openshift.io/v1", "JobSetOperator"):
-            for crd in crds.jobset():
+        for one in self._client.items("operator.openshift.io/v1", "JobSetOperator"):
+            step = self._next(one, "jobset-1.0", "JobSetOperator" + ("" if self._certified() else ", no cert-manager"))
+            for crd in crds.jobset() if step.get("makes") else []:
                 self._client.apply(crd)
+
+    def _kueue(self, csv: Json) -> None:
+        file = f"kueue-{release_of(csv['metadata']['name'])}"
+        for one in self._client.items("kueue.openshift.io/v1", "Kueue"):
+            self._next(one, file, "Kueue" + ("" if self._certified() else ", no cert-manager"))
 
     def _efs(self, _csv: Json) -> None:
         one = self._client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
         if one:
             typed = one | {"apiVersion": "operator.openshift.io/v1", "kind": "ClusterCSIDriver"}
-            self._say(
-                typed,
-                {"conditions": [condition("AWSEFSDriverNodeServiceControllerAvailable", bool(one.get("status")))]},
-            )
+            self._next(typed, "efs-4.20", "ClusterCSIDriver")
 
-    def _odf(self, _csv: Json) -> None:
+    def _odf(self, csv: Json) -> None:
+        sequence = "ClusterServiceVersion of odf-operator"
+        step = self._replay.step(csv, recorded.read("odf-4.20")["sequences"][sequence], sequence)
+        if step.get("makes"):
+            self._client.apply(crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True))
         for one in self._client.items("ocs.openshift.io/v1", "StorageCluster"):
-            self._say(one, {"phase": "Ready" if one.get("status") else "Progressing"})
+            self._next(one, "odf-4.20", "StorageCluster")
 
     def _rhoai(self, csv: Json) -> None:
-        version = "v1" if ".2.25." in csv["metadata"]["name"] else "v2"
+        release = release_of(csv["metadata"]["name"])
+        file = recorded.read(f"rhoai-{release}")
+        version = "v1" if release == "2.25" else "v2"
+        self._policies.step(file["denies"], version)
         clusters = self._client.items(f"{DSC}/{version}", "DataScienceCluster")
         initializations = self._client.items(f"{DSCI}/{version}", "DSCInitialization")
         if not initializations and not (csv["metadata"].get("annotations") or {}).get("test/initialized"):
@@ -113,36 +170,53 @@ class Operands:
                     "spec": {"applicationsNamespace": APPLICATIONS},
                 }
             )
-            for name in (APPLICATIONS, "redhat-ods-monitoring", "rhods-notebooks"):
-                labels = {"opendatahub.io/generated-namespace": "true"}
-                self._client.apply(
-                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-                )
             self._client.merge(csv, {"metadata": {"annotations": {"test/initialized": "true"}}})
         for one in initializations:
             if one["metadata"].get("deletionTimestamp"):
-                if not clusters:  # the real one's webhook denies it while there is a DataScienceCluster
-                    self._client.merge(one, {"metadata": {"finalizers": []}})
-            else:
-                self._say(one, {"phase": "Ready" if one.get("status") else "Progressing"})
+                self._client.merge(one, {"metadata": {"finalizers": []}})
+                continue
+            self._makes(file["makes"], one)
+            self._next(one, f"rhoai-{release}", "DSCInitialization")
         for one in clusters:
-            self._cluster(one)
+            self._cluster(one, f"rhoai-{release}")
 
-    def _cluster(self, one: Json) -> None:
+    def _makes(self, makes: list[Json], owner: Json) -> None:
+        """Make what is not there, as long as there is a DSCInitialization."""
+        for each in makes:
+            thing, metadata = each["object"], each["object"]["metadata"]
+            if self._client.look(thing["apiVersion"], thing["kind"], metadata["name"]):
+                continue
+            owners = [
+                {key: owner[key] for key in ("apiVersion", "kind")}
+                | {key: owner["metadata"][key] for key in ("name", "uid")}
+            ]
+            self._client.apply(
+                thing | {"metadata": metadata | ({"ownerReferences": owners} if each.get("owned") else {})}
+            )
+
+    def _cluster(self, one: Json, file: str) -> None:
         if one["metadata"].get("deletionTimestamp"):
             self._client.merge(one, {"metadata": {"finalizers": []}})
             return
         if FINALIZER not in one["metadata"].get("finalizers", []):
             self._client.merge(one, {"metadata": {"finalizers": [FINALIZER]}})
+        # a sequence for each generation, as an edit begins it again; its own first pass still shows the status of before
+        steps = recorded.read(file)["sequences"]["DataScienceCluster"]
+        generation = one["metadata"]["generation"]
+        lags = self._replay.step(one, steps, f"generation {generation}")["lags"]
         components = one["spec"].get("components") or {}
-        conditions = [self._component(name, components.get(name) or {}) for name in ALWAYS_REPORTED]
+        conditions = [self._component(name, components.get(name) or {}, lags.get(name)) for name in ALWAYS_REPORTED]
         bad = [each for each in conditions if each["status"] != "True" and each["reason"] != "Removed"]
-        good = not bad and bool(one.get("status")) and self.faults.get("rhods-operator") != "not-ready"
-        words = ", ".join(each["type"] for each in bad)
-        conditions.append(condition("Ready", good, "" if good else "NotReady", f"not ready: {words}" if bad else ""))
-        self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions})
+        good = not bad and self.faults.get("rhods-operator") != "not-ready"
+        names = ", ".join(each["type"].removesuffix("Ready").lower() for each in bad)
+        words = f"Some components are not ready: {names}" if bad else ""
+        conditions += [
+            condition(kind, good, "" if good else "NotReady", words) for kind in ("ComponentsReady", "Ready")
+        ]
+        observed = {"observedGeneration": generation} if good else {}
+        self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
 
-    def _component(self, name: str, entry: Json) -> Json:
+    def _component(self, name: str, entry: Json, lag: Json | None) -> Json:
         kind = {"trainingoperator": "TrainingOperator", "modelregistry": "ModelRegistry"}.get(
             name, name.capitalize()
         ) + "Ready"
@@ -151,18 +225,21 @@ class Operands:
             return condition(kind, False, "Removed", "Component ManagementState is set to Removed")
         if name == "trainer" and not self._client.resources("jobset.x-k8s.io/v1alpha2", fresh=True):
             return condition(
-                kind, False, "PreConditionFailed", "JobSet operator not installed: CRD jobsets.jobset.x-k8s.io"
+                kind, False, "PreConditionFailed", "JobSet operator not installed, please install it first"
             )
         if name == "kueue":
             if not self._client.path("kueue.openshift.io/v1", "Kueue"):
-                return condition(kind, False, "PreConditionFailed", "Red Hat build of Kueue is not installed")
-            frameworks = {"frameworks": ["PyTorchJob"]}
-            self._client.apply(
-                {
-                    "apiVersion": "kueue.openshift.io/v1",
-                    "kind": "Kueue",
-                    "metadata": {"name": "cluster", "annotations": {"opendatahub.io/managed": "false"}},
-                    "spec": {"managementState": "Managed", "config": {"integrations": frameworks}},
-                }
-            )
+                return condition(kind, False, "PreConditionFailed", "Kueue operator not installed")
+            if not self._client.look("kueue.openshift.io/v1", "Kueue", "cluster"):  # made once, never corrected
+                frameworks = {"frameworks": ["PyTorchJob"]}
+                self._client.apply(
+                    {
+                        "apiVersion": "kueue.openshift.io/v1",
+                        "kind": "Kueue",
+                        "metadata": {"name": "cluster", "annotations": {"opendatahub.io/managed": "false"}},
+                        "spec": {"managementState": "Managed", "config": {"integrations": frameworks}},
+                    }
+                )
+        if lag is not None:
+            return condition(kind, False, lag.get("reason", ""), lag.get("message", ""))
         return condition(kind, True)

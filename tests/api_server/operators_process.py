@@ -14,7 +14,7 @@ from api_server.client import Client
 from api_server.olm import Olm
 from api_server.operands import Operands
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.25
 NAMESPACES = (
     "openshift-marketplace",
     "openshift-monitoring",

@@ -15,9 +15,9 @@ Document = dict[str, Any]
 class Releases:
     """One API server, one namespace, one Helm program."""
 
-    def __init__(self, server: Server, name: str) -> None:
-        """Make the namespace that belongs to this Helm program."""
-        self.server, self.helm_name, self.namespace = server, name, f"releases-{name}"
+    def __init__(self, server: Server, name: str, tests: str = "releases") -> None:
+        """Make the namespace that belongs to this Helm program and these tests."""
+        self.server, self.helm_name, self.namespace = server, name, f"{tests}-{name}"
         self.client = Client(server.kubeconfig)
         self.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
 

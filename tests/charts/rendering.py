@@ -129,13 +129,25 @@ def rendered(case: Case, name: str = "helm") -> list[Document]:
 
 
 def with_service(objects: list[Document]) -> list[Document]:
-    """Return the objects and the InferenceService that waits in a ConfigMap for the promotion."""
-    more = [
-        yaml.load(one["data"]["service.yaml"], yaml.CSafeLoader)
+    """Return the objects and what waits in a ConfigMap for the promotion: the run's server, its phase, the InferenceService."""
+    return objects + served(objects)
+
+
+def served(objects: list[Document]) -> list[Document]:
+    """Return what the promotion applies."""
+    return [
+        yaml.load(text, yaml.CSafeLoader)
         for one in objects
-        if one["kind"] == "ConfigMap" and "service.yaml" in one["data"]
+        if one["kind"] == "ConfigMap"
+        for file, text in one.get("data", {}).items()
+        if file.endswith(".yaml")
     ]
-    return objects + more
+
+
+def run_of(objects: list[Document]) -> str:
+    """Return the run of a rendering."""
+    (run,) = {item["metadata"]["labels"].get("trainlab.dev/run") for item in objects} - {None}
+    return str(run)
 
 
 def one(objects: list[Document], kind: str) -> Document:

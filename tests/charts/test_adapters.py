@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from trainlab.models.fetch import model_dir
 from trainlab.plan.checks import VLLM_RANKS
 
-from charts.rendering import VALUES, template
+from charts.rendering import VALUES, documents, one, served, template
 
 FULL = str(VALUES / "lyrics.yaml")
 
@@ -16,10 +15,7 @@ FULL = str(VALUES / "lyrics.yaml")
 def server(*settings: str) -> dict[str, Any]:
     """Return the container of the ServingRuntime."""
     done = template((FULL,), *settings)
-    assert done.returncode == 0, done.stderr
-    documents = [item for item in yaml.safe_load_all(done.stdout) if item]
-    (runtime,) = [item for item in documents if item["kind"] == "ServingRuntime"]
-    return dict(runtime["spec"]["containers"][0])
+    return dict(one(served(documents(done)), "ServingRuntime")["spec"]["containers"][0])
 
 
 def test_base_and_adapter_by_name() -> None:

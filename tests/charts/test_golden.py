@@ -2,7 +2,7 @@
 
 The cases are those whose renderings together contain almost every line of any: both training APIs, GPUs and none, vLLM
 and our server, adapters, images, a stage with a parent. For readable diffs, JSON and YAML inside a ConfigMap are shown
-as their content, and the hash in the run's name is left out. `make golden` regenerates the files; read the diff before
+as their content, and the hashes in names are left out. `make golden` regenerates the files; read the diff before
 committing it.
 """
 
@@ -49,9 +49,10 @@ def dump(one: Case) -> str:
     (run,) = runs
     for item in objects:
         if item["kind"] == "ConfigMap":
-            item["data"] = {name: held(name, text) for name, text in item["data"].items()}
+            item["data"] = {name: held(name, text) for name, text in item.get("data", {}).items()}
     text = yaml.dump_all(objects, Dumper=Plain, sort_keys=True, width=120)
-    return re.sub(rf"\b{re.escape(run)}\b", f"{run.rpartition('-')[0]}-HASH", text)
+    name = rf"\b{re.escape(run)}((?:-promote)?)(-[0-9a-f]{{6}})?\b"
+    return re.sub(name, lambda found: f"{run.rpartition('-')[0]}-HASH{found[1]}{'-SPEC' if found[2] else ''}", text)
 
 
 def held(name: str, text: str) -> Any:

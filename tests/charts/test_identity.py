@@ -6,7 +6,7 @@ import pytest
 import yaml
 from trainlab.config.loading import load_values, phase_hash
 
-from charts.rendering import VALUES, Case, cases, documents, one, rendered, template
+from charts.rendering import VALUES, Case, cases, documents, rendered, run_of, template
 
 AWKWARD = {
     "model": {"chat_template_date": None},
@@ -21,10 +21,6 @@ AWKWARD = {
     "seed": 2**53 - 1,
     "evaluate": {"generate_rows": None, "tasks": ["arc_easy"]},
 }
-
-
-def run_of(objects: list[dict[str, object]]) -> str:
-    return str(one(objects, "PyTorchJob")["metadata"]["name"])
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.api == "pytorchjob"], ids=lambda case: case.name)

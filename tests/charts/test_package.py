@@ -25,7 +25,19 @@ import jsonschema
 import pytest
 import yaml
 
-from charts.rendering import CHART, HELMS, KUBERNETES, ROOT, SITE, Document, binary, documents, helm, template
+from charts.rendering import (
+    CHART,
+    HELMS,
+    KUBERNETES,
+    ROOT,
+    SITE,
+    Document,
+    binary,
+    documents,
+    helm,
+    template,
+    with_service,
+)
 
 CI = sorted((CHART / "ci").glob("*-values.yaml"))
 META: Document = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -95,9 +107,9 @@ def test_helm_lint_passes(file: Path | None, name: str) -> None:
     done = helm("lint", str(CHART), *(("-f", str(file)) if file else ()), name=name)
     assert done.returncode == 0 and "[ERROR]" not in done.stdout, done.stdout + done.stderr
     assert "1 chart(s) linted, 0 chart(s) failed" in done.stdout
-    # Of the List that brings a TrainingRuntime before its TrainJob; lists have no names.
+    # Of the List that keeps an order; lists have no names.
     warned = [line for line in done.stdout.splitlines() if "[WARNING]" in line]
-    assert all("templates/trainingruntime.yaml" in line for line in warned), warned
+    assert all("templates/jobs.yaml" in line for line in warned), warned
 
 
 @pytest.mark.parametrize("name", HELMS)
@@ -111,7 +123,10 @@ def test_the_values_for_ci_install(file: Path, name: str) -> None:
 def test_the_values_for_ci_differ() -> None:
     """A phase that is carried, at both scales, and one of one's own; both training APIs."""
     assert len(CI) >= 3
-    kinds = [{each["kind"] for each in documents(helm("template", "x", str(CHART), "-f", str(file)))} for file in CI]
+    kinds = [
+        {each["kind"] for each in with_service(documents(helm("template", "x", str(CHART), "-f", str(file))))}
+        for file in CI
+    ]
     assert {"PyTorchJob", "TrainJob", "ServingRuntime"} <= set().union(*kinds)
     assert [one for one in kinds if "ServingRuntime" not in one], "none leaves the server out"
 

@@ -22,6 +22,7 @@ OF_RECIPE = {
 """A phase of each recipe."""
 SET = f"source: 'hf:own/set@{'0' * 40}'"
 HUB = f"phase: {{data: {{{SET}, hub: {{accept_license: true, columns: {{%s}}}}}}}}"
+GATE = "gate: {metric: answer_loss}"
 CACHED = "phase: {train: {cache_frozen_activations: true}, %s}"
 
 
@@ -68,6 +69,16 @@ UNKNOWN = [
 ]
 BROKEN = [
     ("survival", "phase.data.source", "phase: {data: {source: 'builtin:digits'}}"),
+    (
+        "staged-pretrain",
+        "phase.text.prepare",
+        "phase: {data: {source: 'pydoc:topics'}, text: {prepare: {source: 'pvc:raw'}}}",
+    ),
+    (
+        "staged-pretrain",
+        "phase.text.prepare",
+        "phase: {stage: {tokenizer: trained}, text: {prepare: {source: 'pvc:raw'}}}",
+    ),
     ("survival", "phase.data.hub", "phase: {data: {hub: {accept_license: true}}}"),
     ("staged-sft", "phase.data.source", f"phase: {{data: {{{SET}, hub: {{accept_license: true}}}}}}"),
     ("survival", "phase.data.hub.accept_license", f"phase: {{data: {{{SET}}}}}"),
@@ -108,7 +119,7 @@ BROKEN = [
     ("survival", "phase.train.cache_frozen_activations", CACHED % "unfreeze: {tie_word_embeddings: true}"),
     ("survival", "phase.lora.rank", CACHED % "lora: {rank: 8}"),
     ("survival", "phase.gate.metric", "phase: {data: {taught: null}, gate: {metric: taught_recall}}"),
-    ("survival", "phase.data.taught_wordings", "phase: {data: {taught: null, taught_wordings: 4}}"),
+    ("survival", "phase.data.taught_wordings", "phase: {data: {taught: null, taught_wordings: 4}, gate: {metric: answer_loss}}"),
     ("survival", "phase.data.taught", HUB.replace("hub:", "taught: test, hub:") % "question: q, answer: a"),
     ("survival", "phase.train.packing", "phase: {train: {packing: true, cache_frozen_activations: true}}"),
     ("survival", "phase.lora.target_modules", "phase: {lora: {target_modules: [q_proj, lm_head]}}"),
@@ -218,9 +229,10 @@ def test_rows_of_a_hub_name_the_same_run_with_and_without_their_defaults(tmp_pat
     """Ansible passes all keys, a values file few of them."""
     names, files = set(), (tmp_path / "short.yaml", tmp_path / "long.yaml")
     hub = "accept_license: true, columns: {verse: Label, instruction: Instruction}"
-    files[0].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}}}}}}}", encoding="utf-8")
+    other = "taught: null, label_line: false"
+    files[0].write_text(f"phase: {{{GATE}, data: {{{other}, {SET}, hub: {{{hub}}}}}}}", encoding="utf-8")
     defaults = "config: null, split: train, fetch_rows: 20000, heldout_fraction: 0.1"
-    files[1].write_text(f"phase: {{data: {{{SET}, hub: {{{hub}, {defaults}}}}}}}", encoding="utf-8")
+    files[1].write_text(f"phase: {{{GATE}, data: {{{other}, {SET}, hub: {{{hub}, {defaults}}}}}}}", encoding="utf-8")
     for file in files:
         done = template((FULL, str(file)))
         assert done.returncode == 0, done.stderr

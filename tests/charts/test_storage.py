@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from trainlab.config.loading import load_values
 
-from charts.rendering import VALUES, Case, Document, case, documents, one, pods, template, with_service
+from charts.rendering import VALUES, Case, Document, case, documents, one, pods, run_of, template, with_service
 
 ONE = (
     *("site.storage.models.existing=team", "site.storage.models.subPath=demo/models"),
@@ -91,7 +91,7 @@ def test_one_claim_with_sub_paths(given: Case) -> None:
         elif where == "server":
             assert seen(spec, container) == {"/mnt/models": ("team", "", True)}
             words = " ".join(container["command"] + container["args"])
-            run = one(objects, "ServingRuntime")["metadata"]["name"]
+            run = run_of(objects)
             assert f"/mnt/models/demo/runs/{run}" in words and "=/models" not in words
         else:
             assert seen(spec, container) == {"/runs": (*runs, True)}, where
@@ -106,8 +106,8 @@ def test_three_claims(given: Case) -> None:
         for item in objects
         if item["kind"] == "PersistentVolumeClaim"
     }
-    asked = load_values([Path(file) for file in given.files]).site.storage
-    assert sizes == {"demo-models": asked.models.size, "demo-runs": asked.runs.size, "demo-data": "5Gi"}
+    needs = load_values([Path(file) for file in given.files]).phase.needs
+    assert sizes == {"demo-models": needs.models, "demo-runs": needs.runs, "demo-data": "5Gi"}
     for where, spec in specs(objects):
         if "initContainers" in spec:
             (fetch,), (train,) = spec["initContainers"], spec["containers"]
@@ -119,7 +119,7 @@ def test_three_claims(given: Case) -> None:
 
 @EACH
 def test_where_data_lies_is_no_part_of_the_run(given: Case) -> None:
-    names = {one(laid_out(given, layout), "ServingRuntime")["metadata"]["name"] for layout in LAYOUTS}
+    names = {run_of(laid_out(given, layout)) for layout in LAYOUTS}
     assert len(names) == 1
     for where, spec in specs(laid_out(given, "two")):
         for container in spec.get("initContainers", []) + spec["containers"]:
@@ -138,7 +138,7 @@ def test_the_run_below_a_sub_path_is_what_is_served() -> None:
     objects = with_service(
         documents(template(files, "site.storage.runs.subPath=team/a", "site.storage.models.subPath=m"))
     )
-    run = one(objects, "ServingRuntime")["metadata"]["name"]
+    run = run_of(objects)
     assert (
         one(objects, "InferenceService")["spec"]["predictor"]["model"]["storageUri"] == f"pvc://demo-runs/team/a/{run}"
     )
@@ -150,7 +150,7 @@ def test_the_run_below_a_sub_path_is_what_is_served() -> None:
 def test_adapter_and_base_in_one_claim() -> None:
     """vLLM finds both below the one mount of KServe."""
     objects = laid_out(case("lyrics-full-pytorchjob"), "one")
-    run = one(objects, "ServingRuntime")["metadata"]["name"]
+    run = run_of(objects)
     (server,) = one(objects, "ServingRuntime")["spec"]["containers"]
     assert f"--lora-modules=tuned=/mnt/models/demo/runs/{run}/lora_adapter" in server["args"]
     (model,) = [argument for argument in server["args"] if argument.startswith("--model=")]

@@ -192,9 +192,12 @@ def test_a_release(tree: Tree) -> None:
     table.write_text(table.read_text("utf-8") + yaml.safe_dump({"3.7": row}), encoding="utf-8")
     crds = tree.folder / "tests" / "crds"
     shutil.copytree(crds / "rhoai-3.5", crds / "rhoai-3.7")
+    statuses = tree.folder / "tests" / "api_server" / "statuses"
+    shutil.copy(statuses / "rhoai-3.5.yaml", statuses / "rhoai-3.7.yaml")
     tree.insert("tests/crds/README.md", "| `gpu-operator` |", "| `rhoai-3.7` | the same | the same | 294d62e74337 |\n")
     tree.make("gen")
     copied = {f"tests/crds/rhoai-3.7/{path.name}" for path in (crds / "rhoai-3.7").iterdir()}
+    copied.add("tests/api_server/statuses/rhoai-3.7.yaml")
     assert tree.touched() == {"meta/releases.yml", "tests/crds/README.md", *copied}
     assert (tree.folder / "molecule" / "rhoai-3.7" / "molecule.yml").is_symlink()
     tree.commit("feat: release 3.7")

@@ -25,7 +25,7 @@ REPO = machine.REPO
 HOME = machine.HOME
 KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also skips the demo at the start
 NAMESPACE = "trainlab-demo"
-CHEAP = {"resnet"}  # about a minute of training; `make test-all-phases` runs the others too
+CHEAP = {"quick", "resnet"}  # up to a minute of training; `make test-all-phases` runs the others too
 LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
 STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
 OTHERS = sorted(LOCAL - {"survival"} - {f"staged-{stage}" for stage in STAGES})
@@ -105,6 +105,7 @@ def changed(output: str) -> int:
 VOLUMES = ("models", "runs", "data")
 # Few rows and steps for tests of the mechanics, not of the result: each phase by plain Helm.
 SHORT = {
+    "quick": "phase.train.epochs=1",
     "resnet": "phase.train.epochs=1",
     "lyrics": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
     "gemma": "phase.data.train_rows=40,phase.data.heldout_rows=8",
@@ -298,15 +299,15 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
     for name in ("charts", "values"):
         (tmp_path / name).symlink_to(REPO / name)
     (line,) = re.findall(r"^ *(helm install .*)$", said, re.MULTILINE)
-    short = shlex.join([*TINY, "--set", "site.trainingApi=trainjob"])
-    helm_install(f"{line} {short}", tmp_path, tmp_path / "user1.kubeconfig")
+    two_pods = shlex.join(["--set", "site.trainingApi=trainjob,phase.resources.nodes=2"])
+    helm_install(f"{line} {two_pods}", tmp_path, tmp_path / "user1.kubeconfig")
     page = progress_page(space)
     assert page["progressPercentage"] < 100 and "activity" in page
     kubectl("-n", space, "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
     kubectl("-n", space, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
     ended_with_all_steps(space)
-    volumes = ["persistentvolumeclaim/survival-models", "persistentvolumeclaim/survival-runs"]
-    left = left_after_uninstall(space, "survival")
+    volumes = ["persistentvolumeclaim/quick-models", "persistentvolumeclaim/quick-runs"]
+    left = left_after_uninstall(space, "quick")
     assert [name for name in left if not re.match(r"(role|rolebinding|secret)[./]", name)] == volumes, (
         "and what was given"
     )

@@ -178,5 +178,6 @@ def test_ports_are_those_of_the_chart() -> None:
     """Progress and server listen on ports that the policies allow."""
     (container,) = MASTER["spec"]["containers"]
     assert [each["containerPort"] for each in container["ports"]] == [28080]
-    (runtime,) = golden("local-pytorchjob", "ServingRuntime")
+    held = [each.get("data", {}) for each in golden("local-pytorchjob", "ConfigMap")]
+    (runtime,) = [each["servingruntime.yaml"] for each in held if "servingruntime.yaml" in each]
     assert [each["containerPort"] for each in runtime["spec"]["containers"][0]["ports"]] == [8080]

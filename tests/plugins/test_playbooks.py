@@ -50,8 +50,11 @@ def wait_for_training(cluster: Any, tmp_path: Path) -> subprocess.CompletedProce
     return ansible(str(playbook))
 
 
+JOB = {"name": "survival-1-abc", "labels": {"trainlab.dev/run": "survival-1"}}
+
+
 def job(condition: str) -> dict[str, Any]:
-    return {"metadata": {"name": "survival-1"}, "status": {"conditions": [{"type": condition, "status": "True"}]}}
+    return {"metadata": JOB, "status": {"conditions": [{"type": condition, "status": "True"}]}}
 
 
 def worker(terminated: dict[str, Any]) -> dict[str, Any]:

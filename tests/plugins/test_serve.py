@@ -13,19 +13,20 @@ from plugins.test_playbooks import ansible, error_of
 
 SPACE = "/api/v1/namespaces/demo"
 SERVER = f"{SPACE}/services/survival-predictor"
-PROMOTION = "/apis/batch/v1/namespaces/demo/jobs/survival-1-promote"
+PROMOTIONS = "/apis/batch/v1/namespaces/demo/jobs"
 SERVICE = "/apis/serving.kserve.io/v1beta1/namespaces/demo/inferenceservices/survival"
 
 
 def ended(how: str) -> dict[str, Any]:
     """A Job's status."""
-    return {"metadata": {"name": "survival-1-promote"}, "status": {"conditions": [{"type": how, "status": "True"}]}}
+    metadata = {"name": "survival-1-promote-abc", "labels": {"trainlab.dev/run": "survival-1"}}
+    return {"metadata": metadata, "status": {"conditions": [{"type": how, "status": "True"}]}}
 
 
 @pytest.fixture
 def playbook(cluster: Any, tmp_path: Path) -> Path:
     """Waits for a run that was promoted, with a server that lists base and tuned, and answers for what it lists."""
-    cluster.objects[PROMOTION] = ended("Complete")
+    cluster.items(PROMOTIONS, ended("Complete"))
     cluster.objects[SERVICE] = {
         "metadata": {"labels": {}},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
@@ -63,6 +64,6 @@ def test_a_server_without_the_tuned_model(cluster: Any, playbook: Path) -> None:
 
 
 def test_a_failed_promotion_says_what_repeats_it(cluster: Any, playbook: Path) -> None:
-    cluster.objects[PROMOTION] = ended("Failed")
+    cluster.items(PROMOTIONS, ended("Failed"))
     said = error_of(ansible(str(playbook)))
     assert "run playbooks/train.yml, which repeats the promotion, and this playbook again" in said

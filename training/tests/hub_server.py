@@ -1,4 +1,7 @@
-"""A model hub on this machine: enough of the Hugging Face hub's HTTP interface to read data sets from; used by tests."""
+"""A model hub on this machine: enough of the Hugging Face hub's HTTP interface to fetch models and data sets; used by tests.
+
+As the hub, it redirects what git-lfs stores to another host, with X-Linked-Etag and X-Linked-Size. Not Xet, its own protocol.
+"""
 
 import hashlib
 import json
@@ -11,16 +14,26 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+LFS = (".safetensors", ".parquet")
+
 
 class Hub:
-    """Serves ROOT/OWNER/NAME/* as data sets in every revision; `token`, if any, is asked for. `seen` are the requests.
+    """Serves ROOT/OWNER/NAME/* as models and data sets in every revision; `token`, if any, is asked for. `seen` are the requests.
 
-    With `certificate`, a PEM file with its key, it speaks TLS.
+    With `certificate`, a PEM file with its key, it speaks TLS. What can go wrong, to be set by a test: `revisions`, if
+    any, are all that exist; of `cut`, {file: bytes}, each answer ends after so many, the first `cuts` times; of
+    `broken` files other content is sent than is listed; with `strange` every page is that of another website.
     """
 
     def __init__(self, root: Path, token: str = "", certificate: Path | None = None) -> None:
         self.root, self.token = root, token
         self.seen: list[str] = []
+        self.given: list[str] = []  # requests of the other host that carry a token
+        self.revisions: set[str] = set()
+        self.cut: dict[str, int] = {}
+        self.cuts = 0
+        self.broken: set[str] = set()
+        self.strange = False
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,21 +52,42 @@ class Hub:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"http{'s' * bool(certificate)}://127.0.0.1:{self.server.server_address[1]}"
+        port = self.server.server_address[1]
+        self.url = f"http{'s' * bool(certificate)}://127.0.0.1:{port}"
+        other = (
+            "127.0.0.1" if certificate else "localhost"
+        )  # another host, as the client sees it; certificates name one
+        self.storage = f"http{'s' * bool(certificate)}://{other}:{port}/storage"
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer one request: /api/datasets/.../{revision,tree,paths-info}/REV and /datasets/.../resolve/REV/FILE."""
+        """Answer one request: /api/{models,datasets}/.../{revision,tree,paths-info}/REV and .../resolve/REV/FILE."""
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         path = unquote(urlsplit(request.path).path).strip("/").split("/")
-        self.seen.append(f"{request.command} {request.path}")
-        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+        self.seen.append(f"{request.command} {request.path} {request.headers.get('Range', '')}".strip())
+        given = request.headers.get("Authorization")
+        if path[0] == "storage":
+            self.given += [request.path] if given else []
+            self._file(request, self.root / "/".join(path[1:]), "")
+            return
+        api = path[0] == "api" and path[1:2] in (["models"], ["datasets"]) and len(path) >= 6
+        name, rest = (
+            (path[2:4], path[4:]) if api else (path[1:3], path[3:]) if path[0] == "datasets" else (path[:2], path[2:])
+        )
+        folder = self.root / "/".join(name)
+        if self.strange:
+            self._send(request, 200, b"<html>Welcome</html>", {"Content-Type": "text/html"})
+        elif self.token and not given:
             self._send(request, 401, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
-        elif path[:2] == ["api", "datasets"] and len(path) >= 6 and (self.root / path[2] / path[3]).is_dir():
-            self._api(request, self.root / path[2] / path[3], path[4:], body)
-        elif path[0] == "datasets" and path[3:4] == ["resolve"]:
-            self._file(request, self.root / path[1] / path[2] / "/".join(path[5:]), path[4])
-        else:
+        elif self.token and given != f"Bearer {self.token}":
+            self._send(request, 401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
+        elif len(rest) < 2 or not folder.is_dir() or not (api or rest[0] == "resolve"):
             self._send(request, 404, b"", {"X-Error-Code": "RepoNotFound"})
+        elif self.revisions and rest[1] not in self.revisions:
+            self._send(request, 404, b"", {"X-Error-Code": "RevisionNotFound"})
+        elif api:
+            self._api(request, folder, rest, body)
+        else:
+            self._file(request, folder / "/".join(rest[2:]), rest[1])
 
     def _api(self, request: BaseHTTPRequestHandler, folder: Path, what: list[str], body: bytes) -> None:
         kind, revision, inside = what[0], what[1], "/".join(what[2:])
@@ -79,31 +113,55 @@ class Hub:
         if not path.is_file():
             self._send(request, 404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": revision})
             return
-        data, code = path.read_bytes(), 200
-        head = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": revision, "Accept-Ranges": "bytes"}
+        data, code, head = path.read_bytes(), 200, {"Accept-Ranges": "bytes"}
+        if revision:  # asked of the hub, not of its storage
+            head |= {"ETag": f'"{git_sha1(data)}"', "X-Repo-Commit": revision}
+            if path.suffix in LFS:
+                head |= {"X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Linked-Size": str(len(data))}
+                where = {"Location": f"{self.storage}/{path.relative_to(self.root).as_posix()}"}
+                self._send(request, 302, b"", {**head, **where})
+                return
+        if path.name in self.broken:
+            data = bytes(reversed(data))
         given = request.headers.get("Range", "")
         if given.startswith("bytes="):
             first, _, last = given[6:].partition("-")
             end = int(last) + 1 if last else len(data)
             head["Content-Range"] = f"bytes {first}-{min(end, len(data)) - 1}/{len(data)}"
             data, code = data[int(first) : end], 206
-        self._send(request, code, data, head)
+        most = None
+        if request.command == "GET" and path.name in self.cut and self.cuts:
+            self.cuts -= 1
+            most = self.cut[path.name]
+        self._send(request, code, data, head, most)
 
-    def _send(self, request: BaseHTTPRequestHandler, code: int, data: bytes, head: dict[str, str]) -> None:
+    def _send(
+        self, request: BaseHTTPRequestHandler, code: int, data: bytes, head: dict[str, str], most: int | None = None
+    ) -> None:
         request.send_response(code)
         for name, value in {**head, "Content-Length": str(len(data))}.items():
             request.send_header(name, value)
         request.end_headers()
         if request.command != "HEAD":
-            request.wfile.write(data)
+            request.wfile.write(data[:most])
+        if most is not None:
+            request.close_connection = True
+
+
+def git_sha1(data: bytes) -> str:
+    """Return the name that git gives to a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
 def _entry(folder: Path, path: Path) -> dict[str, Any]:
     name = path.relative_to(folder).as_posix()
-    oid = hashlib.sha1(name.encode()).hexdigest()
     if path.is_dir():
-        return {"type": "directory", "path": name, "oid": oid, "size": 0}
-    return {"type": "file", "path": name, "oid": oid, "size": path.stat().st_size}
+        return {"type": "directory", "path": name, "oid": hashlib.sha1(name.encode()).hexdigest(), "size": 0}
+    data = path.read_bytes()
+    entry = {"type": "file", "path": name, "oid": git_sha1(data), "size": len(data)}
+    if path.suffix in LFS:
+        entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+    return entry
 
 
 @contextmanager

@@ -25,11 +25,7 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
 {{- end -}}
 {{- range $resolved.volumes -}}
-{{- $volume := index $resolved.site.storage . -}}
-{{- $live := lookup "v1" "PersistentVolumeClaim" $resolved.namespace (index $resolved.claims .) -}}
-{{- if and $live (not (has $volume.accessMode $live.spec.accessModes)) -}}
-{{- fail (printf "site.storage.%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" . $volume.accessMode (index $resolved.claims .) (join ", " $live.spec.accessModes)) -}}
-{{- end -}}
+{{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}
 {{- end -}}
 {{- if $resolved.site.preflight -}}
 {{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" $resolved -}}

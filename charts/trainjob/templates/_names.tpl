@@ -50,7 +50,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
 {{- dict
     "phase" $phase "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
-    "run" $run
+    "run" $run "trained" $trained
     "protocol" (index $defaults.protocol $phase.recipe)
     "api" (include "trainjob.api" .)
     "plainKubernetes" (and $real (not $openshift))
@@ -101,9 +101,17 @@ app.kubernetes.io/managed-by: {{ .managedBy }}
 {{ include "trainjob.labelDomain" . }}/phase: {{ .phase.name | quote }}
 {{- end -}}
 
+{{- /* Of objects whose names change with what they are. All others keep theirs for the life of the release: Helm cannot go back from
+a failed upgrade to a revision of other names while its objects are still there (helm/helm#10219; from 3.22 on it tries, with
+a patch that no job takes). The notes name the command that makes room, by this label. */}}
+{{- define "trainjob.runLabels" -}}
+{{ include "trainjob.labels" . }}
+app.kubernetes.io/component: run
+{{- end -}}
+
 {{- /* Labels of an object that Kueue may queue. */}}
 {{- define "trainjob.jobLabels" -}}
-{{ include "trainjob.labels" . }}
+{{ include "trainjob.runLabels" . }}
 {{- with .site.queue }}
 kueue.x-k8s.io/queue-name: {{ . }}
 {{- end }}

@@ -102,3 +102,11 @@ volumes:
   - {name: tmp, emptyDir: {}}
   - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $asked.shared_memory }}}}
 {{- end -}}
+
+{{- /* Name of the training job: the run and a hash of the job, as Kueue refuses changes of an admitted one. So a changed site is
+another job of the same run: it resumes, or ends at once if the run is complete. */}}
+{{- define "trainjob.trainName" -}}
+{{- $spec := eq .api "trainjob" | ternary "trainjob.trainingRuntimeSpec" "trainjob.pytorchjobSpec" -}}
+{{- $content := list .api .site.queue .phase.resources.nodes .phase.resources.processes_per_node (include $spec .) -}}
+{{- printf "%s-%s" .run (join "\n" $content | sha256sum | trunc 6) -}}
+{{- end -}}

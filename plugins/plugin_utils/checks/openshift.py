@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
+from ..gpu_ready import NVIDIA_LABELS
 from ..kube import Json
 from ..pods import condition
 from ..releases import pair, releases, span
 from .cluster_state import ClusterState, Finding, quantity, tolerates
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
-# NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA
-NVIDIA_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present")
 DSC = "datasciencecluster.opendatahub.io"
 REGISTRY = "image-registry.openshift-image-registry.svc"
 

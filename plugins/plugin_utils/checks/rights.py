@@ -15,7 +15,7 @@ WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 """Since Kubernetes 1.28."""
 # what installing the chart and waiting for it need: group, resource, verbs
 NEEDED = (
-    ("", "configmaps", ("create", "patch", "delete")),
+    ("", "configmaps", ("get", "create", "patch", "delete")),
     ("", "persistentvolumeclaims", ("create", "get")),
     ("", "pods", ("create", "list", "delete")),
     ("", "pods/log", ("get",)),
@@ -28,7 +28,11 @@ PROMOTER = (
     ("rbac.authorization.k8s.io", "roles", ("create",)),
     ("rbac.authorization.k8s.io", "rolebindings", ("create",)),
 )
-SERVING = ("serving.kserve.io", "servingruntimes", ("create",)), ("serving.kserve.io", "inferenceservices", ("get",))
+SERVING = (
+    ("serving.kserve.io", "servingruntimes", ("create", "patch", "list", "delete")),
+    ("serving.kserve.io", "inferenceservices", ("get", "create", "patch")),
+)
+"""What the promotion does; nobody can grant in the chart's Role what they may not do."""
 TRAINING = {
     "pytorchjob": ("kubeflow.org", "pytorchjobs", ("create", "list")),
     "trainjob": ("trainer.kubeflow.org", "trainjobs", ("create", "list")),
@@ -70,8 +74,9 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
             "error",
             f"site.serviceAccount is {account}, but namespace {cluster_state.namespace} has no such ServiceAccount",
             "no model could be promoted",
-            f"`{cluster_state.api.kubectl} -n {cluster_state.namespace} create serviceaccount {account}`, with a Role that may get "
-            "servingruntimes and get, create and patch inferenceservices of serving.kserve.io",
+            f"`{cluster_state.api.kubectl} -n {cluster_state.namespace} create serviceaccount {account}`, with a Role that may create, "
+            "patch, list and delete servingruntimes, and get, create and patch inferenceservices, both of serving.kserve.io, and "
+            "configmaps",
         )
     if not missing:
         return Finding.ok(f"may install into {cluster_state.namespace}")

@@ -13,7 +13,7 @@ from trainlab.errors import UserError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 success, 1 runtime failure (disk full, a rank died), 2 wrong input or environment."""
+    """Run one command and exit: 0 success, 1 runtime failure (disk full, a rank died), 2 wrong input or environment, 3 too late."""
     given = list(sys.argv[1:] if argv is None else argv)
     args = _parser(given[:1]).parse_args(given)
     args.argv = given  # torchrun starts every rank with the same command line
@@ -122,13 +122,17 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     serve.add_argument("--host", default="0.0.0.0", help="address to listen on (default %(default)s)")
     serve.add_argument("--port", type=int, default=8080, help="port to listen on (default %(default)s)")
 
-    promote = _command(commands, "promote", _promote, "wait for the gate, then create the InferenceService")
+    promote = _command(commands, "promote", _promote, "wait for the gate, then serve the run")
     promote.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
-    promote.add_argument("--manifest", type=Path, required=True, metavar="FILE", help="InferenceService to apply")
+    promote.add_argument("--manifests", type=Path, required=True, metavar="DIR", help="folder of KIND.yaml to apply")
     promote.add_argument("--namespace", required=True, metavar="NS")
-    promote.add_argument("--owner", required=True, metavar="KIND/NAME", help="owner of the InferenceService")
+    promote.add_argument("--owner", required=True, metavar="NAME", help="ConfigMap that owns what is applied")
     promote.add_argument(
-        "--timeout", type=float, default=120, metavar="MIN", help="minutes to wait (default %(default)s)"
+        "--timeout",
+        type=float,
+        default=120,
+        metavar="MIN",
+        help="minutes to wait once it trains (default %(default)s)",
     )
 
     verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
@@ -265,7 +269,7 @@ def _serve(args: argparse.Namespace) -> int:
 def _promote(args: argparse.Namespace) -> int:
     from trainlab.run.promote import promote
 
-    return promote(args.run_dir, args.manifest, args.namespace, args.owner, args.timeout)
+    return promote(args.run_dir, args.manifests, args.namespace, args.owner, args.timeout)
 
 
 def _plan(args: argparse.Namespace) -> int:

@@ -54,10 +54,17 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder next to `target` that replaces `target` if the block succeeds, else is deleted."""
+def whole_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
+    """Yield an empty folder next to `target` that replaces `target` if the block succeeds, else is deleted.
+
+    With `resume` it stays, also after a kill, and is what the next block gets; the caller then holds a lock.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    if resume:
+        work = target.with_name(f".{target.name}.part")
+        work.mkdir(exist_ok=True)
+    else:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         work.chmod(0o755)
         yield work
@@ -70,7 +77,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
         work.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        if not resume:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def sha256(path: Path) -> str:

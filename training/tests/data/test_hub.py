@@ -333,18 +333,23 @@ def _of_sets(hub: Hub) -> list[str]:
 
 
 @pytest.mark.whole
-def test_a_gated_set_and_a_hub_out_of_reach_are_sentences(place: Place, remote: Path, tiny_model: Path) -> None:
+def test_a_gate_a_wrong_revision_and_a_hub_out_of_reach_are_sentences(
+    place: Place, remote: Path, tiny_model: Path
+) -> None:
     phase = start(place, tiny_model)
     with serving(remote, token="hf_right") as hub:
-        gated = trainlab(place, phase, hub.url, "hf_wrong", "fetch")
+        gated = trainlab(place, phase, hub.url, "", "fetch")
+        hub.revisions = {"2" * 40}
+        unknown = trainlab(place, phase, hub.url, "hf_right", "fetch")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
         away = trainlab(place, phase, closed, "", "fetch")
-    for done in (gated, away):
+    for done in (gated, unknown, away):
         assert done.returncode == 2 and "Traceback" not in done.stderr
         assert f"error: phase.data.source is {SET}: cannot be fetched: " in done.stderr
         assert "phase.data.hub.config, the token of a gated set (site.hfTokenSecret)" in done.stderr
-    assert "401 Client Error." in gated.stderr
+    assert "401 Client Error. Cannot access gated repo" in gated.stderr
+    assert "404 Client Error. Revision Not Found" in unknown.stderr
     assert "license on its card" not in gated.stderr + away.stderr  # which nobody could read
     assert Counter(one.suffix for one in place.models.iterdir()) == {"": 1, ".lock": 1}

@@ -33,7 +33,7 @@ def shard_on_cpu() -> None:
 
     def initialize(self: Any, *args: Any, fsdp_plugin: Any = None, **named: Any) -> None:
         original(self, *args, fsdp_plugin=fsdp_plugin, **named)
-        if fsdp_plugin is not None:  # accelerate/state.py, "elif self.distributed_type in [DistributedType.MULTI_GPU"
+        if fsdp_plugin is not None:  # as accelerate does, "elif self.distributed_type in [DistributedType.MULTI_GPU"
             self.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
             if self._mixed_precision != "no":
                 fsdp_plugin.set_mixed_precision(self._mixed_precision)

@@ -14,12 +14,30 @@ from trainlab import files
 from trainlab.errors import UserError
 from trainlab.run import kube, promote, verify_run
 
-MANIFEST = """
+MANIFESTS = {
+    "servingruntime.yaml": """
+apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata: {name: run-1-abc, labels: {app.kubernetes.io/instance: survival, app.kubernetes.io/part-of: trainlab}}
+spec: {containers: []}
+""",
+    "configmap.yaml": """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: run-1-abc}
+data: {phase.json: "{}"}
+""",
+    "inferenceservice.yaml": """
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
 metadata: {name: survival, labels: {a: "1"}}
-spec: {predictor: {minReplicas: 1}}
-"""
+spec: {predictor: {minReplicas: 1, model: {runtime: run-1-abc}}}
+""",
+}
+KSERVE = "/apis/serving.kserve.io"
+RUNTIMES = f"{KSERVE}/v1alpha1/namespaces/demo/servingruntimes"
+SERVICE = f"{KSERVE}/v1beta1/namespaces/demo/inferenceservices/survival"
+CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
 
 
 class Fake:
@@ -40,7 +58,7 @@ class Fake:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_PATCH = do_POST = _reply
+            do_GET = do_PATCH = do_POST = do_DELETE = _reply
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
@@ -70,7 +88,8 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Path) -> Iterator[Path]:
-    (tmp_path / "service.yaml").write_text(MANIFEST)
+    for name, text in MANIFESTS.items():
+        (tmp_path / name).write_text(text)
     monkeypatch.setattr(kube, "PAUSE", 0.01)
     monkeypatch.setattr(promote, "POLL", 0.01)
     monkeypatch.setattr(verify_run, "PAUSE", 0.01)
@@ -94,25 +113,54 @@ def run(run_dir: Path, fake: Fake | None, monkeypatch: pytest.MonkeyPatch, **cha
     if fake:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
-    values = {"namespace": "demo", "owner": "ServingRuntime/run-1", "timeout": 0.01} | changes
-    return promote.promote(run_dir, run_dir / "service.yaml", **values)
+    values = {"namespace": "demo", "owner": "survival-served", "timeout": 0.01} | changes
+    return promote.promote(run_dir, run_dir, **values)
 
 
-def test_applies_with_owner_after_retries(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def held(uid: str) -> tuple[int, Any]:
+    """An object as the server returns it."""
+    return 200, {"metadata": {"name": {"u-1": "survival-served", "u-2": "run-1-abc"}.get(uid, "x"), "uid": uid}}
+
+
+def test_switches_last_and_then_removes_what_it_replaces(
+    run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retries included. The switch is one request: until it is through, the model before is served by its own runtime."""
     write_gate(run_dir, True)
-    runtime = {"metadata": {"uid": "u-1"}}
-    with api(account, (503, {"message": "busy"}), (200, runtime), (500, {}), (201, {})) as fake:
+    busy = (503, {"message": "busy"})
+    items = [{"metadata": {"name": name}} for name in ("run-0-def", "run-1-abc", "run-1-old")]
+    replies = [busy, held("u-1"), held("u-2"), held("u-3"), (500, {}), held("u-4"), (200, {"items": items})]
+    with api(account, *replies, (200, {}), (404, {"message": "gone"})) as fake:
         assert run(run_dir, fake, monkeypatch) == 0
-    assert [entry[0] for entry in fake.asked] == ["GET", "GET", "PATCH", "PATCH"]
-    _, path, body, headers = fake.asked[-1]
-    assert path == (
-        "/apis/serving.kserve.io/v1beta1/namespaces/demo/inferenceservices/survival?fieldManager=trainlab-promote&force=true"
-    )
-    assert "Bearer secret" in headers and "application/apply-patch+yaml" in headers
-    assert body["metadata"]["ownerReferences"] == [
-        {"apiVersion": "serving.kserve.io/v1alpha1", "kind": "ServingRuntime", "name": "run-1", "uid": "u-1"}
+    asked = [(method, path.partition("?")[0]) for method, path, _, _ in fake.asked]
+    assert asked == [
+        *[("GET", f"{CONFIGMAPS}/survival-served")] * 2,
+        ("PATCH", f"{RUNTIMES}/run-1-abc"),
+        ("PATCH", f"{CONFIGMAPS}/run-1-abc"),
+        *[("PATCH", SERVICE)] * 2,
+        ("GET", RUNTIMES),
+        *[("DELETE", f"{RUNTIMES}/{name}") for name in ("run-0-def", "run-1-old")],
     ]
-    assert body["metadata"]["namespace"] == "demo" and body["spec"] == {"predictor": {"minReplicas": 1}}
+    owners = [body["metadata"]["ownerReferences"] for method, _, body, _ in fake.asked if method == "PATCH"]
+    release = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "survival-served", "uid": "u-1"}]
+    runtime = [
+        {"apiVersion": "serving.kserve.io/v1alpha1", "kind": "ServingRuntime", "name": "run-1-abc", "uid": "u-2"}
+    ]
+    assert owners == [release, runtime, release, release]
+    _, path, body, headers = fake.asked[5]
+    assert path.endswith("?fieldManager=trainlab-promote&force=true")
+    assert "Bearer secret" in headers and "application/apply-patch+yaml" in headers
+    assert body["metadata"]["namespace"] == "demo" and body["spec"]["predictor"]["model"] == {"runtime": "run-1-abc"}
+    selector = "labelSelector=app.kubernetes.io/instance=survival,app.kubernetes.io/part-of=trainlab"
+    assert fake.asked[6][1].partition("?")[2] == selector
+
+
+def test_a_failed_switch_removes_nothing(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gate(run_dir, True)
+    replies = [held("u-1"), held("u-2"), held("u-3"), (422, {"message": "webhook said no"})]
+    with api(account, *replies) as fake, pytest.raises(UserError, match="webhook said no"):
+        run(run_dir, fake, monkeypatch)
+    assert "DELETE" not in [entry[0] for entry in fake.asked]
 
 
 def test_not_promoted_touches_nothing(
@@ -122,39 +170,53 @@ def test_not_promoted_touches_nothing(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert run(run_dir, None, monkeypatch) == 0
     out = capsys.readouterr().out
-    assert "Because of numbers." in out and "not promoted" in out
+    assert "Because of numbers." in out and "not promoted: what was served before, if anything, stays" in out
+
+
+def test_the_clock_starts_with_the_training(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A queue may take days, and an earlier try's files are no sign of life; then a training that never ends is too late."""
+    files.write_json(run_dir / "manifest.json", {})
+    monkeypatch.setattr(promote, "IDLE_HEARTBEAT", 0.1)
+    threading.Timer(0.5, files.write_json, (run_dir / "progress.json", {"step": 1})).start()
+    with pytest.raises(promote.TimeUp, match=r"gate.json: not there 0.003 minutes after the training began") as raised:
+        run(run_dir, None, monkeypatch, timeout=0.003)
+    assert raised.value.code == 3
+    assert capsys.readouterr().out.count("waiting for the training to begin") >= 3
 
 
 def test_waits_for_the_gate(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.write_json(run_dir / "manifest.json", {})
     threading.Timer(0.2, write_gate, (run_dir, True)).start()
-    with api(account, (200, {"metadata": {"uid": "u"}})) as fake:
+    with api(account, held("u")) as fake:
         assert run(run_dir, fake, monkeypatch, timeout=1) == 0
-    assert len(fake.asked) == 2
+    assert len(fake.asked) == 5
 
 
 def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"gate.json: not there after 0.001 minutes"):
-        run(run_dir, None, monkeypatch, timeout=0.001)
     write_gate(run_dir, True)
     with (
         api(account, (403, {"message": "no right"})) as fake,
         pytest.raises(UserError, match="no right; the Job's Role"),
     ):
         run(run_dir, fake, monkeypatch)
-    with pytest.raises(UserError, match="--owner is Pod/x"):
-        run(run_dir, None, monkeypatch, owner="Pod/x")
     monkeypatch.setattr(kube, "PATIENCE", 0.1)
     with pytest.raises(UserError, match=r"gave up after 0 s; last: ConnectError"):
         run(run_dir, fake, monkeypatch)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     with pytest.raises(UserError, match="only inside a cluster"):
         run(run_dir, None, monkeypatch)
-    (run_dir / "service.yaml").write_text(MANIFEST.replace("survival,", "survival, namespace: other,"))
-    with pytest.raises(UserError, match="must be demo"):
-        run(run_dir, None, monkeypatch)
-    (run_dir / "service.yaml").write_text("kind: Pod\n")
-    with pytest.raises(UserError, match="must be an InferenceService"):
-        run(run_dir, None, monkeypatch)
+    service = MANIFESTS["inferenceservice.yaml"]
+    for name, text, said in (
+        ("inferenceservice.yaml", service.replace("survival,", "survival, namespace: other,"), "must be demo"),
+        ("inferenceservice.yaml", "kind: Pod\n", "must be serving.kserve.io/v1beta1 InferenceService"),
+        ("servingruntime.yaml", MANIFESTS["servingruntime.yaml"].replace("labels", "notes"), "must have app.kubern"),
+    ):
+        (run_dir / name).write_text(text)
+        with pytest.raises(UserError, match=said):
+            run(run_dir, None, monkeypatch)
+        (run_dir / name).write_text(MANIFESTS[name])
 
 
 def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,16 +19,13 @@ from trainlab.config.section_scores import (
     TextGate,
 )
 from trainlab.config.section_stage import AnswerStage, PairStage, PretrainStage, Stage
-from trainlab.config.section_text import Text, TunedText
+from trainlab.config.section_text import PretrainText, Text, TunedText
 from trainlab.config.section_train import AnswerTrain, Lora, Train, Unfreeze
 from trainlab.config.section_vision import Vision
 from trainlab.config.strict import MOST_EXACT, Name, Strict
 
-NOT_TRAINING = ("title", "questions", "needs")
-"""Blocks of a phase that do not change what is trained, and so do not change the name of its run either.
-
-`serve` does not either, but KServe 0.15 picks up a changed ServingRuntime only when its InferenceService is recreated.
-"""
+NOT_TRAINING = ("title", "questions", "needs", "serve")
+"""Blocks of a phase that do not change what is trained, and so do not change the name of its run either."""
 
 
 Protocol = Literal["openai", "v2"]
@@ -141,6 +138,7 @@ class PretrainPhase(TextPhase):
         description="pretrain: a stage, pre-training on running text from random weights."
     )
     model: RandomModel
+    text: PretrainText = PretrainText()
     stage: PretrainStage = PretrainStage()
 
     @property

@@ -11,6 +11,7 @@ from trainlab.config.section_stage import STAGES
 from trainlab.config.strict import PATH
 
 COLUMNS, HUB, CACHE = "phase.data.hub.columns", "phase.data.hub", "phase.train.cache_frozen_activations"
+PREPARE = "phase.text.prepare"
 VOLUMES: dict[str, tuple[tuple[Condition, ...], ...]] = {
     "models": ((),),
     "runs": ((),),
@@ -86,6 +87,17 @@ RULES: tuple[Rule, ...] = (
         "phase.data.source",
         f"{DIGITS} holds images, but recipe {{phase.recipe}} reads text; name a data set of questions",
         (("phase.data.source", "is", DIGITS), ("phase.recipe", "in", ["sft", "dpo"])),
+    ),
+    Rule(
+        PREPARE,
+        "with data.source {phase.data.source}; the blocks are written to the folder that data.source names: set pvc:FOLDER",
+        (_set(PREPARE), ("phase.data.source", "starts not", "pvc:")),
+    ),
+    Rule(
+        PREPARE,
+        "with stage.tokenizer trained; blocks are made of a tokenizer's tokens before anything is trained: name one with "
+        "stage.tokenizer",
+        (_set(PREPARE), ("phase.stage.tokenizer", "is", "trained")),
     ),
     Rule(
         HUB,

@@ -106,8 +106,8 @@ class Site(SiteBlock):
     hf_token_secret: ObjectName = Field("", description="Secret with key `token` for gated models; empty for none.")
     service_account: ObjectName = Field(
         "",
-        description="ServiceAccount that promotes; it may get ServingRuntimes, and get, create and patch InferenceServices. Empty "
-        "creates one for each run with a Role, which only those may do who may create Roles.",
+        description="ServiceAccount that promotes; it may create, patch, list and delete ServingRuntimes, and get, create and "
+        "patch InferenceServices and ConfigMaps. Empty creates one with a Role, which only those may do who may create Roles.",
     )
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")

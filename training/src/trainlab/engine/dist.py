@@ -15,13 +15,26 @@ import torch.distributed as td
 T = TypeVar("T")
 
 
+MOST_PATIENCE = (
+    30.0  # minutes; torch's own default with gloo, 10 with nccl: rank 0 alone writes models of tens of gigabytes
+)
+
+
+def patience(timeout_minutes: float) -> timedelta:
+    """Return how long ranks wait for one another: less than the job may take, so that they can say that one is lost."""
+    return timedelta(minutes=min(MOST_PATIENCE, timeout_minutes / 2))
+
+
 def start(timeout_minutes: float) -> None:
-    """Join the process group if torchrun started this process: nccl with GPUs, gloo without."""
+    """Join the process group if torchrun started this process: nccl with GPUs, gloo without.
+
+    `timeout_minutes` is what the whole job may take.
+    """
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if "WORLD_SIZE" in os.environ and not td.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        td.init_process_group(backend, timeout=timedelta(minutes=timeout_minutes))
+        td.init_process_group(backend, timeout=patience(timeout_minutes))
 
 
 def rank() -> int:

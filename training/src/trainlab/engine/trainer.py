@@ -173,7 +173,7 @@ def settings(phase: Phase, folder: Path, validate: bool, gradient_checkpointing:
         "dataloader_num_workers": 0,
         "dataloader_pin_memory": gpu,
         "ddp_find_unused_parameters": False,
-        "ddp_timeout": phase.resources.timeout_minutes * 60,
+        "ddp_timeout": int(dist.patience(phase.resources.timeout_minutes).total_seconds()),
         **acceleration.sharding(phase),
     }
 

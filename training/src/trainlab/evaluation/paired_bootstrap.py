@@ -8,6 +8,7 @@ import numpy as np
 from trainlab.errors import UserError
 
 BETTER, SAME, WORSE = "better", "no difference", "worse"
+_ROUNDING = 1e-12  # a mean of gains that cancel is off from 0 by some 1e-18
 _CELLS = 2_000_000  # indices drawn at once: 16 MB whatever the number of samples
 
 
@@ -34,7 +35,7 @@ def compare(
     first, second = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     gain = second - first if higher_is_better else first - second
     low, high = _interval(gain, samples, confidence, seed)
-    verdict = BETTER if low > 0 else WORSE if high < 0 else SAME
+    verdict = BETTER if low > _ROUNDING else WORSE if high < -_ROUNDING else SAME
     return {
         "before": float(first.mean()),
         "after": float(second.mean()),

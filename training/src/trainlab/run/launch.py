@@ -106,13 +106,32 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
         torchrun.run(options)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        print(f"error: rank {rank} exited with code {failure.exitcode}; see its message above", file=sys.stderr)
+        print(f"error: {ended(rank, failure.exitcode, phase)}", file=sys.stderr)
         return failure.exitcode if failure.exitcode in (1, 2) else 1
     except SignalException as error:  # a deleted or evicted pod, a full node, Ctrl-C
         name = signal.Signals(error.sigval).name
         print(f"error: ended by {name}; the same command goes on from the last complete checkpoint", file=sys.stderr)
         return 128 + int(error.sigval)
     return 0
+
+
+def ended(rank: int, code: int, phase: Phase) -> str:
+    """Return the sentence about the first rank that failed, by its exit code (below 0: a signal's number)."""
+    if code >= 0:
+        return f"rank {rank} exited with code {code}; see its message above"
+    from trainlab.engine import dist
+
+    name = signal.Signals(-code).name
+    if name == "SIGABRT" and phase.resources.gpus_per_node and phase.world_size > 1:
+        # torch's watchdog (ProcessGroupNCCL) ends the process itself when a collective takes too long: no exception to catch
+        minutes = dist.patience(phase.resources.timeout_minutes).total_seconds() / 60
+        why = (
+            f"with GPUs also the end of a wait of {minutes:g} minutes for another rank, whose pod or node is gone, or hangs; "
+            "see the messages of the other pods"
+        )
+    else:
+        why = "its memory ran out (phase.resources.memory), or something ended it" if name == "SIGKILL" else "see above"
+    return f"rank {rank} was ended by {name}: {why}; the same command goes on from the last complete checkpoint"
 
 
 def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:

@@ -1,6 +1,7 @@
-"""`trainlab promote`: wait for the gate, then apply the InferenceService; runs in the promotion Job, without torch.
+"""`trainlab promote`: wait for the gate, then serve the run; runs in the promotion Job, without torch.
 
-The Job's Role allows reading one ServingRuntime and creating and patching one InferenceService, nothing more.
+What it applies is charts/trainjob/templates/_serving.tpl: the ServingRuntime and the phase of this run under names of their own,
+then the InferenceService, whose change is the switch from one model to the next. Until then nothing that is served is touched.
 """
 
 import json
@@ -14,52 +15,70 @@ from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.run.kube import Kube
 
-POLL, HEARTBEAT = 2.0, 30.0  # seconds
-# kind -> (apiVersion, plural) of what a manifest or an owner may be
+POLL = 2.0  # seconds
+HEARTBEAT, IDLE_HEARTBEAT = 30.0, 600.0  # seconds between lines, while it trains and before
 KINDS = {
-    "InferenceService": ("serving.kserve.io/v1beta1", "inferenceservices"),
     "ServingRuntime": ("serving.kserve.io/v1alpha1", "servingruntimes"),
+    "ConfigMap": ("v1", "configmaps"),
+    "InferenceService": ("serving.kserve.io/v1beta1", "inferenceservices"),
 }
+"""Kind -> (apiVersion, plural) of the manifests, in the order in which they are applied."""
+SAME_RELEASE = ("app.kubernetes.io/instance", "app.kubernetes.io/part-of")
+"""Labels that the ServingRuntimes of a release have in common."""
+WRITTEN = ("progress.json", "manifest.json", "phase.json")
+"""Files of a run directory that a starting or running job writes."""
 
 
-def promote(run_dir: Path, manifest: Path, namespace: str, owner: str, timeout: float) -> int:
-    """Wait up to `timeout` minutes for RUN_DIR/gate.json; apply `manifest` if it promotes; return exit code 0.
+class TimeUp(UserError):
+    """The gate did not decide in time; the Job's podFailurePolicy knows the code: another try would not change it."""
 
-    The object gets an ownerReference to `owner` (KIND/NAME), so that it is deleted with the release. Raises UserError
-    when no gate appears in time, for a wrong manifest, and when the API server refuses.
+    code = 3
+
+
+def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout: float) -> int:
+    """Wait for RUN_DIR/gate.json; serve the run if it promotes; return exit code 0.
+
+    The wait ends `timeout` minutes after the training began: it may be queued for as long as it takes. `manifests` is a folder
+    with KIND.yaml for each of KINDS. What is applied is owned by the ConfigMap `owner`, so that it is deleted with the release.
+    Raises TimeUp, and UserError for wrong manifests and when the API server refuses.
     """
-    kind, name = _owner(owner)
-    wanted = _service(manifest, namespace)
-    gate = wait_for_gate(run_dir / "gate.json", timeout * 60)
+    wanted = {kind: _manifest(manifests / f"{kind.lower()}.yaml", kind, namespace) for kind in KINDS}
+    gate = wait_for_gate(run_dir, timeout * 60)
     for reason in gate["reasons"]:
         print(f"trainlab: {reason}", flush=True)
     if not gate["promoted"]:
-        print("trainlab: not promoted: no InferenceService is created", flush=True)
+        print("trainlab: not promoted: what was served before, if anything, stays as it is", flush=True)
         return 0
-    version, plural = KINDS[kind]
     with Kube.in_cluster(os.environ) as kube:
-        held = kube.get(f"/apis/{version}/namespaces/{namespace}/{plural}/{name}")
-        reference = {"apiVersion": version, "kind": kind, "name": name, "uid": held["metadata"]["uid"]}
-        # No blockOwnerDeletion: OpenShift lets only those who may update the owner's finalizers set it.
-        wanted["metadata"] |= {"namespace": namespace, "ownerReferences": [reference]}
-        version, plural = KINDS["InferenceService"]
-        kube.apply(f"/apis/{version}/namespaces/{namespace}/{plural}/{wanted['metadata']['name']}", wanted)
-    print(f"trainlab: promoted: InferenceService {namespace}/{wanted['metadata']['name']} applied", flush=True)
+        release = kube.get(_path("ConfigMap", namespace, owner))
+        runtime = _apply(kube, wanted["ServingRuntime"], namespace, release | {"kind": "ConfigMap", "apiVersion": "v1"})
+        _apply(kube, wanted["ConfigMap"], namespace, runtime)
+        _apply(kube, wanted["InferenceService"], namespace, release | {"kind": "ConfigMap", "apiVersion": "v1"})
+        _clean(kube, wanted["ServingRuntime"], namespace)
+    print(f"trainlab: promoted: InferenceService {namespace}/{_name(wanted['InferenceService'])} applied", flush=True)
     return 0
 
 
-def wait_for_gate(path: Path, seconds: float) -> dict[str, Any]:
-    """Return the content of gate.json as soon as it exists; prints a line every 30 s. Raises UserError after `seconds`."""
-    began = said = time.monotonic()
+def wait_for_gate(run_dir: Path, seconds: float) -> dict[str, Any]:
+    """Return the content of RUN_DIR/gate.json as soon as it exists.
+
+    Raises TimeUp `seconds` after the first sign of life: a change of one of the files WRITTEN. Without one there is no limit: a
+    job may be queued for days, and an upgrade or uninstall ends this one.
+    """
+    path = run_dir / "gate.json"
+    asleep, said, began = _written(run_dir), time.monotonic(), None
     while not path.exists():
         now = time.monotonic()
-        if now - began >= seconds:
-            raise UserError(
-                f"{path}: not there after {seconds / 60:g} minutes; training did not get that far: check the Job's log"
+        if began is None and _written(run_dir) != asleep:
+            began = now
+        if began is not None and now - began >= seconds:
+            raise TimeUp(
+                f"{path}: not there {seconds / 60:g} minutes after the training began; it did not get that far: check its job's log"
             )
-        if now - said >= HEARTBEAT:
+        if now - said >= (IDLE_HEARTBEAT if began is None else HEARTBEAT):
             said = now
-            print(f"trainlab: waiting for {path} ({now - began:.0f} s)", flush=True)
+            state = "for the training to begin" if began is None else f"for {path} ({now - began:.0f} s)"
+            print(f"trainlab: waiting {state}", flush=True)
         time.sleep(min(POLL, seconds))
     gate = files.read_json(path)
     if not isinstance(gate, dict) or not isinstance(gate.get("promoted"), bool) or "reasons" not in gate:
@@ -67,23 +86,57 @@ def wait_for_gate(path: Path, seconds: float) -> dict[str, Any]:
     return gate
 
 
-def _owner(text: str) -> tuple[str, str]:
-    kind, _, name = text.partition("/")
-    if kind not in KINDS or not name:
-        raise UserError(f"--owner is {text}: must be KIND/NAME, KIND one of {', '.join(sorted(KINDS))}")
-    return kind, name
+def _written(run_dir: Path) -> int:
+    """Return when the job last wrote, in ns; 0 for never. Only compared with itself: the volume's clock is another machine's."""
+    newest = 0
+    for name in WRITTEN:
+        try:
+            newest = max(newest, (run_dir / name).stat().st_mtime_ns)
+        except OSError:
+            continue
+    return newest
 
 
-def _service(path: Path, namespace: str) -> dict[str, Any]:
-    """Return the manifest, checked to be one InferenceService of this namespace, with plain JSON values."""
+def _apply(kube: Kube, thing: dict[str, Any], namespace: str, owner: dict[str, Any]) -> dict[str, Any]:
+    """Apply one object with its owner; return it as the server has it."""
+    reference = {key: owner[key] for key in ("apiVersion", "kind")}
+    reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    # No blockOwnerDeletion: OpenShift lets only those who may update the owner's finalizers set it.
+    metadata = thing["metadata"] | {"namespace": namespace, "ownerReferences": [reference]}
+    done = kube.apply(_path(thing["kind"], namespace, _name(thing)), thing | {"metadata": metadata})
+    return thing | {"metadata": metadata | done["metadata"]}
+
+
+def _clean(kube: Kube, current: dict[str, Any], namespace: str) -> None:
+    """Delete the ServingRuntimes that this one replaces; the garbage collector takes their phases."""
+    labels = current["metadata"]["labels"]
+    selector = ",".join(f"{label}={labels[label]}" for label in SAME_RELEASE)
+    for one in kube.get(f"{_path('ServingRuntime', namespace)}?labelSelector={selector}").get("items", []):
+        if _name(one) != _name(current):
+            kube.delete(_path("ServingRuntime", namespace, _name(one)))
+
+
+def _path(kind: str, namespace: str, name: str = "") -> str:
+    version, plural = KINDS[kind]
+    base = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+    return f"{base}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def _name(thing: dict[str, Any]) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def _manifest(path: Path, kind: str, namespace: str) -> dict[str, Any]:
+    """Return a manifest, checked to be of this kind and namespace, with plain JSON values."""
     found = read_mapping(path)
     metadata = found.get("metadata")
-    if found.get("kind") != "InferenceService" or found.get("apiVersion") != KINDS["InferenceService"][0]:
-        raise UserError(
-            f"{path}: is {found.get('apiVersion')} {found.get('kind')}; must be an InferenceService (v1beta1)"
-        )
+    version = KINDS[kind][0]
+    if found.get("kind") != kind or found.get("apiVersion") != version:
+        raise UserError(f"{path}: is {found.get('apiVersion')} {found.get('kind')}; must be {version} {kind}")
     if not isinstance(metadata, dict) or not metadata.get("name"):
-        raise UserError(f"{path}: metadata.name is missing; name the InferenceService")
+        raise UserError(f"{path}: metadata.name is missing; name the {kind}")
     if metadata.get("namespace", namespace) != namespace:
         raise UserError(f"{path}: metadata.namespace is {metadata['namespace']}: must be {namespace}")
+    if kind == "ServingRuntime" and not {*SAME_RELEASE} <= {*(metadata.get("labels") or {})}:
+        raise UserError(f"{path}: metadata.labels: must have {' and '.join(SAME_RELEASE)}; add them")
     return dict(json.loads(json.dumps(found)))

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from trainlab import files, recipes
 from trainlab.config import Phase
-from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks
+from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks, run_time_compiler
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.run import manifest, results
@@ -36,6 +36,13 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
         full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
         if full is not None:
             print(f"error: {where}{full}", file=sys.stderr)
+        elif isinstance(error, RuntimeError) and timed_out(error):
+            minutes = dist.patience(phase.resources.timeout_minutes).total_seconds() / 60
+            print(
+                f"error: {where}no answer from another rank for {minutes:g} minutes: its pod or node is gone, or hangs; see "
+                "the messages of the other pods; the same command goes on from the last complete checkpoint",
+                file=sys.stderr,
+            )
         elif isinstance(error, RuntimeError) and lost_peer(error):
             print(f"error: {where}another rank exited; see its own message", file=sys.stderr)
         else:
@@ -57,6 +64,11 @@ def lost_peer(error: BaseException) -> bool:
     )
 
 
+def timed_out(error: BaseException) -> bool:
+    """True for what gloo, and the store that ranks meet in, raise when another rank does not answer; nccl: run/launch.py."""
+    return any(sign in str(error) for sign in ("Timed out waiting", "timed out after", "Timed out after"))
+
+
 def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began = time.monotonic()
@@ -75,6 +87,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         record["gpus"], lines = gpus.check(memory.planned(phase)["planned_gib"])
         for line in lines:
             progress.say(line)
+        if record["gpus"]:
+            run_time_compiler.check(phase)
         if record["parent"]:
             progress.say("continues from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
         if dist.is_main():

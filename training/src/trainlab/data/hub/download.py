@@ -1,7 +1,5 @@
 """Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and text_sources.py. No torch."""
 
-import errno
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models.fetch import WAY_TO_HUB
+from trainlab.models.hub import WAY_TO_HUB, first_line, no_space, token
 
 KEY = "phase.data.source"
 RECORD = "source.json"
@@ -41,7 +39,7 @@ def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
                     stamp = datetime.now(UTC).isoformat(timespec="seconds")
                     files.write_json(folder / RECORD, {**record, "fetched": stamp})
             except Exception as error:  # datasets wraps an OSError in its own class
-                if not isinstance(error, UserError) and _no_space(error):
+                if not isinstance(error, UserError) and no_space(error):
                     raise _full(target.parent) from None
                 raise
     return target
@@ -92,7 +90,7 @@ def stated(name: str, revision: str | None, cache: Path) -> str:
         try:
             path = Path(
                 hf_hub_download(
-                    name, "README.md", repo_type="dataset", revision=revision, cache_dir=cache, token=_token()
+                    name, "README.md", repo_type="dataset", revision=revision, cache_dir=cache, token=token()
                 )
             )
         except RemoteEntryNotFoundError:
@@ -120,14 +118,14 @@ def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # classes of several libraries
-        if _no_space(error):
+        if no_space(error):
             raise _full(volume) from None
-        raise UserError(f"{what} cannot be fetched: {_first_line(error)}; {remedy}") from None
+        raise UserError(f"{what} cannot be fetched: {first_line(error)}; {remedy}") from None
 
 
 def _load(datasets: Any, source: str, config: str | None, split: str, **more: Any) -> Any:
     name, revision = _parts(source)
-    return datasets.load_dataset(name, config, revision=revision, split=split, token=_token(), **more)
+    return datasets.load_dataset(name, config, revision=revision, split=split, token=token(), **more)
 
 
 def _parts(source: str) -> tuple[str, str]:
@@ -135,26 +133,5 @@ def _parts(source: str) -> tuple[str, str]:
     return name, revision
 
 
-def _token() -> str | None:
-    return os.environ.get("HF_TOKEN") or None
-
-
 def _full(volume: Path) -> UserError:
     return UserError(f"{volume}: the volume is full ({files.free_text(volume)}); enlarge it")
-
-
-def _no_space(error: BaseException) -> bool:
-    return any(getattr(one, "errno", None) == errno.ENOSPC for one in _chain(error))
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__ or one.__context__
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first informative line; the hub's client begins with `401 Client Error.` and the like."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[: 2 if lines[0].endswith("Client Error.") else 1]) if lines else type(error).__name__

@@ -10,7 +10,7 @@ from trainlab.data.prepare import blocks as prepared
 from trainlab.models import drawn
 from trainlab.progress import Progress
 from trainlab.recipes.cpt.cpt_recipe import CptRecipe
-from trainlab.recipes.pretrain import random_weights, stored_blocks
+from trainlab.recipes.pretrain import first_step, random_weights, stored_blocks
 
 if TYPE_CHECKING:
     from trainlab.data.pack import Blocks
@@ -22,8 +22,9 @@ class PretrainRecipe(CptRecipe):
     phase: PretrainPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """As Recipe.fetch: the text if it is on a hub, the tokenizer, the random weights."""
+        """As Recipe.fetch: the text if it is on a hub, its blocks if text.prepare asks for them, tokenizer, random weights."""
         text_sources.fetch(self.phase, models)
+        first_step.prepare_text(self.phase, models, wheels)
         return random_weights.draw(self.phase, models, text_sources.place(self.phase, models, None), wheels)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:

@@ -1,20 +1,46 @@
-{{- $resolved := include "trainjob.resolved" . | fromJson }}
-{{- if $resolved.site.serving }}
+{{/*
+What the promotion Job applies: a ServingRuntime, the phase that its server reads, and the InferenceService. None is an object of
+the release, as a run that is not promoted must change nothing that is served. The first two are named by their content: the server
+that answers keeps its own until the InferenceService changes over, in one patch, and KServe 0.15 notices a changed ServingRuntime
+only by its name.
+*/}}
+
+{{- /* Name of ServingRuntime and phase: the run and a hash of both. */}}
+{{- define "trainjob.servedName" -}}
+{{- $content := list (include "trainjob.servingRuntime" (dict "resolved" . "name" "")) (toJson .phase) -}}
+{{- printf "%s-%s" .run (join "\n" $content | sha256sum | trunc 6) -}}
+{{- end -}}
+
+{{- /* The phase as a ConfigMap of this .name: the release's own changes with the release, the server's with the server. */}}
+{{- define "trainjob.servedPhase" -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "trainjob.stableLabels" .resolved | nindent 4 }}
+data:
+  phase.json: {{ dict "phase" .resolved.phase | toPrettyJson | quote }}
+{{- end -}}
+
+{{- /* The server of a run: .resolved, and its .name. */}}
+{{- define "trainjob.servingRuntime" -}}
+{{- $resolved := .resolved }}
 {{- $asked := $resolved.phase.serve }}
 {{- $vllm := eq $asked.runtime "vllm" }}
 {{- $rank := int ($resolved.phase.lora | default dict).rank }}
 {{- /* KServe mounts the run at /mnt/models, from a volume of its own. Where the models lie in the same claim, it mounts all of
-that claim (_service.tpl), and both are found in there. */}}
+that claim (below), and both are found in there. */}}
 {{- $shared := eq $resolved.claims.models $resolved.claims.runs }}
 {{- $models := $shared | ternary (include "trainjob.join" (list "/mnt/models" $resolved.site.storage.models.subPath)) "/models" }}
-{{- $run := $shared | ternary (include "trainjob.join" (list "/mnt/models" $resolved.site.storage.runs.subPath $resolved.run)) "/mnt/models" }}
+{{- $run := $shared | ternary (include "trainjob.join" (list "/mnt/models" $resolved.site.storage.runs.subPath $resolved.run)) "/mnt/models" -}}
 apiVersion: serving.kserve.io/v1alpha1
 kind: ServingRuntime
 metadata:
-  name: {{ $resolved.run }}
+  name: {{ .name }}
   labels:
     opendatahub.io/dashboard: "true"
-    {{- include "trainjob.labels" $resolved | nindent 4 }}
+    {{- include "trainjob.stableLabels" $resolved | nindent 4 }}
   annotations:
     openshift.io/display-name: {{ $resolved.phase.title | quote }}
 spec:
@@ -88,10 +114,54 @@ spec:
         - {name: tmp, mountPath: /tmp}
         - {name: shm, mountPath: /dev/shm}
   volumes:
-    - {name: phase, configMap: {name: {{ $resolved.run }}}}
+    - {name: phase, configMap: {name: {{ .name }}}}
     {{- if not $shared }}
     {{- include "trainjob.claimVolumes" (dict "resolved" $resolved "names" (list "models")) | trim | nindent 4 }}
     {{- end }}
     - {name: tmp, emptyDir: {}}
     - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $resolved.phase.resources.shared_memory }}}}
-{{- end }}
+{{- end -}}
+
+{{- define "trainjob.inferenceService" -}}
+{{- $served := .served -}}
+{{- with .resolved -}}
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: {{ .release }}
+  namespace: {{ .namespace }}
+  labels:
+    opendatahub.io/dashboard: "true"
+    {{- include "trainjob.stableLabels" . | nindent 4 }}
+  annotations:
+    openshift.io/display-name: {{ .phase.title | quote }}
+    serving.kserve.io/deploymentMode: RawDeployment
+    # Otherwise an autoscaler is made that finds no metrics.
+    serving.kserve.io/autoscalerClass: none
+spec:
+  predictor:
+    minReplicas: 1
+    maxReplicas: 1
+    # A rollout must not wait for a second GPU.
+    deploymentStrategy: {type: Recreate}
+    automountServiceAccountToken: false
+    enableServiceLinks: false
+    {{- with include "trainjob.podAnnotations" . | trim }}{{ nindent 4 . }}{{ end }}
+    securityContext:
+      {{- include "trainjob.podSecurity" . | nindent 6 }}
+    {{- with include "trainjob.classes" . | trim }}{{ nindent 4 . }}{{ end }}
+    model:
+      modelFormat: {name: trainlab, version: "1"}
+      runtime: {{ $served }}
+      {{- if eq .protocol "v2" }}
+      protocolVersion: v2
+      {{- end }}
+      # Mounted at /mnt/models. Without it KServe takes the predictor for a multi-model one and adds its agent.
+      {{- if eq .claims.models .claims.runs }}
+      # All of the claim, with the base models: one claim under two volumes of a pod would never be mounted (_storage.tpl).
+      storageUri: pvc://{{ .claims.runs }}
+      {{- else }}
+      storageUri: pvc://{{ include "trainjob.join" (list .claims.runs .site.storage.runs.subPath .run) }}
+      {{- end }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,35 @@
+{{/* What a revision trains that the one before did not, for the notes: before a user agrees, with `helm upgrade --dry-run=server`. */}}
+
+{{- define "trainjob.changes" -}}
+{{- $before := lookup "v1" "ConfigMap" .namespace .release -}}
+{{- $name := include "trainjob.trainName" . -}}
+{{- if not $before -}}
+run {{ .run }}, from its last checkpoint if the volume {{ .claims.runs }} has one; nothing if it is complete there.
+{{- else if ne $before.data.run .run -}}
+run {{ .run }}, which is not the one before, {{ $before.data.run }}, because of
+{{- include "trainjob.differences" (dict "before" (index $before.data "trained.json" | fromJson) "after" .trained "at" "phase.") }}
+{{- if .site.serving }}
+What is served stays as it is until the gate promotes this run.
+{{- end }}
+{{- else if ne $before.data.job $name -}}
+nothing new: the same run, {{ .run }}. Its pods start once more, for site: they resume, or end at once if it is complete.
+{{- else -}}
+nothing new: the same run, {{ .run }}, and its pods as they are.
+{{- end -}}
+{{- end -}}
+
+{{- /* A line for each key that is not the same in .before and .after. */}}
+{{- define "trainjob.differences" -}}
+{{- $before := .before -}}
+{{- $after := .after -}}
+{{- $at := .at -}}
+{{- range concat (keys $before) (keys $after) | uniq | sortAlpha -}}
+{{- $old := index $before . -}}
+{{- $new := index $after . -}}
+{{- if and (kindIs "map" $old) (kindIs "map" $new) -}}
+{{- include "trainjob.differences" (dict "before" $old "after" $new "at" (printf "%s%s." $at .)) -}}
+{{- else if ne (toJson $old) (toJson $new) }}
+  {{ $at }}{{ . }}: {{ hasKey $before . | ternary (toRawJson $old) "not set" | trunc 60 }} -> {{ hasKey $after . | ternary (toRawJson $new) "not set" | trunc 60 }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,76 @@
+"""Does the GPU operator's `ready` mean that pods can get GPUs: pure functions used by platform_wait and the checks.
+
+Source: NVIDIA/gpu-operator's controllers/clusterpolicy_controller.go; tests/api_server/statuses/gpu-operator-*.yaml has the lines.
+Its state is `ready`, too, without any GPU, and for a moment before its pods have started.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .platform_ready import FAILED, READY, WAITING, Verdict, condition
+
+Json = dict[str, Any]
+# NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA
+NVIDIA_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present")
+FEATURE = "feature.node.kubernetes.io/"
+LEFT_OUT = "nvidia.com/gpu.deploy.operands"
+"""Label of a node on which the GPU operator is told to do nothing, if it is `false`."""
+RESOURCES = "nvidia.com/"
+"""What all resources of its device plugin begin with: gpu, gpu.shared, mig-..."""
+NO_GPU = (
+    "NO GPU: the GPU operator is ready, but no node has an NVIDIA GPU (no label feature.node.kubernetes.io/pci-10de.present), so no "
+    "pod can get one; add a machine that has one (it is then set up without another run), and look with playbooks/verify.yml"
+)
+
+
+def judge_gpus(policy: Json | None, nodes: list[Json]) -> Verdict:
+    """Judge a ClusterPolicy: Ready with the reason Reconciled, and GPUs allocatable on each node where NFD found some."""
+    if policy is None:
+        return Verdict(WAITING, "does not exist yet")
+    ready, error = condition(policy, "Ready"), condition(policy, "Error")
+    reason = str(ready.get("reason") or "")
+    if ready.get("status") != "True":
+        text = f"{error.get('reason')}: {error.get('message')}" if error.get("status") == "True" else "no condition yet"
+        return Verdict(WAITING, text)
+    gpus = [node for node in nodes if _has_gpu(node)]
+    if gpus and reason != "Reconciled":
+        return Verdict(WAITING, f"Ready ({reason}), but {len(gpus)} nodes have an NVIDIA GPU")
+    if gpus:
+        return _offered(policy, gpus)
+    if not nodes:
+        return Verdict(READY, f"Ready ({reason}), without a node", note=NO_GPU)
+    if not any(key.startswith(FEATURE) for node in nodes for key in _labels(node)):
+        text = "Node Feature Discovery has not labeled any node yet"
+        return Verdict(WAITING, f"Ready ({reason}), but {text}", FAILED, "NFDLabelsMissing")
+    # the nodes are labeled one after another
+    text = f"Ready ({reason}): no node has an NVIDIA GPU so far"
+    return Verdict(WAITING, text, READY, "NoGPUNodes", brief=True, note=NO_GPU)
+
+
+def _offered(policy: Json, gpus: list[Json]) -> Verdict:
+    """Judge the nodes that have GPUs, once the operator is done with them."""
+    names = [node["metadata"]["name"] for node in gpus if not count(node)]
+    if ((policy.get("spec") or {}).get("devicePlugin") or {}).get("enabled") is False:
+        return Verdict(READY, "Reconciled, without its device plugin")
+    if names:
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        return Verdict(
+            WAITING, f"Reconciled, but {len(names)} of {len(gpus)} nodes with an NVIDIA GPU offer none: {shown}"
+        )
+    return Verdict(READY, f"Reconciled; {sum(map(count, gpus))} GPUs on {len(gpus)} nodes")
+
+
+def count(node: Json) -> int:
+    """Return how many GPUs, or parts of one, pods can get on a node."""
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    return sum(int(number) for name, number in offered.items() if name.startswith(RESOURCES))
+
+
+def _labels(node: Json) -> Json:
+    return node["metadata"].get("labels") or {}
+
+
+def _has_gpu(node: Json) -> bool:
+    labels = _labels(node)
+    return labels.get(LEFT_OUT) != "false" and any(labels.get(key) == "true" for key in NVIDIA_LABELS)

@@ -1,0 +1,192 @@
+"""What is served by a release, and what is left of it, on a real API server with Helm 3 and 4: upgrades, rollbacks, uninstall."""
+
+from pathlib import Path
+
+import pytest
+from api_server import printed
+from api_server.attendee import until
+from api_server.promotions import Promotions, answers, there
+from api_server.releases import Releases, done, refused
+from api_server.server import Server
+from charts.rendering import HELMS
+
+V1 = "kubeflow.org/v1"
+IMAGE = "site.images.trainer=other/image:2"
+BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
+"""The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
+
+
+@pytest.fixture(scope="module")
+def server(training: Server) -> Server:
+    """Not the bare OpenShift."""
+    return training
+
+
+@pytest.fixture(params=HELMS)
+def helm(server: Server, request: pytest.FixtureRequest) -> Releases:
+    """A namespace of its own for each Helm program."""
+    return Releases(server, request.param, "served")
+
+
+@pytest.fixture
+def promotions(helm: Releases, tmp_path: Path) -> Promotions:
+    """The kubelet."""
+    return Promotions(helm, tmp_path)
+
+
+def seed(number: int) -> tuple[str, str]:
+    """Another phase."""
+    return "--set", f"phase.seed={number}"
+
+
+def run_of(helm: Releases) -> str:
+    """The run that the release trains."""
+    return str(helm.one("PyTorchJob", V1)["metadata"]["labels"]["trainlab.dev/run"])
+
+
+def trained(helm: Releases, promotions: Promotions, promoted: bool = True) -> str:
+    """Decide the current run and let its promotion act."""
+    run = run_of(helm)
+    promotions.decide(run, promoted)
+    promotions.act()
+    return run
+
+
+def make_room(helm: Releases) -> None:
+    """Run what the notes say for a failed upgrade."""
+    notes = done(helm.run("get", "notes", "demo", "--revision", "1"))
+    line = notes.split("After an upgrade that failed")[1].splitlines()[1].strip()
+    printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
+
+
+def removed(helm: Releases) -> None:
+    """Uninstall; only the claims stay, and then they go."""
+    done(helm.run("uninstall", "demo"))
+    until(lambda: not any(names for kind, names in there(helm).items() if kind != "claims"))
+    claims = helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
+    assert sorted(one["metadata"]["name"] for one in claims) == ["demo-models", "demo-runs"]
+    for one in claims:
+        helm.client.delete(one)
+        helm.client.merge(one, {"metadata": {"finalizers": None}})
+
+
+def test_a_served_model_is_replaced_only_by_a_promoted_one(helm: Releases, promotions: Promotions) -> None:
+    done(helm.upgrade(*seed(1)))
+    promotions.act()
+    assert answers(helm) is None
+    first = trained(helm, promotions)
+    served = answers(helm)
+    assert served and served["service"]["predictor"]["model"]["storageUri"].endswith(f"/{first}")
+
+    done(helm.upgrade(*seed(2)))  # trains
+    promotions.act()
+    assert run_of(helm) != first and answers(helm) == served
+    trained(helm, promotions, promoted=False)  # refused
+    assert answers(helm) == served
+    done(helm.upgrade(*seed(3)))
+    for kind, api in (("PyTorchJob", V1), ("Job", "batch/v1")):  # deleted
+        helm.client.delete(helm.one(kind, api))
+    assert refused(helm.upgrade(*seed(4), *BROKEN))  # fails
+    make_room(helm)
+    done(helm.run("rollback", "demo"))
+    promotions.act()
+    assert answers(helm) == served
+
+    done(helm.upgrade(*seed(5)))
+    last = trained(helm, promotions)
+    now = answers(helm)
+    assert now and now["service"]["predictor"]["model"]["storageUri"].endswith(f"/{last}")
+    until(lambda: len(there(helm)["ServingRuntime"]) == 1 and len(there(helm)["ConfigMap"]) == 5)
+    removed(helm)
+
+
+def test_what_serves_and_where_changes_without_training(helm: Releases, promotions: Promotions) -> None:
+    done(helm.upgrade())
+    run, job = trained(helm, promotions), helm.one("PyTorchJob", V1)
+    served = answers(helm)
+    assert served
+    done(helm.upgrade("--set", "phase.serve.max_tokens=9"))
+    promotions.act()
+    now = answers(helm)
+    assert now and now["phase"]["phase"]["serve"]["max_tokens"] == 9
+    assert helm.one("PyTorchJob", V1)["metadata"]["uid"] == job["metadata"]["uid"], "not even its pods start"
+    done(helm.upgrade("--set", IMAGE))
+    promotions.act()
+    now = answers(helm)
+    assert now and now["runtime"]["containers"][0]["image"] == "other/image:2"
+    assert now["phase"] == served["phase"] and run_of(helm) == run
+    done(helm.upgrade("--set", "site.serving=false"))
+    until(lambda: answers(helm) is None and there(helm)["ServingRuntime"] == [])
+    done(helm.upgrade())
+    promotions.act()
+    assert answers(helm) == served
+    removed(helm)
+
+
+def test_every_earlier_revision_comes_back(helm: Releases, promotions: Promotions) -> None:
+    """After changes of site, of phase and a failed upgrade: the same answers, the same objects, the same claims."""
+    revisions = [(), ("--set", IMAGE, "--set", "site.queue=q"), ("--set", "phase.serve.max_tokens=9"), seed(7)]
+    states = {}
+    for number, changes in enumerate(revisions, 1):
+        done(helm.upgrade(*changes))
+        trained(helm, promotions)
+        until(lambda: len(there(helm)["ServingRuntime"]) == 1 and len(there(helm)["ConfigMap"]) == 5)
+        states[number] = answers(helm), there(helm)
+    assert refused(helm.upgrade(*seed(8), *BROKEN))
+    make_room(helm)
+    for number in (4, 1, 2, 3, 1):
+        done(helm.run("rollback", "demo", str(number)))
+        promotions.act()
+        until(lambda number=number: (answers(helm), there(helm)) == states[number])  # type: ignore[misc]
+    removed(helm)
+
+
+def test_no_live_object_is_written_into_the_release(helm: Releases, promotions: Promotions) -> None:
+    """Two installs of one phase are one manifest, whatever the cluster filled in meanwhile."""
+    done(helm.upgrade())
+    first = done(helm.run("get", "manifest", "demo"))
+    claim = helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)[0]
+    helm.client.merge(claim, {"spec": {"volumeName": "pv-1"}})
+    done(helm.upgrade())
+    assert done(helm.run("get", "manifest", "demo")) == first
+    done(helm.run("rollback", "demo", "1"))
+    removed(helm)
+
+
+def test_history_that_is_kept_and_volumes_that_are_kept(helm: Releases, promotions: Promotions) -> None:
+    done(helm.upgrade())
+    trained(helm, promotions)
+    served, claims = answers(helm), there(helm)["claims"]
+    done(helm.run("uninstall", "demo", "--keep-history"))
+    until(lambda: answers(helm) is None and not there(helm)["ConfigMap"])
+    done(helm.run("rollback", "demo", "1"))
+    promotions.act()
+    assert answers(helm) == served and there(helm)["claims"] == claims
+    done(helm.run("uninstall", "demo"))
+    until(lambda: not there(helm)["ConfigMap"])
+    done(helm.upgrade())
+    promotions.act()
+    assert answers(helm) == served and there(helm)["claims"] == claims
+    removed(helm)
+
+
+def test_atomic_goes_back_by_itself(helm: Releases, promotions: Promotions) -> None:
+    done(helm.upgrade())
+    trained(helm, promotions)
+    for claim in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace):
+        helm.client.status(claim, {"phase": "Bound"})
+    served, before = answers(helm), there(helm)
+    flag = "--atomic" if helm.helm_name == "helm" else "--rollback-on-failure"
+    claim = ("--set", "site.storage.data.size=1Gi")  # which nothing binds
+    assert refused(helm.upgrade(*seed(2), *claim, flag, "--timeout", "10s"))
+    promotions.act()
+    assert answers(helm) == served
+    (added,) = [
+        one
+        for one in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
+        if one["metadata"]["name"] == "demo-data"
+    ]
+    helm.client.delete(added)
+    helm.client.merge(added, {"metadata": {"finalizers": None}})
+    until(lambda: there(helm) == before)
+    removed(helm)

@@ -1,0 +1,94 @@
+"""What the webhooks of OpenShift AI deny, as admission policies that the API server itself evaluates; used by operands.py.
+
+Which of them a release has, and its words, are in statuses/rhoai-RELEASE.yaml.
+"""
+
+from __future__ import annotations
+
+from api_server.client import Client, Json
+
+API = "admissionregistration.k8s.io/v1"
+DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
+QUEUE = "kueue.x-k8s.io/queue-name"
+WORKLOADS = (
+    ("kubeflow.org", "pytorchjobs"),
+    ("kubeflow.org", "notebooks"),
+    ("serving.kserve.io", "inferenceservices"),
+)
+
+
+def _rule(group: str, resource: str, *operations: str, version: str = "*") -> Json:
+    return {"apiGroups": [group], "apiVersions": [version], "operations": list(operations), "resources": [resource]}
+
+
+def known(what: str) -> bool:
+    """Tell whether this is something that can be denied here."""
+    return what in _policies()
+
+
+def _policies() -> dict[str, tuple[list[Json], str, bool]]:
+    """Return by name: rules, the expression that has to be true, and whether it is evaluated for each DataScienceCluster."""
+    kueue = "!has(object.spec.components) || !has(object.spec.components.kueue) || "
+    kueue += "object.spec.components.kueue.managementState != 'Managed'"
+    both = ("CREATE", "UPDATE")
+    return {
+        "a second DataScienceCluster": ([_rule(DSC, "datascienceclusters", "CREATE")], "false", True),
+        "deleting the DSCInitialization while there is a DataScienceCluster": (
+            [_rule(DSCI, "dscinitializations", "DELETE")],
+            "false",
+            True,
+        ),
+        "Kueue that is Managed": ([_rule(DSC, "datascienceclusters", *both)], kueue, False),
+        "Kueue that is Managed, in version 1 of the API": (
+            [_rule(DSC, "datascienceclusters", *both, version="v1")],
+            kueue,
+            False,
+        ),
+        "a workload without a queue": (
+            [_rule(group, resource, *both) for group, resource in WORKLOADS],
+            f"has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels",
+            False,
+        ),
+    }
+
+
+class Policies:
+    """Those of one release are there while its operator is."""
+
+    def __init__(self, client: Client) -> None:
+        """Deny nothing before `step` is told to."""
+        self._client = client
+        self._made: list[Json] = []
+
+    def step(self, denies: list[Json], version: str) -> None:
+        """Make or remove them; `version` is that of the DataScienceCluster's API."""
+        if bool(denies) == bool(self._made):
+            return
+        if not denies:
+            for thing in reversed(self._made):
+                self._client.delete(thing)
+            self._made = []
+            return
+        made = [thing for number, one in enumerate(denies) for thing in _documents(number, one, version)]
+        for thing in made:
+            self._client.apply(thing)
+        self._made = made
+
+
+def _documents(number: int, one: Json, version: str) -> list[Json]:
+    rules, expression, each = _policies()[one["what"]]
+    name = f"rhoai-{number}.tests.trainlab.rhoai"
+    policy: Json = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules, "matchPolicy": "Exact"},
+        "validations": [{"expression": expression, "message": one["message"]}],
+    }
+    binding: Json = {"policyName": name, "validationActions": ["Deny"]}
+    if each:
+        policy["paramKind"] = {"apiVersion": f"{DSC}/{version}", "kind": "DataScienceCluster"}
+        binding["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    if one["what"] == "a workload without a queue":
+        managed = {"kueue.openshift.io/managed": "true"}
+        binding["matchResources"] = {"namespaceSelector": {"matchLabels": managed}}
+    kinds = ("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)
+    return [{"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec} for kind, spec in kinds]

@@ -1,0 +1,121 @@
+"""When the platform's waits end: what operators recover from by themselves, what they do not, and what ready really means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import gpu_ready
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import platform_ready as ready
+from api_server import recorded
+
+Json = dict[str, Any]
+PCI = gpu_ready.NVIDIA_LABELS[0]
+NFD: Json = {"condition": "Available", "failed": "Degraded"}
+
+
+def steps(file: str, sequence: str) -> list[Json]:
+    """What a real operator reports, in its order."""
+    return [
+        {"metadata": {"generation": 1}, "status": one["status"]} for one in recorded.read(file)["sequences"][sequence]
+    ]
+
+
+def test_nothing_that_operators_report_on_their_way_ends_a_wait() -> None:
+    """Degraded, Failed and Error are followed by ready; a wait only ends when they last."""
+    for file, sequence, judge in (
+        ("nfd-4.20", "NodeFeatureDiscovery", lambda one: ready.judge(one, NFD)),
+        ("jobset-1.0", "JobSetOperator", lambda one: ready.judge(one, NFD)),
+        ("olm", "ClusterServiceVersion, reinstalled", ready.judge_csv),
+        ("odf-4.20", "StorageCluster", lambda one: ready.judge(one, {"path": "status.phase", "equals": "Ready"})),
+    ):
+        verdicts = [judge(one) for one in steps(file, sequence)]
+        assert [one.state for one in verdicts] == [ready.WAITING] * (len(verdicts) - 1) + [ready.READY], sequence
+        assert {one.turns for one in verdicts} <= {"", ready.FAILED}
+
+
+def test_hopeless_reasons_end_it_at_once() -> None:
+    """OLM does not try these again; one of a table's own is named there."""
+    assert ready.judge_csv(steps("olm", "ClusterServiceVersion, no retry")[-1]).state == ready.FAILED
+    late = ready.judge_csv(steps("olm", "ClusterServiceVersion, deadline exceeded")[-1])
+    assert (late.state, late.turns, late.brief) == (ready.WAITING, ready.FAILED, False)
+    group = ready.judge_csv(steps("olm", "ClusterServiceVersion, no OperatorGroup")[-1])
+    assert (group.turns, group.brief) == (ready.FAILED, True)
+    stuck = steps("nfd-4.20", "NodeFeatureDiscovery, no worker")[-1]
+    assert ready.judge(stuck, NFD | {"hopeless": ["NFDWorkerDaemonSetDegraded"]}).state == ready.FAILED
+
+
+def subscription(installed: str, current: str, approval: str = "Automatic", state: str = "AtLatestKnown") -> Json:
+    """A Subscription with this status."""
+    status = {"installedCSV": installed, "currentCSV": current, "state": state}
+    return {"spec": {"installPlanApproval": approval}, "status": status}
+
+
+OLD, NEW, NEXT = (f"rhods-operator.3.4.{number}" for number in (2, 3, 10))
+
+
+@pytest.mark.parametrize(
+    ("one", "found", "state"),
+    [
+        ({"csv": NEW}, subscription(NEW, NEW), ready.READY),
+        ({"csv": NEW}, subscription(OLD, NEW, state="UpgradePending"), ready.WAITING),
+        ({"csv": NEW}, subscription(OLD, OLD), ready.WAITING),
+        ({"csv": NEW}, subscription(NEW, NEXT, state="UpgradePending"), ready.WAITING),
+        ({"csv": NEW}, subscription(NEXT, NEXT), ready.READY),
+        ({"csv": OLD, "starting": OLD}, subscription(OLD, NEW, "Manual", "UpgradePending"), ready.READY),
+        ({"csv": OLD, "starting": OLD}, subscription(NEW, NEW, "Manual"), ready.FAILED),
+        ({"csv": NEW}, subscription(OLD, NEW, "Manual", "UpgradePending"), ready.WAITING),
+        ({"csv": NEW, "state": "found"}, subscription(OLD, NEW, "Manual", "UpgradePending"), ready.READY),
+        ({"csv": NEW, "state": "found"}, subscription(OLD, NEW, state="UpgradePending"), ready.WAITING),
+    ],
+)
+def test_the_expected_version_is_the_one_that_is_installed(one: Json, found: Json, state: str) -> None:
+    """Not an older one that is being replaced, nor one that waits for an approval that nobody here gives."""
+    assert ready.judge_version({"name": "rhoai", "state": "ours"} | one, found).state == state
+
+
+def node(name: str, gpus: int = 0, **labels: str) -> Json:
+    """A node that Node Feature Discovery has labeled."""
+    own = {"feature.node.kubernetes.io/system-os_release.ID": "rhel"} | labels
+    return {
+        "metadata": {"name": name, "labels": own},
+        "status": {"allocatable": {"cpu": "4", "nvidia.com/gpu": str(gpus)}},
+    }
+
+
+def test_a_cluster_policy_is_ready_when_pods_can_get_gpus() -> None:
+    """`ready` comes without GPU nodes, before their pods start, and before the kubelet offers a GPU."""
+    start, *_, done = steps("gpu-operator-26.3", "ClusterPolicy")
+    (none,) = steps("gpu-operator-26.3", "ClusterPolicy, no GPU nodes")
+    (unlabeled,) = steps("gpu-operator-26.3", "ClusterPolicy, no NFD labels")
+    with_gpu, without = node("gpu-1", 1, **{PCI: "true"}), node("gpu-2", 0, **{PCI: "true"})
+    assert start["status"]["state"] == none["status"]["state"] == unlabeled["status"]["state"] == "ready"
+
+    waits = gpu_ready.judge_gpus(done, [with_gpu, without, node("cpu")])
+    assert waits.state == ready.WAITING and "1 of 2 nodes with an NVIDIA GPU offer none: gpu-2" in waits.text
+    good = gpu_ready.judge_gpus(done, [with_gpu, node("cpu")])
+    assert (good.state, good.note) == (ready.READY, "")
+    assert gpu_ready.judge_gpus(none, [with_gpu]).state == ready.WAITING
+    left_out = node("gpu-3", 0, **{PCI: "true", gpu_ready.LEFT_OUT: "false"})
+    assert gpu_ready.judge_gpus(done, [with_gpu, left_out]).state == ready.READY
+    mig = node("gpu-4", 0, **{PCI: "true"})
+    mig["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "7"
+    assert gpu_ready.judge_gpus(done, [mig]).state == ready.READY
+
+    nobody = gpu_ready.judge_gpus(none, [node("cpu")])
+    assert (nobody.state, nobody.turns, nobody.brief) == (ready.WAITING, ready.READY, True)
+    assert "NO GPU" in nobody.note
+    bare = {"metadata": {"name": "cpu"}}
+    assert gpu_ready.judge_gpus(unlabeled, [bare]).turns == ready.FAILED
+    assert gpu_ready.judge_gpus(unlabeled, []).note == gpu_ready.NO_GPU
+
+
+def test_a_status_of_before_an_edit_is_not_believed() -> None:
+    """OpenShift AI's operator writes observedGeneration only when all components are ready."""
+    wanted = {"path": "status.phase", "equals": "Ready", "observed": True}
+    thing: Json = {"metadata": {"generation": 2}, "status": {"phase": "Ready", "observedGeneration": 1}}
+    assert ready.judge(thing, wanted).state == ready.WAITING
+    thing["status"]["observedGeneration"] = 2
+    assert ready.judge(thing, wanted).state == ready.READY
+    del thing["status"]["observedGeneration"]
+    assert ready.judge(thing, wanted).state == ready.READY

@@ -1,0 +1,87 @@
+"""What Triton lacks is said before the first step on a GPU; the compiler itself is the machine's, no GPU is needed."""
+
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stages import DPO, PRETRAIN, SFT, phase_of
+from tiny import make_phase
+from trainlab.engine import run_time_compiler
+from trainlab.errors import UserError
+
+pytest.importorskip("triton")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+
+
+def refused(phase: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        run_time_compiler.check(phase)
+    return str(caught.value)
+
+
+def test_no_compiler(phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = refused(make_phase(phase_dict))
+    assert told.startswith(
+        "phase.recipe is sft: on a GPU, Triton compiles while the run goes on, which cannot work here: "
+    )
+    assert "Failed to find C compiler" in told and "gcc, libc6-dev and libpython3-dev" in told and "\n" not in told
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    assert f"CC is {tmp_path}/cc: no such program" in refused(make_phase(phase_dict))
+
+
+def test_no_headers(phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "gcc"
+    compiler.write_text("#!/bin/sh\necho 'fatal error: Python.h: No such file or directory' >&2\nexit 1\n", "utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert "gcc exits with 1, see its message above" in refused(make_phase(phase_dict)) or not _headers()
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+    assert f"Python's headers are missing ({tmp_path}/Python.h)" in refused(make_phase(phase_dict))
+
+
+def _headers() -> bool:
+    return (Path(sysconfig.get_path("include")) / "Python.h").is_file()
+
+
+def test_a_machine_that_has_them() -> None:
+    if not (shutil.which("gcc") or shutil.which("clang")) or not _headers():
+        pytest.skip("no C compiler or no Python.h on this machine")
+    assert run_time_compiler.lacking() is None
+
+
+def test_only_what_triton_compiles_for_asks(phase_dict: dict[str, Any]) -> None:
+    asked = {
+        "sft": phase_of(phase_dict, SFT),
+        "dpo": phase_of(phase_dict, DPO),
+        "pretrain": phase_of(phase_dict, PRETRAIN),
+        "compiled": phase_of(phase_dict, PRETRAIN, stage={"compile": True}, resources={"gpus_per_node": 1}),
+    }
+    assert {name: run_time_compiler.asked_by(one) for name, one in asked.items()} == {
+        "sft": "phase.recipe is sft",
+        "dpo": "phase.recipe is dpo",
+        "pretrain": None,
+        "compiled": "phase.stage.compile is true",
+    }
+
+
+def test_a_rank_with_a_gpu_asks_before_it_trains(
+    phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainlab.run import worker
+
+    phase = make_phase(phase_dict)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(worker.gpus, "check", lambda _: ([{"rank": 0}], []))
+    monkeypatch.setattr(worker.manifest, "begin", lambda *_: {"model": {}, "data": {}, "hardware": {}})
+    monkeypatch.setattr(worker.recipes.of(phase).__class__, "origin", lambda *_: {})
+    monkeypatch.setattr(worker.recipes.of(phase).__class__, "train", lambda *_: pytest.fail("trains"))
+    with pytest.raises(UserError, match="Failed to find C compiler"):
+        worker.work(phase, tmp_path, tmp_path, tmp_path)

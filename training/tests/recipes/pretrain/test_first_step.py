@@ -1,0 +1,67 @@
+"""Pre-training that prepares its text first: the folder that data.source names, made once for the same content."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from stages import PRETRAIN, phase_of
+from tiny import write_text
+from trainlab import files, recipes
+from trainlab.config import Phase
+from trainlab.data.prepare.blocks import is_prepared
+from trainlab.errors import UserError
+
+
+def phase(base: dict[str, Any], **prepare: Any) -> Phase:
+    return phase_of(
+        base,
+        PRETRAIN,
+        data={"source": "pvc:blocks"},
+        text={"prepare": {"source": "pvc:raw", "min_chars": 1, "near": 0, **prepare}},
+        stage={"tokenizer": "pvc:tiny"},
+    )
+
+
+@pytest.fixture
+def models(tmp_path: Path, tiny_model: Path) -> Path:
+    (tmp_path / "tiny").symlink_to(tiny_model)
+    (tmp_path / "raw").mkdir()
+    write_text(tmp_path / "raw" / "text.jsonl")
+    return tmp_path
+
+
+def test_the_text_is_prepared_once_into_the_folder_that_the_phase_trains_on(
+    phase_dict: dict[str, Any], models: Path
+) -> None:
+    asked = phase(phase_dict)
+    recipe = recipes.of(asked)
+    model_dir = recipe.fetch(models, None)
+    blocks = models / "blocks"
+    assert is_prepared(blocks) and files.read_json(blocks / "index.json")["block_length"] == 32
+    made = {path: path.stat().st_mtime_ns for path in blocks.glob("*.*") if path.suffix in (".bin", ".json")}
+    assert recipe.folders(models, None) == (model_dir, blocks)
+    recipe.preflight(model_dir, blocks)
+    assert recipe.fetch(models, None) == model_dir
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    with (models / "raw" / "text.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"id": 99, "body": "one more document"}) + "\n")
+    with pytest.raises(
+        UserError, match=r"phase.text.prepare \(its --out is phase.data.source pvc:blocks\): .*made with a"
+    ):
+        recipe.fetch(models, None)
+
+
+def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, Any], models: Path) -> None:
+    asked = phase(phase_dict, source="pvc:elsewhere")
+    with pytest.raises(
+        UserError, match=r"phase.text.prepare.source is pvc:elsewhere: nothing at .*; put it there first"
+    ):
+        recipes.of(asked).fetch(models, None)
+    for changed, told in (
+        ({"data": {"source": "pydoc:topics"}}, "text.prepare: with data.source pydoc:topics; the blocks are written"),
+        ({"stage": {"tokenizer": "trained"}}, "text.prepare: with stage.tokenizer trained; blocks are made"),
+    ):
+        with pytest.raises(ValidationError, match=told):
+            phase_of({**asked.model_dump(), "recipe": "pretrain"}, {}, **changed)
