@@ -48,6 +48,7 @@ CENTER: dict[str, Any] = {
     "rank": 0,
     "head": False,
 }
+LIKE_LOCAL: dict[str, Any] = {"facts": 40, "epochs": 2, "label": True}
 CHANGED: dict[str, dict[str, Any]] = {
     "center": {},
     **{f"{layers} layers": {"layers": layers} for layers in (2, 6, 18)},
@@ -62,28 +63,16 @@ CHANGED: dict[str, dict[str, Any]] = {
     **{f"{facts} facts": {"facts": facts} for facts in (20, 40)},
     **{f"{facts} facts, label": {"facts": facts, "label": True} for facts in (40, None)},
     **{f"40 facts, {epochs:g} epochs": {"facts": 40, "epochs": epochs} for epochs in (2, 3)},
-    "40 facts, 2 epochs, label": {"facts": 40, "epochs": 2, "label": True},
+    "40 facts, 2 epochs, label": LIKE_LOCAL,
     "40 facts, 4 epochs, 8 wordings": {"facts": 40, "epochs": 4, "wordings": 8},
-    # as the local overlay, which differs from the others in its label line
+    # beside the local overlay
     **{
-        f"40 facts, 2 epochs, label, {layers} layers": {
-            "facts": 40,
-            "epochs": 2,
-            "label": True,
-            "layers": layers,
-            "rate": rate,
-        }
+        f"40 facts, 2 epochs, label, {layers} layers": LIKE_LOCAL | {"layers": layers, "rate": rate}
         for layers, rate in ((6, 6e-4), (8, 4e-4))
     },
     **{
-        f"40 facts, {epochs:g} epochs, label, adapters in {layers} layers, rate {rate:g}": {
-            "facts": 40,
-            "epochs": epochs,
-            "label": True,
-            "layers": layers,
-            "rank": 32,
-            "rate": rate,
-        }
+        f"40 facts, {epochs:g} epochs, label, adapters in {layers} layers, rate {rate:g}": LIKE_LOCAL
+        | {"epochs": epochs, "layers": layers, "rank": 32, "rate": rate}
         for layers, rate, epochs in (
             *((12, rate, 2) for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
             *((12, 2e-3, 3), (12, 4e-3, 1.5), (12, 6e-3, 1.5), (8, 4e-3, 2), (18, 2e-3, 2)),

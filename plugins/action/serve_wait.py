@@ -62,7 +62,9 @@ def _belongs(service: Json | None, run: str) -> bool:
 def _promotion(api: Api, args: Json, lines: StatusLines) -> str | None:
     """Wait for the promotion Job; return None when it promoted, else why not."""
     retries = ApiRetries(lines)
-    hint = f"{api.kubectl} -n {args['namespace']} logs -l app.kubernetes.io/component=promote,{labels.RUN}={args['run']}"
+    hint = (
+        f"{api.kubectl} -n {args['namespace']} logs -l app.kubernetes.io/component=promote,{labels.RUN}={args['run']}"
+    )
     for _poll in polls(args["timeout"], f"promotion of run {args['run']}", hint):
         word, reason = retries.ask(lambda: _promotion_now(api, args, lines)) or ("", None)
         if word:

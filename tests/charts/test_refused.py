@@ -119,7 +119,11 @@ BROKEN = [
     ("survival", "phase.train.cache_frozen_activations", CACHED % "unfreeze: {tie_word_embeddings: true}"),
     ("survival", "phase.lora.rank", CACHED % "lora: {rank: 8}"),
     ("survival", "phase.gate.metric", "phase: {data: {taught: null}, gate: {metric: taught_recall}}"),
-    ("survival", "phase.data.taught_wordings", "phase: {data: {taught: null, taught_wordings: 4}, gate: {metric: answer_loss}}"),
+    (
+        "survival",
+        "phase.data.taught_wordings",
+        "phase: {data: {taught: null, taught_wordings: 4}, gate: {metric: answer_loss}}",
+    ),
     ("survival", "phase.data.taught", HUB.replace("hub:", "taught: test, hub:") % "question: q, answer: a"),
     ("survival", "phase.train.packing", "phase: {train: {packing: true, cache_frozen_activations: true}}"),
     ("survival", "phase.lora.target_modules", "phase: {lora: {target_modules: [q_proj, lm_head]}}"),

@@ -13,11 +13,12 @@ import pytest
 from e2e import stopping
 from embedded_cluster import locks, system
 
-# The disk space of a whole cold demo may not be free next to the caches of the test machine.
+# The disk space of a whole cold demo may not be free next to the caches of the test machine, nor its memory next to a cluster.
 DEMO = """
 import sys
 from embedded_cluster import commands, preflight
 preflight.DISK_GIB = dict.fromkeys(preflight.DISK_GIB, 0.0)
+preflight.MEMORY_GIB = preflight.MEMORY_OF_ONE_GIB = 0.0
 sys.argv = ["cluster", "demo"]
 sys.exit(commands.main())
 """

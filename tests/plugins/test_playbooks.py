@@ -197,7 +197,12 @@ def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) ->
     (data / "rows.jsonl").write_text("{}\n", encoding="utf-8")
     values = tmp_path / "values.yaml"
     values.write_text(
-        (ROOT / "values" / "survival.yaml").read_text("utf-8").replace("builtin:survival", "builtin:mine"), "utf-8"
+        (ROOT / "values" / "survival.yaml")
+        .read_text("utf-8")
+        .replace("builtin:survival", "builtin:mine")
+        .replace("taught: test", "taught: null")
+        .replace("metric: taught_recall", "metric: answer_loss"),
+        "utf-8",
     )
     done = planned(cluster, "plan", trainlab_values=[str(values)])
     assert "REFUSED [not-planned]" in done.stdout and "key id is missing" in done.stdout, done.stdout
@@ -209,13 +214,15 @@ def test_printed_files_are_quoted(cluster: Any, tmp_path: Path) -> None:
     """What the refusal prints is run word for word."""
     own = tmp_path / "my values" / "it's.yaml"
     own.parent.mkdir()
-    own.write_text("{}\n", encoding="utf-8")
+    own.write_text(json.dumps({"site": SMALL["trainlab_site"]}), encoding="utf-8")
     done = planned(cluster, "plan", trainlab_values=["values/staged-sft.yaml", str(own)])
     (line,) = re.findall(r"`trainlab (plan .+?)`", " ".join(error_of(done).split()))
     command = f"{sys.executable} -m trainlab.cli {line}"
     env = {**os.environ, "PYTHONPATH": str(ROOT / "training" / "src")}
     again = subprocess.run(command, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert "103.48 GB to store" in again.stdout, again.stdout + again.stderr
+    assert "REFUSED [runs-volume] volume runs is 100Gi (107.37 GB): 192.23 GB" in again.stdout, (
+        again.stdout + again.stderr
+    )
 
 
 @pytest.mark.parametrize("state", ["present", "absent"])

@@ -18,17 +18,20 @@ from stages import DPO, SFT, phase_of
 from torch.distributed.fsdp import FSDPModule
 from trainlab.data import chat_rows
 from trainlab.engine import acceleration, checkpoints, dist, training
+from trainlab.engine.trainer import CheckpointedSftTrainer
 from trainlab.engine.training_job import TrainingJob
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.dpo import dpo_trainer, pairs
 from trainlab.recipes.sft import sft_trainer
 from transformers import TrainerCallback
+from trl import SFTTrainer
 
 
 def shard_on_cpu() -> None:
-    """Let CPU ranks shard as GPU ranks do: our own check for GPUs and the branch of accelerate that leaves out CPUs."""
+    """Let CPU ranks shard and compute the loss as GPU ranks do: our own checks and the branch of accelerate that leaves out CPUs."""
     vars(acceleration)["several_gpus"] = lambda: True
+    CheckpointedSftTrainer._loss = SFTTrainer.compute_loss  # type: ignore[method-assign]
     original = AcceleratorState.__init__
 
     def initialize(self: Any, *args: Any, fsdp_plugin: Any = None, **named: Any) -> None:

@@ -73,7 +73,7 @@ def test_each_volume_is_refused_by_itself() -> None:
     """20Gi hold two checkpoints of 10.88 GB no better when another volume has room to spare."""
     lines = refused(SURVIVAL, models=100e9, runs=20 * 2**30)
     assert set(lines) == {"runs-volume"}
-    for part in ("volume runs is 20Gi (21.47 GB)", "43.5", "4 checkpoints of 10.88 GB", "runs.size to 50Gi or"):
+    for part in ("volume runs is 20Gi (21.47 GB)", "43.5", "4 checkpoints of 10.88 GB", "set 50Gi or more"):
         assert part in lines["runs-volume"], lines
     assert ", or lower phase.train.keep_checkpoints (2)" in lines["runs-volume"]
     assert set(refused(SURVIVAL, models=5e9, runs=100e9)) == {"models-volume"}

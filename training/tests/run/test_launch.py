@@ -123,7 +123,7 @@ def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(plac
 @pytest.mark.whole
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_job_with_a_sentence(place: Workplace, number: signal.Signals) -> None:
-    phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 500}})
+    phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 100, "batch_size": 1}})
     pod = Workplace(place.root, phase).start("--run", "ended", "--processes", "2")
     assert pod.stdout is not None
     until = ""

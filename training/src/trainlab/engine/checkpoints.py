@@ -73,6 +73,10 @@ def rotate(folder: Path, keep: int, best: str | None) -> None:
             shutil.rmtree(path)
 
 
+GOES_ON = "the same command goes on from the last complete checkpoint"
+"""What every message about an ended rank closes with."""
+
+
 def drop(run_dir: Path, say: Callable[[str], None]) -> None:
     """Remove the checkpoints of a complete run: nothing resumes from them, and each is several times the result's size."""
     folder = run_dir / "checkpoints"

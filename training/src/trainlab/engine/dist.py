@@ -15,14 +15,18 @@ import torch.distributed as td
 T = TypeVar("T")
 
 
-MOST_PATIENCE = (
-    30.0  # minutes; torch's own default with gloo, 10 with nccl: rank 0 alone writes models of tens of gigabytes
-)
+# minutes; torch's own default with gloo, 10 with nccl: rank 0 alone writes models of tens of gigabytes
+MOST_PATIENCE = 30.0
+
+
+def patience_minutes(timeout_minutes: float) -> float:
+    """Return how long ranks wait for one another: less than the job may take, so that they can say that one is lost."""
+    return min(MOST_PATIENCE, timeout_minutes / 2)
 
 
 def patience(timeout_minutes: float) -> timedelta:
-    """Return how long ranks wait for one another: less than the job may take, so that they can say that one is lost."""
-    return timedelta(minutes=min(MOST_PATIENCE, timeout_minutes / 2))
+    """The same as a time-out of torch."""
+    return timedelta(minutes=patience_minutes(timeout_minutes))
 
 
 def start(timeout_minutes: float) -> None:

@@ -157,7 +157,7 @@ def _volumes(plan: Plan) -> Iterator[Finding]:
             enough = math.ceil(need.bytes / TIGHT / TEN_GIB) * TEN_GIB
             yield refuse(
                 f"{need.name}-volume",
-                f"{text}; set site.storage.{need.name}.size to {claim(enough)} or more{need.remedy}",
+                f"{text}; set {claim(enough)} or more{need.remedy}",
             )
         elif need.bytes > TIGHT * room:
             yield warn("volume-tight", f"{text}; the file system needs some of it as well")

@@ -14,9 +14,8 @@ from trainlab.errors import UserError
 USABLE_SHARE = 0.93
 # Sustained FLOP/s of one CPU core in float32 matrix products: SmolLM2-135M trains 170 tokens/s on two cores (measured).
 CPU_CORE_FLOPS = 7.0e10
-FLOAT32_SHARE = (
-    1 / 8
-)  # of the BF16 (FP16) peak without tensor cores: by data sheets 1/16 (A100, H100), 1/8 (T4), 1/4 (L40S)
+# Of the BF16 (FP16) peak without tensor cores: by data sheets 1/16 (A100, H100), 1/8 (T4), 1/4 (L40S).
+FLOAT32_SHARE = 1 / 8
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
         return failure.exitcode if failure.exitcode in (1, 2) else 1
     except SignalException as error:  # a deleted or evicted pod, a full node, Ctrl-C
         name = signal.Signals(error.sigval).name
-        print(f"error: ended by {name}; the same command goes on from the last complete checkpoint", file=sys.stderr)
+        print(f"error: ended by {name}; {checkpoints.GOES_ON}", file=sys.stderr)
         return 128 + int(error.sigval)
     return 0
 
@@ -124,14 +124,14 @@ def ended(rank: int, code: int, phase: Phase) -> str:
     name = signal.Signals(-code).name
     if name == "SIGABRT" and phase.resources.gpus_per_node and phase.world_size > 1:
         # torch's watchdog (ProcessGroupNCCL) ends the process itself when a collective takes too long: no exception to catch
-        minutes = dist.patience(phase.resources.timeout_minutes).total_seconds() / 60
+        minutes = dist.patience_minutes(phase.resources.timeout_minutes)
         why = (
             f"with GPUs also the end of a wait of {minutes:g} minutes for another rank, whose pod or node is gone, or hangs; "
             "see the messages of the other pods"
         )
     else:
         why = "its memory ran out (phase.resources.memory), or something ended it" if name == "SIGKILL" else "see above"
-    return f"rank {rank} was ended by {name}: {why}; the same command goes on from the last complete checkpoint"
+    return f"rank {rank} was ended by {name}: {why}; {checkpoints.GOES_ON}"
 
 
 def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:

@@ -50,10 +50,14 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
         print("trainlab: not promoted: what was served before, if anything, stays as it is", flush=True)
         return 0
     with Kube.in_cluster(os.environ) as kube:
-        release = kube.get(_path("ConfigMap", namespace, owner))
-        runtime = _apply(kube, wanted["ServingRuntime"], namespace, release | {"kind": "ConfigMap", "apiVersion": "v1"})
+        # one object is answered without its kind
+        release = kube.get(_path("ConfigMap", namespace, owner)) | {
+            "kind": "ConfigMap",
+            "apiVersion": KINDS["ConfigMap"][0],
+        }
+        runtime = _apply(kube, wanted["ServingRuntime"], namespace, release)
         _apply(kube, wanted["ConfigMap"], namespace, runtime)
-        _apply(kube, wanted["InferenceService"], namespace, release | {"kind": "ConfigMap", "apiVersion": "v1"})
+        _apply(kube, wanted["InferenceService"], namespace, release)
         _clean(kube, wanted["ServingRuntime"], namespace)
     print(f"trainlab: promoted: InferenceService {namespace}/{_name(wanted['InferenceService'])} applied", flush=True)
     return 0

@@ -21,7 +21,7 @@ from trainlab.run.tracker import Tracker
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
-    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input."""
+    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted."""
     where = f"rank {os.environ.get('RANK', '0')}: "
     threading.excepthook = quiet_when_full
     try:
@@ -31,16 +31,18 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
     except UserError as error:
         code = int(getattr(error, "code", 2))
         print("\n".join(f"error: {where}{line}" for line in str(error).splitlines()), file=sys.stderr)
+    except KeyboardInterrupt:  # Ctrl-C reaches all ranks; the launcher says what to do
+        code = 130
     except BaseException as error:
         code = 1
         full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
         if full is not None:
             print(f"error: {where}{full}", file=sys.stderr)
         elif isinstance(error, RuntimeError) and timed_out(error):
-            minutes = dist.patience(phase.resources.timeout_minutes).total_seconds() / 60
+            minutes = dist.patience_minutes(phase.resources.timeout_minutes)
             print(
                 f"error: {where}no answer from another rank for {minutes:g} minutes: its pod or node is gone, or hangs; see "
-                "the messages of the other pods; the same command goes on from the last complete checkpoint",
+                f"the messages of the other pods; {checkpoints.GOES_ON}",
                 file=sys.stderr,
             )
         elif isinstance(error, RuntimeError) and lost_peer(error):
@@ -107,9 +109,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             progress.say(
                 f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"
             )
-            checkpoints.drop(
-                run_dir, progress.say
-            )  # after the manifest says that the run ended: before, it would resume
+            # after the manifest says that the run ended: before, it would resume
+            checkpoints.drop(run_dir, progress.say)
             tracker.end()
             progress.say(f"done in {seconds:.0f} s: {run_dir}")
 
