@@ -165,6 +165,11 @@ def test_system_prompt_of_the_phase_is_used(engine: engines.Engine, phase: Phase
         ({"temperature": 3}, 400, "temperature"),
         ({"top_p": 0}, 400, "top_p"),
         ({"n": 2}, 400, "n: "),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, 400, "tools: this server does not support it"),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format: "),
+        ({"logprobs": True}, 400, "logprobs: "),
+        ({"logit_bias": {"5": 1}}, 400, "logit_bias: "),
+        ({"frequency_penalty": 0.5}, 400, "frequency_penalty: "),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "role"),
         ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, "shorten the prompt"),
@@ -178,6 +183,12 @@ def test_bad_requests_get_openai_errors(url: str, change: dict[str, Any], status
     assert (
         reply.status_code == status and word in error["message"] and set(error) == {"message", "type", "param", "code"}
     )
+
+
+def test_fields_that_ask_for_nothing_are_taken(client: openai.OpenAI) -> None:
+    plain = ask(client).choices[0].message.content
+    neutral = {"logprobs": False, "frequency_penalty": 0, "response_format": {"type": "text"}, "tools": []}
+    assert ask(client, **neutral).choices[0].message.content == plain
 
 
 def test_other_errors(url: str, client: openai.OpenAI) -> None:

@@ -14,7 +14,7 @@ from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.trainer import CheckpointedSftTrainer, CheckpointedTrainer, TrainingResult, outcome
 from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError
-from trainlab.models import compute, lora
+from trainlab.models import compute, export, lora
 from trainlab.plan import rounding
 
 
@@ -82,7 +82,9 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
                     lora.save(model, folder, job.phase)
                 else:
                     _save_whole(model, folder, compute.dtype(job.phase), whole)
-                job.tokenizer.save_pretrained(folder)
+                    export.save_config(model, Path(job.tokenizer.name_or_path), folder)
+                export.save_generation(model, folder, job.phase)
+                export.save_tokenizer(job.tokenizer, folder, job.phase)
         except Exception as error:  # OSError or SafetensorError, depending on the file that hit the limit
             raise checkpoints.explain_full(error, job.run_dir / "checkpoints", name) or error from None
     dist.barrier()

@@ -16,7 +16,7 @@ from transformers.initialization import no_init_weights
 
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
-from trainlab.models import compute
+from trainlab.models import compute, export
 
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
@@ -205,3 +205,4 @@ def expand_gguf(folder: Path, name: str) -> None:
     model.tie_weights()
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(folder)
+    export.readable(folder)

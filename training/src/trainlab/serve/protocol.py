@@ -9,9 +9,27 @@ import time
 import uuid
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from trainlab.serve.generation import Options
+
+# What would change the answer and is not implemented, with the values that ask for nothing.
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "best_of": (1,),
+    "suffix": ("",),
+    "modalities": (["text"],),
+    "audio": (),
+}
 
 
 class ApiError(Exception):
@@ -63,6 +81,16 @@ class Request(BaseModel):
     n: Annotated[int, Field(ge=1, le=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _supported(cls, body: Any) -> Any:
+        """Raise ApiError for a field of REFUSED, by its name."""
+        for name, harmless in REFUSED.items() if isinstance(body, dict) else ():
+            if body.get(name) is not None and body[name] not in harmless:
+                message = f"{name}: this server does not support it; leave it out"
+                raise ApiError(400, message, param=name, code="unsupported_parameter")
+        return body
 
     def options(self, most: int) -> Options:
         """Return how to generate; raises ApiError for more than `most` tokens."""

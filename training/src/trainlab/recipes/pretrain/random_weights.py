@@ -68,6 +68,8 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
+    from trainlab.models import export
+
     arch = architecture(phase)
     if len(tokenizer) > arch.vocab:
         raise UserError(
@@ -92,6 +94,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    export.readable(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
