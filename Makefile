@@ -9,7 +9,7 @@ export PYTHONPATH := $(CURDIR)/training/src
 # Some machines disable bytecode. Without it each process recompiles torch, TRL and Ansible: 12 s instead of 5.
 export PYTHONDONTWRITEBYTECODE :=
 BIN = .venv/bin
-JOBS ?= 2
+JOBS ?= 3
 # Prerequisites run in parallel: programs are built while Python packages and the image are fetched. Each often waits for a
 # download, hence more jobs than processors.
 ifeq ($(MAKELEVEL),0)
@@ -20,8 +20,9 @@ BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifac
 END = @date +%s > artifacts/times/$@.end
 # The two halves of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
-# Tests in parallel: those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed
-# worker ends the run: loadgroup loses the tests of its groups and would wait for them forever.
+# Tests in parallel, one more than cores, as playbooks often wait (2 cores: 39 min with 2, 34 with 3): those that share a server
+# or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run: loadgroup loses the tests of
+# its groups and would wait for them forever.
 SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 help: ## this list
