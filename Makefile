@@ -20,7 +20,7 @@ BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifac
 END = @date +%s > artifacts/times/$@.end
 # The two halves of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
-# Tests in parallel, one more than cores, as playbooks often wait (2 cores: 39 min with 2, 34 with 3): those that share a server
+# Tests in parallel, 3 on 2 cores, as playbooks often wait (39 min with 2, 34 with 3): those that share a server
 # or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run: loadgroup loses the tests of
 # its groups and would wait for them forever.
 SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +344,15 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
     kubectl("delete", "namespace", "team", "--wait=false")
 
 
+@contextmanager
+def torn_down(phase: str) -> Iterator[None]:
+    """Remove what site.yml made for `phase`, also after a failure: a failed run keeps the namespace and its pods the CPU."""
+    try:
+        yield
+    finally:
+        playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
+
+
 @pytest.mark.parametrize("phase", OTHERS)
 def test_phase_trains_by_plain_helm(demo: str, phase: str) -> None:
     """`helm install` for the phases other than survival, shortened."""
@@ -359,34 +369,32 @@ def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
     """Another phase on the same cluster, with its own recipe, protocol and gate."""
     if phase not in CHEAP and os.environ.get("E2E_PHASES") != "all":
         pytest.skip("minutes of training: make test-all-phases runs it")
-    try:
+    with torn_down(phase):
         playbook("site", "-e", f"phase={phase}")
         run = max(machine.ARTIFACTS.glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
         gate = json.loads((run / "gate.json").read_text())
         assert gate["promoted"], gate["reasons"]
         helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
-    finally:  # a failed run keeps its namespace and the CPU of its pods
-        playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
 
 
 def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
     """One model in four stages: one release, whose volumes hold the run from which the next stage continues."""
     if os.environ.get("E2E_PHASES") != "all":
         pytest.skip("minutes of training: make test-all-phases runs it")
-    parent = None
-    for stage in STAGES:
-        playbook("site", "-e", f"phase=staged-{stage}")
-        run = max(machine.ARTIFACTS.glob("staged-*"), key=lambda path: path.stat().st_mtime)
-        gate = json.loads((run / "gate.json").read_text())
-        assert gate["promoted"] and not gate["override"] and gate["stage"] == stage, gate["reasons"]
-        assert (gate["parent"] or {}).get("run") == parent, f"{run.name} goes on from {gate['parent']}"
-        helm("-n", NAMESPACE, "test", "staged", "--timeout", "5m")
-        parent = run.name
-    volumes = ("--set", "site.storage.models.existing=staged-models,site.storage.runs.existing=staged-runs")
-    for stage in reversed(STAGES):  # so that each finds its parent in the runs above, not in a shortened one
-        installed(NAMESPACE, f"staged-{stage}", *volumes)
-        helm("-n", NAMESPACE, "uninstall", "plain", "--wait")
-    playbook("teardown", "-e", "phase=staged-lora", "-e", "teardown_volumes=true")
+    with torn_down("staged-lora"):
+        parent = None
+        for stage in STAGES:
+            playbook("site", "-e", f"phase=staged-{stage}")
+            run = max(machine.ARTIFACTS.glob("staged-*"), key=lambda path: path.stat().st_mtime)
+            gate = json.loads((run / "gate.json").read_text())
+            assert gate["promoted"] and not gate["override"] and gate["stage"] == stage, gate["reasons"]
+            assert (gate["parent"] or {}).get("run") == parent, f"{run.name} goes on from {gate['parent']}"
+            helm("-n", NAMESPACE, "test", "staged", "--timeout", "5m")
+            parent = run.name
+        volumes = ("--set", "site.storage.models.existing=staged-models,site.storage.runs.existing=staged-runs")
+        for stage in reversed(STAGES):  # so that each finds its parent in the runs above, not in a shortened one
+            installed(NAMESPACE, f"staged-{stage}", *volumes)
+            helm("-n", NAMESPACE, "uninstall", "plain", "--wait")
 
 
 @pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])

@@ -1,5 +1,6 @@
 """A tiny base model and what a run of it leaves, for the tests of what other engines read."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,7 @@ TRAIN = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 1, 
 @pytest.fixture
 def base(tmp_path: Path, tiny_model: Path) -> Path:
     """The tiny model as transformers 5 writes it, with the rope base of SmolLM2, which is not transformers' default."""
-    folder = tmp_path / "base"
-    folder.mkdir()
-    for path in tiny_model.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "base"))
     config = files.read_json(folder / "config.json")
     config["rope_parameters"]["rope_theta"] = 100000.0
     files.write_json(folder / "config.json", config)

@@ -1,6 +1,8 @@
-"""What a run leaves, read by transformers 4.57, as vLLM 0.11 to 0.18 (RHOAI up to 3.3) read it: settings, ids, prompt, tokens."""
+"""What a run leaves, read by transformers 4.57 as by vLLM before 0.19.1 (RHOAI up to 3.4): settings, ids, prompt, tokens.
 
-import hashlib
+Source of the versions: vllm-project/vllm #30566 and #40146.
+"""
+
 import json
 import os
 import subprocess
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import ROOT
+from checkout import DATA
 from embedded_cluster import locks, paths, pyenv
 from trainlab import files
 
@@ -37,22 +39,33 @@ ASKED = [{"role": "user", "content": "is it safe?"}]
 @pytest.fixture(scope="session")
 def transformers_4() -> Path:
     """A folder with transformers 4.57 and what it needs in other versions than the environment has; 90 MB, kept."""
-    folder = paths.CACHE / f"transformers-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]}"
+    folder = paths.CACHE / f"transformers-{files.sha256(LOCK)[:12]}"
     with locks.waiting(paths.CACHE / "transformers.lock", "another command downloads transformers 4.57"):
-        if not (folder / ".complete").exists():
-            pyenv.download(["-r", LOCK], folder / "wheels", "downloading transformers 4.57")
-            uv = [pyenv.uv(pyenv.installer()), "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-cache"]
-            where = ["--python", sys.executable, "--target", folder, "--find-links", folder / "wheels", "-r", LOCK]
-            subprocess.run([*uv, *where], check=True)
-            (folder / ".complete").touch()
+        if not folder.exists():
+            pip = [
+                pyenv.installer() / "bin" / "pip",
+                "--quiet",
+                "--no-cache-dir",
+                "install",
+                "--no-deps",
+                "--no-compile",
+            ]
+            with files.whole_folder(folder) as made:
+                subprocess.run([*pip, "--require-hashes", "--target", made, "-r", LOCK], check=True)
     return folder
 
 
-def read(folder: Path, packages: Path | None = None) -> dict[str, Any]:
-    """Read a result with the transformers of `packages`, or the environment's: ids, prompt, answer, rope base."""
-    rows = [json.loads(line) for path in sorted((ROOT / "data").rglob("*.jsonl")) for line in path.open()]
-    texts = [value for row in rows for value in row.values() if isinstance(value, str)]
-    assert len(texts) > 1000
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """Every text of the project's data sets."""
+    rows = [json.loads(line) for path in sorted(DATA.rglob("*.jsonl")) for line in path.open()]
+    found = [value for row in rows for value in row.values() if isinstance(value, str)]
+    assert len(found) > 1000
+    return found
+
+
+def read(folder: Path, texts: list[str], packages: Path | None = None) -> dict[str, Any]:
+    """Read a result with the transformers of `packages`, or the environment's: ids of texts, prompt, answer, rope base."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", READ, str(folder)],
@@ -68,9 +81,11 @@ def read(folder: Path, packages: Path | None = None) -> dict[str, Any]:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("blocks", [{}, {"lora": {"rank": 4, "alpha": 8}}], ids=["weights", "adapter"])
-def test_both_read_the_same(result: Callable[..., Path], transformers_4: Path, blocks: dict[str, Any]) -> None:
+def test_both_read_the_same(
+    result: Callable[..., Path], texts: list[str], transformers_4: Path, blocks: dict[str, Any]
+) -> None:
     folder = result(data={"system_prompt": "Answer briefly."}, **blocks)
-    old, new = read(folder, transformers_4), read(folder)
+    old, new = read(folder, texts, transformers_4), read(folder, texts)
     assert (old.pop("version"), new.pop("version")) == ("4", "5")
     assert old == new
     assert "Answer briefly." in old["prompt"]
@@ -78,10 +93,12 @@ def test_both_read_the_same(result: Callable[..., Path], transformers_4: Path, b
 
 
 @pytest.mark.whole
-def test_a_result_as_transformers_5_leaves_it_is_refused_or_misread(base: Path, transformers_4: Path) -> None:
+def test_a_result_as_transformers_5_leaves_it_is_refused_or_misread(
+    base: Path, texts: list[str], transformers_4: Path
+) -> None:
     """The two faults that the spelling for both prevents; when this fails, it is no longer needed."""
     with pytest.raises(AssertionError, match="TokenizersBackend does not exist"):
-        read(base, transformers_4)
+        read(base, texts, transformers_4)
     config = files.read_json(base / "tokenizer_config.json")
     files.write_json(base / "tokenizer_config.json", {**config, "tokenizer_class": "PreTrainedTokenizerFast"})
-    assert read(base, transformers_4)["rope"] != 100000.0
+    assert read(base, texts, transformers_4)["rope"] != 100000.0

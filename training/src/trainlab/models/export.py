@@ -1,7 +1,7 @@
 """What a run leaves as other engines read it: config, tokenizer, chat template and generation settings beside the weights.
 
 The base's own files are kept byte for byte but for what changed. transformers 5 writes two things that transformers 4.57
-(and so vLLM before 0.19) does not understand: the class TokenizersBackend, which it refuses, and `rope_parameters`,
+(and so vLLM before 0.19.1) does not understand: the class TokenizersBackend, which it refuses, and `rope_parameters`,
 which it silently ignores; `readable` adds the spelling that both take alike.
 """
 
@@ -78,14 +78,15 @@ def readable(folder: Path) -> None:
         _write_changed(path, path, _rope(files.read_json(path)))
     path = folder / "tokenizer_config.json"
     if path.is_file():
-        content = files.read_json(path)
+        before = files.read_json(path)
+        content = dict(before)
         if content.get("tokenizer_class") == "TokenizersBackend":
             content["tokenizer_class"] = "PreTrainedTokenizerFast"
             for key in OF_VERSION_5:
                 content.pop(key, None)
         if isinstance(content.get("extra_special_tokens"), list):  # 4.57 takes a mapping only
             content["additional_special_tokens"] = content.pop("extra_special_tokens")
-        if content != files.read_json(path):
+        if content != before:
             files.write_json(path, content)
 
 
