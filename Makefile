@@ -18,7 +18,7 @@ endif
 # Start and end of a stage, for the table that `make test` prints (tests/timetable.py).
 BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifacts/times/$@.begin
 END = @date +%s > artifacts/times/$@.end
-# The two halves of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
+# The parts of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
 # Tests in parallel, 3 on 2 cores, as playbooks often wait (39 min with 2, 34 with 3): those that share a server
 # or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run: loadgroup loses the tests of
@@ -106,14 +106,24 @@ lint-rest: venv
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
 	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
-# A failed test does not keep the other half from reporting what else fails, and summary.py fails for both. An interruption ends
-# whatever runs and what follows. One half after the other: both need 2 cores by themselves, and in parallel, with 24 GiB, the
-# cluster's pods met their deadlines and the demo's tests too little memory.
+# A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
+# whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
+# First what computes, then what waits: the API servers' tests, which import no torch and give way, alongside the cluster's.
+# All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
 test: lint binaries image ## everything, molecule's default scenario and the embedded cluster included, then where the time went
-	@rm -f artifacts/check.xml artifacts/e2e.xml
-	-@exec $(BIN)/pytest $(SPREAD) -m "not e2e and not vm and not slow" --durations=15 --junitxml=artifacts/check.xml $(call NAMED,check)
-	-@exec $(BIN)/pytest -v -m e2e --junitxml=artifacts/e2e.xml $(call NAMED,e2e)
-	@$(BIN)/python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+	@rm -f $(RESULTS)
+	-@exec $(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow" $(call REPORT,check)
+	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e
+	@$(BIN)/python tests/summary.py $(RESULTS)
+
+RESULTS = $(patsubst %,artifacts/%.xml,check api e2e)
+REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
+
+tests-api:
+	@exec nice -n 5 $(BIN)/pytest $(SPREAD) -n 2 -m "not slow" tests/api tests/fresh $(call REPORT,api)
+
+tests-e2e:
+	@exec $(BIN)/pytest -v -m e2e tests/e2e $(call REPORT,e2e)
 
 pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
@@ -136,4 +146,4 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: test pictures molecule test-all-phases test-fresh test-vm
+.PHONY: test tests-api tests-e2e pictures molecule test-all-phases test-fresh test-vm

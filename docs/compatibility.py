@@ -146,7 +146,8 @@ that `platform_operators: [gpu, rhoai]` installs, in order. REGISTRY is the clus
 
 A molecule scenario installs the release from a bare API server to a ready DataScienceCluster, again with no change, with
 a failing operator, and removes it, against a real kube-apiserver with test-only operators. **We have not installed any
-release on a real OpenShift.** `molecule test -s {SCENARIO}3.4` runs one of them.
+release on a real OpenShift.** `molecule test -s {SCENARIO}3.4` runs one of them, `molecule test` the default
+one (that of 3.4) only, `make molecule` all.
 
 {admitted()}
 

@@ -1,6 +1,6 @@
 """What `make test` prints at its end: where its time went, which slow tiers are stale, `N passed, N failed, N skipped`.
 
-    python tests/summary.py artifacts/check.xml artifacts/e2e.xml
+    python tests/summary.py artifacts/check.xml artifacts/api.xml artifacts/e2e.xml
 
 A missing file means a part that did not run to its end: exit 1, as after a failure.
 """

@@ -1,4 +1,4 @@
-"""`make test` runs the check, then e2e; a failure in the first hides nothing of the second, and an interruption ends all.
+"""`make test`: the check, then the API servers' tests alongside e2e; a failure hides no other, an interruption ends all.
 
 The real Makefile with programs of this file in place of pytest, the linters and the embedded cluster.
 """
@@ -15,19 +15,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "#!/bin/sh\n[ $1 != check ] || exit 3\n"
 PYTEST = """#!/bin/sh
-case "$*" in *"-m e2e"*) name=e2e;; *) name=check;; esac
+case "$*" in *"-m e2e"*) name=e2e other=api;; *tests/api*) name=api other=e2e;; *) name=check;; esac
 trap 'echo ended; exit 2' INT TERM
-mkdir running || exit 3
+touch $name
+if [ $name = check ]; then [ ! -e api ] && [ ! -e e2e ] || exit 3
+else [ -e done ] || exit 3; until [ -e $other ]; do sleep 0.05; done; fi
 echo one; echo two
-[ "$WAIT" != $name ] || { while :; do sleep 0.05; done; }
-rmdir running
+case "$WAIT" in *$name*) while :; do sleep 0.05; done;; esac
+[ $name != check ] || touch done
 [ $name = e2e ]
 """
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """Return the command: each pytest refuses to run next to the other half, and that of the check fails."""
+    """Return the command: the check's pytest runs alone and fails, the other two wait for each other, and one fails."""
     programs = {
         "cluster": CLUSTER,
         "pytest": PYTEST,
@@ -46,36 +48,40 @@ def _environment(**more: str) -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in of_make} | more
 
 
-def test_one_half_after_the_other_and_then_the_summary(command: list[str]) -> None:
+def test_the_check_then_the_other_two_and_then_the_summary(command: list[str]) -> None:
     done = subprocess.run(
         command, env=_environment(), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
     )
-    tests = [line for line in done.stdout.splitlines() if line.startswith(("check: ", "e2e: "))]
-    assert sorted(tests) == ["check: one", "check: two", "e2e: one", "e2e: two"], done.stdout
-    assert "summary of tests/summary.py artifacts/check.xml artifacts/e2e.xml" in done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    tests = [line for line in lines if line.startswith(("check: ", "api: ", "e2e: "))]
+    assert sorted(tests) == [f"{part}: {line}" for part in ("api", "check", "e2e") for line in ("one", "two")], (
+        done.stdout
+    )
+    assert "summary of tests/summary.py artifacts/check.xml artifacts/api.xml artifacts/e2e.xml" in lines
     assert "warning" not in done.stderr
 
 
-@pytest.mark.parametrize("half", ["check", "e2e"])
+@pytest.mark.parametrize("parts", ["check", "api e2e"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_an_interruption_ends_all(command: list[str], half: str, number: signal.Signals) -> None:
-    """Ctrl-C of a terminal reaches every process of the group, `kill` only make; the half prints its last lines."""
+def test_an_interruption_ends_all(command: list[str], parts: str, number: signal.Signals) -> None:
+    """Ctrl-C of a terminal reaches every process of the group, `kill` only make; each part prints its last lines."""
     with subprocess.Popen(
         command,
-        env=_environment(WAIT=half),
+        env=_environment(WAIT=parts),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     ) as process:
         assert process.stdout
-        line = ""
-        while line != f"{half}: two\n":  # by then the program that prefixes the lines runs as well
+        waited = {f"{part}: two" for part in parts.split()}  # by then the programs that prefix the lines run as well
+        while waited:
             line = process.stdout.readline()
             assert line, "ended before the signal"
+            waited.discard(line.rstrip())
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         said, _ = process.communicate(timeout=30)
     assert process.returncode not in (0, 1)
-    assert f"{half}: ended" in said.splitlines()
+    assert {f"{part}: ended" for part in parts.split()} <= set(said.splitlines())
     assert "summary" not in said
-    assert half == "e2e" or "e2e: " not in said
+    assert parts != "check" or "e2e: " not in said

