@@ -117,13 +117,14 @@ def test_models_answer_by_name_and_differ(client: openai.OpenAI) -> None:
     assert ask(client, "base").choices[0].message.content == texts["base"]  # the adapter left the base alone
 
 
-def test_same_text_as_the_evaluation(client: openai.OpenAI, engine: engines.Engine, phase: Phase) -> None:
+def test_a_bare_question_gets_the_text_of_the_evaluation(
+    client: openai.OpenAI, engine: engines.Engine, phase: Phase
+) -> None:
     from trainlab.evaluation import answer_score
 
     hosted = engine._hosted["tuned"]
-    settings = phase.model_copy(update={"evaluate": phase.evaluate.model_copy(update={"max_new_tokens": 12})})
-    [plain] = answer_score.answers(hosted.model, hosted.tokenizer, settings, [QUESTION[0]["content"]])
-    reply = ask(client, "tuned")
+    [plain] = answer_score.answers(hosted.model, hosted.tokenizer, phase, [QUESTION[0]["content"]])
+    reply = client.chat.completions.create(model="tuned", messages=QUESTION)
     assert reply.choices[0].message.content.strip() == plain["text"]
     assert reply.usage.completion_tokens == plain["text_tokens"]
     assert reply.usage.prompt_tokens == len(chat.prompt_ids(hosted.tokenizer, phase, QUESTION[0]["content"]))
