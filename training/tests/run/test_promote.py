@@ -327,10 +327,20 @@ def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.Ca
     (run_dir / "phase.json").write_text(json.dumps({"phase": phase_dict}))
     said = {"choices": [{"message": {"content": "Call for help."}}], "usage": {"completion_tokens": 4}}
     write_gate(run_dir, True)
-    with Fake((503, {"error": {"message": "loading"}}), (200, said)) as fake:
+    both = (200, {"data": [{"id": "base"}, {"id": "tuned"}]})
+    with Fake((503, {"error": {"message": "loading"}}), (200, {"data": []}), both, (200, said)) as fake:
         assert verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}") == 0
-    assert fake.asked[-1][2]["model"] == "tuned" and "Call for help." in capsys.readouterr().out
-    with Fake((404, {"error": {"message": "no such model"}})) as fake, pytest.raises(UserError, match="no such model"):
+    assert [body["model"] for method, _, body, _ in fake.asked if method == "POST"] == ["base", "tuned"]
+    assert "answers as base, tuned; tuned: Call for help." in capsys.readouterr().out
+    with (
+        Fake(both, (404, {"error": {"message": "no such model"}})) as fake,
+        pytest.raises(UserError, match="no such model"),
+    ):
+        verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}")
+    with (
+        Fake((200, {"data": [{"id": "base"}]})) as fake,
+        pytest.raises(verify_run.NotServed, match="serves base, not tuned"),
+    ):
         verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}")
     with pytest.raises(verify_run.NotServed, match="cannot be reached"):
         verify_run.command(run_dir, "http://127.0.0.1:1", timeout=0.002)

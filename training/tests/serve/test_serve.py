@@ -378,6 +378,7 @@ def test_answers_are_counted_when_they_end_in_the_names_of_vllm(
 def test_pages(url: str, phase: Phase) -> None:
     root, report = HTTP.get(url), HTTP.get(f"{url}/report")
     assert root.status_code == 200 and phase.questions[0] in root.text and "@@" not in root.text
+    assert 'fetch("v1/models")' in root.text and 'id="tuned"' not in root.text  # it shows what is served
     assert report.text == "<p>the report" and "default-src 'self'" in root.headers["content-security-policy"]
     evil = phase.model_copy(update={"title": "<b>x", "questions": ("</script><script>alert(1)",)})
     assert "<b>x" not in page(evil) and "</script><script>alert" not in page(evil)
