@@ -1,6 +1,6 @@
 """The numbers of one chat server for /metrics, in vLLM's names, so that its dashboards read ours; used by work.py and api.py.
 
-Source: vllm-project/vllm, vllm/v1/metrics/loggers.py (prometheus_client appends `_total` to counters).
+Source: vllm-project/vllm, module vllm.v1.metrics.loggers (prometheus_client appends `_total` to counters).
 """
 
 from collections.abc import Sequence
