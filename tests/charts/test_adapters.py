@@ -23,6 +23,9 @@ def test_base_and_adapter_by_name() -> None:
     arguments = container["args"]
     assert {"--enable-lora", "--served-model-name=base", "--max-lora-rank=128"} < set(arguments)
     assert "--lora-modules=tuned=/mnt/models/lora_adapter" in arguments
+    # what vLLM would otherwise take from the base: the prompt and the limit that were scored
+    assert "--chat-template=/mnt/models/lora_adapter/chat_template.jinja" in arguments
+    assert "--generation-config=/mnt/models/lora_adapter" in arguments
     assert not [argument for argument in arguments if "best_model" in argument]
     assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
 
@@ -43,3 +46,4 @@ def test_the_base_is_where_fetch_puts_it(source: str) -> None:
 def test_without_adapters_the_tuned_model_is_served() -> None:
     arguments = server("phase.lora.rank=0")["args"]
     assert "--model=/mnt/models/best_model" in arguments and "--enable-lora" not in arguments
+    assert not [argument for argument in arguments if "chat-template" in argument or "generation-config" in argument]

@@ -61,7 +61,9 @@ def test_the_plan_of_a_release_is_that_of_its_files(case: Case, name: str, prese
 
 @SCALES
 def test_notes_name_the_command(case: Case) -> None:
-    assert f"\n  helm get values {case.phase} -n lab -a -o yaml | trainlab plan -\n" in released(case)["info"]["notes"]
+    notes = released(case)["info"]["notes"]
+    assert f"\n  helm get values {case.phase} -n lab -a -o yaml | trainlab plan -\n" in notes
+    assert ("curl -s localhost:8080/v1/models" in notes) is (case.phase != "resnet")  # what can be asked, by name
 
 
 def test_a_mistake_on_standard_input_is_named() -> None:

@@ -170,13 +170,21 @@ def test_what_may_not_be_read_is_skipped(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "lora", "state"), [("trainlab", None, "error"), ("vllm", None, "ok"), ("vllm", {"rank": 8}, "error")]
+    ("names", "state", "words"),
+    [
+        (["tuned"], "ok", "answers as tuned"),
+        (["tuned", "run-2"], "ok", "answers as run-2, tuned"),
+        (["base"], "error", "lists base, not tuned"),
+        ([], "error", "lists no model, not tuned"),
+    ],
 )
-def test_vllm_serves_no_base_beside_a_whole_model(case: Case, runtime: str, lora: Any, state: str) -> None:
-    case.phase["serve"]["runtime"] = runtime
-    case.phase |= {"lora": lora} if lora else {}
-    break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", {"data": [{"id": "tuned"}]})(case)
-    assert case.states()["served model"].state == state
+def test_the_tuned_model_is_served_beside_whatever_the_engine_has(
+    case: Case, names: list[str], state: str, words: str
+) -> None:
+    listed = {"data": [{"id": name} for name in names]}
+    break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", listed)(case)
+    found = case.states()["served model"]
+    assert found.state == state and words in found.sentence
 
 
 def test_rights_are_asked_for_under_the_users_own_name(case: Case) -> None:

@@ -64,6 +64,9 @@ spec:
         - --enable-lora
         - --lora-modules=tuned={{ $run }}/lora_adapter
         - --max-lora-rank={{ include "trainjob.servedRank" $rank }}
+        # vLLM takes both from --model, which is the base here; base and tuned are asked as they were scored.
+        - --chat-template={{ $run }}/lora_adapter/chat_template.jinja
+        - --generation-config={{ $run }}/lora_adapter
         {{- else }}
         - --model={{ $run }}/best_model
         - --served-model-name=tuned

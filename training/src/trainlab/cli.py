@@ -143,7 +143,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     ask = _command(commands, "ask", _ask, "ask the served models a question")
     ask.add_argument("question")
     ask.add_argument("--url", default="http://localhost:8080", help="address of the server (default %(default)s)")
-    ask.add_argument("--model", choices=("tuned", "base", "both"), default="both")
+    ask.add_argument("--model", metavar="NAME", help="one of them, such as tuned (default: all that are served)")
     return parser
 
 

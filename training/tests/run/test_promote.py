@@ -4,7 +4,7 @@ import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -128,9 +128,15 @@ def test_switches_last_and_then_removes_what_it_replaces(
     """Retries included. The switch is one request: until it is through, the model before is served by its own runtime."""
     write_gate(run_dir, True)
     busy = (503, {"message": "busy"})
-    items = [{"metadata": {"name": name}} for name in ("run-0-def", "run-1-abc", "run-1-old")]
+    born = {
+        "run-0-def": "2026-11-01T00:00:00Z",
+        "run-1-abc": "2026-11-02T00:00:00Z",
+        "run-1-old": "2026-11-01T00:00:01Z",
+    }
+    items = [{"metadata": {"name": name, "creationTimestamp": when}} for name, when in born.items()]
+    service = {"spec": {"predictor": {"model": {"runtime": "run-1-abc"}}}}
     replies = [busy, held("u-1"), held("u-2"), held("u-3"), (500, {}), held("u-4"), (200, {"items": items})]
-    with api(account, *replies, (200, {}), (404, {"message": "gone"})) as fake:
+    with api(account, *replies, (200, service), (200, {}), (404, {"message": "gone"})) as fake:
         assert run(run_dir, fake, monkeypatch) == 0
     asked = [(method, path.partition("?")[0]) for method, path, _, _ in fake.asked]
     assert asked == [
@@ -139,6 +145,7 @@ def test_switches_last_and_then_removes_what_it_replaces(
         ("PATCH", f"{CONFIGMAPS}/run-1-abc"),
         *[("PATCH", SERVICE)] * 2,
         ("GET", RUNTIMES),
+        ("GET", SERVICE),
         *[("DELETE", f"{RUNTIMES}/{name}") for name in ("run-0-def", "run-1-old")],
     ]
     owners = [body["metadata"]["ownerReferences"] for method, _, body, _ in fake.asked if method == "PATCH"]
@@ -153,6 +160,101 @@ def test_switches_last_and_then_removes_what_it_replaces(
     assert body["metadata"]["namespace"] == "demo" and body["spec"]["predictor"]["model"] == {"runtime": "run-1-abc"}
     selector = "labelSelector=app.kubernetes.io/instance=survival,app.kubernetes.io/part-of=trainlab"
     assert fake.asked[6][1].partition("?")[2] == selector
+
+
+class Cluster:
+    """Holds what promotions apply; `before` runs a function once, right before the first request (method, end of its path)."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {
+            f"{CONFIGMAPS}/survival-served": {"metadata": {"name": "o", "uid": "o"}}
+        }
+        self.before: dict[tuple[str, str], Callable[[], Any]] = {}
+        self.clock = 0
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hold no connection."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        self._interrupt("GET", path)
+        place = path.partition("?")[0]
+        if place == RUNTIMES:
+            return {"items": [one for name, one in sorted(self.objects.items()) if name.startswith(f"{RUNTIMES}/")]}
+        return self.objects[place]
+
+    def apply(self, path: str, value: dict[str, Any]) -> dict[str, Any]:
+        self._interrupt("PATCH", path)
+        self.clock += 1
+        born = {"uid": str(self.clock), "creationTimestamp": f"2026-11-24T10:00:{self.clock:02}Z"}
+        there = self.objects.get(path, {"metadata": born})["metadata"]
+        self.objects[path] = value | {"metadata": there | value["metadata"]}
+        return self.objects[path]
+
+    def delete(self, path: str) -> None:
+        self._interrupt("DELETE", path)
+        self.objects.pop(path, None)
+
+    def _interrupt(self, method: str, path: str) -> None:
+        for (which, end), run_other in list(self.before.items()):
+            if which == method and path.partition("?")[0].endswith(end):
+                del self.before[which, end]
+                run_other()
+
+
+class Paused(Exception):
+    """A promotion that gets no further for now."""
+
+
+@pytest.mark.parametrize("moment", ["prepared before", "prepared after", "switched", "switched while it looks"])
+def test_two_promotions_at_once_leave_the_last_one_served(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A second promotion comes to some point while the first one is between two of its requests, and ends after it."""
+    write_gate(run_dir, True)
+    cluster, other = Cluster(), run_dir / "other"
+    other.mkdir()
+    for name, text in MANIFESTS.items():
+        (other / name).write_text(text.replace("run-1-abc", "run-2-def"))
+    monkeypatch.setattr(promote.Kube, "in_cluster", lambda *_: cluster)
+
+    def second() -> None:
+        promote.promote(run_dir, other, "demo", "survival-served", 0.01)
+
+    def pause() -> None:
+        raise Paused
+
+    def prepared() -> None:
+        cluster.before["PATCH", "/survival"] = pause
+        with pytest.raises(Paused):
+            second()
+
+    if moment == "prepared before":
+        prepared()
+    elif moment == "prepared after":
+        cluster.before["GET", "/servingruntimes"] = prepared
+    elif moment == "switched":
+        cluster.before["GET", "/servingruntimes"] = second
+    else:
+        cluster.before["GET", "/inferenceservices/survival"] = second
+    promote.promote(run_dir, run_dir, "demo", "survival-served", 0.01)
+    if moment == "prepared after":
+        assert f"{RUNTIMES}/run-2-def" in cluster.objects  # it is about to be served
+    if moment.startswith("prepared"):  # the second one goes on where it was: its runtime and phase are applied already
+        cluster.apply(
+            SERVICE, {"metadata": {"name": "survival"}, "spec": {"predictor": {"model": {"runtime": "run-2-def"}}}}
+        )
+        wanted = {kind: promote._manifest(other / f"{kind.lower()}.yaml", kind, "demo") for kind in promote.KINDS}
+        promote._settle(
+            cluster, wanted, "demo", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "o", "uid": "o"}}
+        )
+    runtimes = [path for path in cluster.objects if path.startswith(RUNTIMES)]
+    assert not cluster.before and runtimes == [f"{RUNTIMES}/run-2-def"]
+    assert cluster.objects[SERVICE]["spec"]["predictor"]["model"]["runtime"] == "run-2-def"
+    phase = cluster.objects[f"{CONFIGMAPS}/run-2-def"]["metadata"]["ownerReferences"][0]
+    assert phase["uid"] == cluster.objects[runtimes[0]]["metadata"]["uid"]  # or the garbage collector takes it
 
 
 def test_a_failed_switch_removes_nothing(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +291,11 @@ def test_the_clock_starts_with_the_training(
 def test_waits_for_the_gate(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write_json(run_dir / "manifest.json", {})
     threading.Timer(0.2, write_gate, (run_dir, True)).start()
-    with api(account, held("u")) as fake:
+    there = {"items": [{"metadata": {"name": "run-1-abc", "creationTimestamp": "2026-11-02T00:00:00Z"}}]}
+    service = {"spec": {"predictor": {"model": {"runtime": "run-1-abc"}}}}
+    with api(account, *[held("u")] * 4, (200, there), (200, service)) as fake:
         assert run(run_dir, fake, monkeypatch, timeout=1) == 0
-    assert len(fake.asked) == 5
+    assert len(fake.asked) == 6
 
 
 def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,10 +327,20 @@ def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.Ca
     (run_dir / "phase.json").write_text(json.dumps({"phase": phase_dict}))
     said = {"choices": [{"message": {"content": "Call for help."}}], "usage": {"completion_tokens": 4}}
     write_gate(run_dir, True)
-    with Fake((503, {"error": {"message": "loading"}}), (200, said)) as fake:
+    both = (200, {"data": [{"id": "base"}, {"id": "tuned"}]})
+    with Fake((503, {"error": {"message": "loading"}}), (200, {"data": []}), both, (200, said)) as fake:
         assert verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}") == 0
-    assert fake.asked[-1][2]["model"] == "tuned" and "Call for help." in capsys.readouterr().out
-    with Fake((404, {"error": {"message": "no such model"}})) as fake, pytest.raises(UserError, match="no such model"):
+    assert [body["model"] for method, _, body, _ in fake.asked if method == "POST"] == ["base", "tuned"]
+    assert "answers as base, tuned; tuned: Call for help." in capsys.readouterr().out
+    with (
+        Fake(both, (404, {"error": {"message": "no such model"}})) as fake,
+        pytest.raises(UserError, match="no such model"),
+    ):
+        verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}")
+    with (
+        Fake((200, {"data": [{"id": "base"}]})) as fake,
+        pytest.raises(verify_run.NotServed, match="serves base, not tuned"),
+    ):
         verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}")
     with pytest.raises(verify_run.NotServed, match="cannot be reached"):
         verify_run.command(run_dir, "http://127.0.0.1:1", timeout=0.002)

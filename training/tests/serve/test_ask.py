@@ -23,15 +23,29 @@ def test_terminal_codes_are_not_printed() -> None:
     assert "(empty answer)" in ask.render("q", [Answer("base", "", 0)], 80)
 
 
-def test_asks_both(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_asks_what_is_served_or_the_one_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = ["tuned", "run-2"]
+
+    def get(address: str, timeout: float, trust_env: bool) -> httpx.Response:
+        assert address == "http://h:1/v1/models"
+        return httpx.Response(200, json={"data": [{"id": name} for name in served]})
+
     def post(address: str, json: dict[str, str], timeout: float, trust_env: bool) -> httpx.Response:
         assert address == "http://h:1/v1/chat/completions"
         return httpx.Response(200, json={"choices": [{"message": {"content": f"I am {json['model']}"}}]})
 
+    monkeypatch.setattr(httpx, "get", get)
     monkeypatch.setattr(httpx, "post", post)
-    assert ask.ask("Who?", "http://h:1/v1/", "both") == 0
+    assert ask.ask("Who?", "http://h:1/v1/") == 0
     out = capsys.readouterr().out
-    assert "I am base" in out and "I am tuned" in out
+    assert "I am tuned" in out and "I am run-2" in out and "base" not in out
+    assert ask.ask("Who?", "http://h:1", "base") == 0
+    assert "I am base" in (out := capsys.readouterr().out) and "tuned" not in out
+    served.clear()
+    with pytest.raises(client.Unreachable, match="no model is served yet"):
+        ask.ask("Who?", "http://h:1")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +58,7 @@ def test_asks_both(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 )
 def test_bad_addresses(url: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ask.ask("q", url, "both")
+        ask.ask("q", url)
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

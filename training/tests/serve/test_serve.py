@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from checkout import SOURCES
 from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.models import chat
+from trainlab.serve import api, work
 from trainlab.serve import inference_engine as engines
 from trainlab.serve.api import create_app
 from trainlab.serve.generation import Pieces
 from trainlab.serve.pages import page
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+HTTP = httpx.Client(timeout=60)  # one: making a client costs more than what it asks here
 QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
 
 
@@ -77,7 +80,7 @@ def wait_ready(address: str, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
-            if httpx.get(f"{address}/ready").status_code == 200:
+            if HTTP.get(f"{address}/ready").status_code == 200:
                 return
         except httpx.TransportError:
             pass
@@ -88,6 +91,19 @@ def wait_ready(address: str, seconds: float = 60) -> None:
 @pytest.fixture(scope="session")
 def client(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
+def value(url: str, name: str) -> float:
+    """The sum of a metric's values whose line begins with `name`."""
+    lines = HTTP.get(f"{url}/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def ask(client: openai.OpenAI, model: str = "base", **options: Any) -> Any:
@@ -101,13 +117,14 @@ def test_models_answer_by_name_and_differ(client: openai.OpenAI) -> None:
     assert ask(client, "base").choices[0].message.content == texts["base"]  # the adapter left the base alone
 
 
-def test_same_text_as_the_evaluation(client: openai.OpenAI, engine: engines.Engine, phase: Phase) -> None:
+def test_a_bare_question_gets_the_text_of_the_evaluation(
+    client: openai.OpenAI, engine: engines.Engine, phase: Phase
+) -> None:
     from trainlab.evaluation import answer_score
 
     hosted = engine._hosted["tuned"]
-    settings = phase.model_copy(update={"evaluate": phase.evaluate.model_copy(update={"max_new_tokens": 12})})
-    [plain] = answer_score.answers(hosted.model, hosted.tokenizer, settings, [QUESTION[0]["content"]])
-    reply = ask(client, "tuned")
+    [plain] = answer_score.answers(hosted.model, hosted.tokenizer, phase, [QUESTION[0]["content"]])
+    reply = client.chat.completions.create(model="tuned", messages=QUESTION)
     assert reply.choices[0].message.content.strip() == plain["text"]
     assert reply.usage.completion_tokens == plain["text_tokens"]
     assert reply.usage.prompt_tokens == len(chat.prompt_ids(hosted.tokenizer, phase, QUESTION[0]["content"]))
@@ -120,7 +137,7 @@ def test_stream_is_the_answer_in_pieces(client: openai.OpenAI) -> None:
     assert chunks[0].choices[0].delta.role == "assistant" and len(chunks) > 4
     assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
     assert chunks[-1].usage == whole.usage
-    with httpx.stream(
+    with HTTP.stream(
         "POST",
         f"{client.base_url}completions",
         json={"model": "base", "prompt": "the", "stream": True, "max_tokens": 3},
@@ -170,6 +187,14 @@ def test_system_prompt_of_the_phase_is_used(engine: engines.Engine, phase: Phase
         ({"logprobs": True}, 400, "logprobs: "),
         ({"logit_bias": {"5": 1}}, 400, "logit_bias: "),
         ({"frequency_penalty": 0.5}, 400, "frequency_penalty: "),
+        ({"top_k": 5}, 400, "top_k: this server does not support it"),
+        ({"repetition_penalty": 1.1}, 400, "repetition_penalty: "),
+        ({"min_p": 0.1}, 400, "min_p: "),
+        ({"min_tokens": 4}, 400, "min_tokens: "),
+        ({"guided_json": {}}, 400, "guided_json: "),
+        ({"best_of": True}, 400, "best_of: "),
+        ({"tempratur": 0.5}, 400, "tempratur: this server does not support it"),
+        ({"stream_options": {"continuous_usage_stats": True}}, 400, "stream_options.continuous_usage_stats: "),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "role"),
         ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, "shorten the prompt"),
@@ -178,7 +203,7 @@ def test_system_prompt_of_the_phase_is_used(engine: engines.Engine, phase: Phase
 )
 def test_bad_requests_get_openai_errors(url: str, change: dict[str, Any], status: int, word: str) -> None:
     body = {"model": "base", "messages": QUESTION, **change}
-    reply = httpx.post(f"{url}/v1/chat/completions", json=body)
+    reply = HTTP.post(f"{url}/v1/chat/completions", json=body)
     error = reply.json()["error"]
     assert (
         reply.status_code == status and word in error["message"] and set(error) == {"message", "type", "param", "code"}
@@ -187,69 +212,173 @@ def test_bad_requests_get_openai_errors(url: str, change: dict[str, Any], status
 
 def test_fields_that_ask_for_nothing_are_taken(client: openai.OpenAI) -> None:
     plain = ask(client).choices[0].message.content
-    neutral = {"logprobs": False, "frequency_penalty": 0, "response_format": {"type": "text"}, "tools": []}
-    assert ask(client, **neutral).choices[0].message.content == plain
+    neutral = {
+        "logprobs": False,
+        "frequency_penalty": 0,
+        "response_format": {"type": "text"},
+        "tools": [],
+        "user": "me",
+    }
+    extra = {"top_k": -1, "repetition_penalty": 1.0, "guided_json": None}
+    assert ask(client, **neutral, extra_body=extra).choices[0].message.content == plain
+    with pytest.raises(openai.BadRequestError, match="logprobs: "):
+        client.completions.create(model="base", prompt="a", logprobs=0)
 
 
 def test_other_errors(url: str, client: openai.OpenAI) -> None:
-    assert httpx.get(f"{url}/nowhere").json()["error"]["message"] == "GET /nowhere: Not Found"
-    broken = httpx.post(f"{url}/v1/completions", content=b"{", headers={"content-type": "application/json"})
+    assert HTTP.get(f"{url}/nowhere").json()["error"]["message"] == "GET /nowhere: Not Found"
+    broken = HTTP.post(f"{url}/v1/completions", content=b"{", headers={"content-type": "application/json"})
     assert broken.status_code == 400
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         ask(client, "other")
 
 
-def test_too_many_requests(url: str, engine: engines.Engine, client: openai.OpenAI) -> None:
-    replies: list[int] = []
-
-    def post() -> None:
-        reply = httpx.post(f"{url}/v1/chat/completions", json={"model": "base", "messages": QUESTION}, timeout=60)
-        replies.append(reply.status_code)
-
-    threads = [threading.Thread(target=post) for _ in range(4)]
-    with engine._hosted["base"].lock:  # the four wait; a fifth is refused
-        for thread in threads:
-            thread.start()
-        end = time.monotonic() + 20
-        while "trainlab_queue 4.0" not in httpx.get(f"{url}/metrics").text and time.monotonic() < end:
-            time.sleep(0.05)
-        with pytest.raises(openai.RateLimitError):
-            ask(client, "tuned")
-    for thread in threads:
-        thread.join()
-    assert replies == [200] * 4 and ask(client).choices
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_over_the_limit_is_refused_before_it_is_read(url: str, announced: bool) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    size = b"Content-Length: 12000000" if announced else b"Transfer-Encoding: chunked"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" + size + b"\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        # the end of the body never comes
+        connection.sendall(head if announced else head + b"11000\r\n" + b" " * 0x11000 + b"\r\n")
+        said = connection.recv(4096).decode()
+        while "}}" not in said:
+            said += connection.recv(4096).decode()
+    error = json.loads(said.partition("\r\n\r\n")[2])["error"]
+    assert said.startswith("HTTP/1.1 413 ") and "at most 65536 bytes" in error["message"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "request_too_large")
 
 
-def test_a_client_that_leaves_frees_its_place(url: str) -> None:
+def test_a_client_that_sends_it_all_reads_the_refusal(url: str) -> None:
+    body = json.dumps({"model": "base", "messages": [{"role": "user", "content": "x" * 12_000_000}]})
+    assert HTTP.post(f"{url}/v1/chat/completions", content=body).status_code == 413
+
+
+def test_the_server_answers_while_a_long_prompt_is_read(
+    url: str, engine: engines.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"model": "base", "messages": [{"role": "user", "content": "safe to drink " * 70_000}]}
+    monkeypatch.setattr(api, "BYTES_PER_TOKEN", 4096)
+    refused = HTTP.post(f"{url}/v1/chat/completions", json=body).json()["error"]["message"]
+    assert refused.startswith("at least ")  # so long that it need not be read
+    monkeypatch.setattr(engine, "least_tokens", lambda *_: 0)
+    slowest = 0.0
+    with ThreadPoolExecutor(1) as threads, httpx.Client() as health:
+        health.get(f"{url}/health")
+        began = time.monotonic()
+        reply = threads.submit(HTTP.post, f"{url}/v1/chat/completions", json=body, timeout=60)
+        while not reply.done():
+            asked = time.monotonic()
+            health.get(f"{url}/health")
+            slowest = max(slowest, time.monotonic() - asked)
+    assert reply.result().json()["error"]["code"] == "context_length_exceeded"
+    # 0.2 s on a machine that has nothing else to do; read in the event loop, the text would hold one of them all the time
+    assert slowest < max(0.2, (time.monotonic() - began) / 4)
+
+
+def test_a_line_with_places_and_only_past_it_a_refusal(
+    url: str, engine: engines.Engine, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "LINE", 2)
+    body = {"model": "base", "messages": QUESTION, "max_tokens": 4}
+    waiting = 'vllm:num_requests_waiting{model_name="base"}'
+
+    def post() -> int:
+        return HTTP.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code
+
+    with ThreadPoolExecutor(3) as threads:
+        with engine._hosted["base"].lock:
+            first = threads.submit(post)
+            until(lambda: value(url, 'vllm:num_requests_running{model_name="base"}') == 1)
+            second = threads.submit(post)
+            until(lambda: value(url, waiting) == 1)
+            stream = threads.submit(
+                lambda: list(HTTP.post(f"{url}/v1/chat/completions", json={**body, "stream": True}).iter_lines())
+            )
+            until(lambda: value(url, waiting) == 2)
+            with pytest.raises(openai.RateLimitError, match="2 requests are waiting") as refused:
+                ask(client)
+            assert int(refused.value.response.headers["Retry-After"]) > 0
+            assert ask(client, "tuned").choices  # another model is free
+        assert (first.result(), second.result()) == (200, 200)
+        lines = [line for line in stream.result() if line]
+    places = [line for line in lines if line.startswith(":")]
+    assert places == [": position 2", ": position 1", ": generating"] and lines[-1] == "data: [DONE]"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_the_line_frees_its_place_at_once(url: str, engine: engines.Engine, stream: bool) -> None:
+    body = {"model": "base", "messages": QUESTION, "stream": stream}
+    waiting, aborted = "vllm:num_requests_waiting", 'vllm:request_success_total{finished_reason="abort"'
+    before = (
+        value(url, aborted),
+        value(url, 'trainlab_requests_total{endpoint="/v1/chat/completions",model="base",status="499"'),
+    )
+    with engine._hosted["base"].lock, ThreadPoolExecutor(1) as threads:
+        first = threads.submit(HTTP.post, f"{url}/v1/chat/completions", json={**body, "stream": False}, timeout=60)
+        until(lambda: value(url, "vllm:num_requests_running") == 1)
+        with pytest.raises(httpx.ReadTimeout):
+            HTTP.post(f"{url}/v1/chat/completions", json=body, timeout=0.3)
+        until(lambda: value(url, waiting) == 0, 1)
+        engine._hosted["base"].lock.release()
+        assert first.result().status_code == 200
+        engine._hosted["base"].lock.acquire()
+    after = (
+        value(url, aborted),
+        value(url, 'trainlab_requests_total{endpoint="/v1/chat/completions",model="base",status="499"'),
+    )
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+
+
+def test_a_client_that_leaves_ends_its_generation(url: str) -> None:
     body = {"model": "base", "messages": QUESTION, "stream": True, "max_tokens": 32}
     for _ in range(6):
-        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
+        with HTTP.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
             next(reply.iter_lines())
-            if reply.status_code == 429:  # the cancelled ones need a moment
-                time.sleep(0.5)
-    end = time.monotonic() + 10
-    while "trainlab_queue 0.0" not in httpx.get(f"{url}/metrics").text:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    until(lambda: value(url, "vllm:num_requests_running") + value(url, "vllm:num_requests_waiting") == 0, 10)
 
 
-def test_metrics_count(url: str, client: openai.OpenAI) -> None:
-    def value(name: str) -> float:
-        lines = httpx.get(f"{url}/metrics").text.splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
-
-    name = 'trainlab_requests_total{endpoint="/v1/chat/completions",model="tuned",status="200"}'
-    tokens = 'trainlab_tokens_total{kind="completion",model="tuned"}'
-    before = value(name), value(tokens)
-    used = ask(client, "tuned").usage.completion_tokens
-    assert (value(name), value(tokens)) == (before[0] + 1, before[1] + used)
-    httpx.post(f"{url}/v1/completions", json={"model": "x" * 99, "prompt": "a"})
-    assert value('trainlab_requests_total{endpoint="/v1/completions",model="unknown",status="404"}') >= 1
+def test_answers_are_counted_when_they_end_in_the_names_of_vllm(
+    url: str, engine: engines.Engine, client: openai.OpenAI
+) -> None:
+    ended = 'vllm:request_success_total{finished_reason="length",model_name="tuned"}'
+    status = 'trainlab_requests_total{endpoint="/v1/chat/completions",model="tuned",status="200"}'
+    names = [
+        ended,
+        status,
+        *(
+            f'vllm:{name}{{model_name="tuned"}}'
+            for name in (
+                "prompt_tokens_total",
+                "generation_tokens_total",
+                "time_to_first_token_seconds_count",
+                "e2e_request_latency_seconds_count",
+            )
+        ),
+    ]
+    before = [value(url, name) for name in names]
+    with engine._hosted["tuned"].lock:
+        stream = ask(client, "tuned", stream=True, stream_options={"include_usage": True})
+        next(iter(stream))
+        assert [value(url, name) for name in names] == before  # nothing is finished
+    usage = list(stream)[-1].usage
+    after = [value(url, name) for name in names]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [
+        1,
+        1,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        1,
+        1,
+    ]
+    HTTP.post(f"{url}/v1/completions", json={"model": "x" * 99, "prompt": "a"})
+    assert value(url, 'trainlab_requests_total{endpoint="/v1/completions",model="unknown",status="404"}') >= 1
 
 
 def test_pages(url: str, phase: Phase) -> None:
-    root, report = httpx.get(url), httpx.get(f"{url}/report")
+    root, report = HTTP.get(url), HTTP.get(f"{url}/report")
     assert root.status_code == 200 and phase.questions[0] in root.text and "@@" not in root.text
+    assert 'fetch("v1/models")' in root.text and 'id="tuned"' not in root.text  # it shows what is served
     assert report.text == "<p>the report" and "default-src 'self'" in root.headers["content-security-policy"]
     evil = phase.model_copy(update={"title": "<b>x", "questions": ("</script><script>alert(1)",)})
     assert "<b>x" not in page(evil) and "</script><script>alert" not in page(evil)

@@ -40,7 +40,10 @@ class Serve(Strict):
     gpus: int = Field(0, ge=0, le=8, description="GPUs of the server.")
     max_tokens: int = Field(256, ge=1, le=32768, description="Longest answer a client may ask for.")
     max_concurrency: int = Field(
-        4, ge=1, le=1024, description="Requests processed or queued at once; any more get 429."
+        4,
+        ge=1,
+        le=1024,
+        description="Requests processed at once. At a chat model 64 more wait in line, at an image classifier none; any more get 429.",
     )
 
 

@@ -133,6 +133,8 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: L
 def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
     """Fix the date of the chat template; raises UserError for a tokenizer without EOS or chat template."""
     texts = isinstance(phase, TextPhase)  # continues texts: needs no chat template
+    if not texts and isinstance(tokenizer.chat_template, str):  # of a parent that was trained on texts
+        tokenizer.chat_template = export.chatting(tokenizer.chat_template)
     if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
         lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
         raise UserError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config import ChatPhase, LanguagePhase
+from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 
 # The files of tokenizers that transformers saves; what the base lacks of them stays away.
 TOKENIZER_FILES = (
@@ -29,6 +29,9 @@ TOKENIZER_FILES = (
 # transformers' note of itself and of the reading process; no property of the model.
 OF_THE_READER = ("transformers_version", "_name_or_path", "dtype", "torch_dtype")
 OF_VERSION_5 = ("backend", "is_local", "local_files_only")
+# The template before is kept in a branch that is never taken: a later stage that trains on chats wants it back.
+CONTINUES = "{#- trainlab: continues the text of the last message -#}"
+NEVER = ("{%- if false -%}", "{%- endif -%}{#- end -#}")
 DEFAULT_SYSTEM = re.compile(r"\{#- trainlab: default system message -#\}.*?\{#- end -#\}", re.S)
 
 
@@ -40,6 +43,9 @@ def save_tokenizer(tokenizer: Any, folder: Path, phase: LanguagePhase) -> None:
         _keep(tokenizer, base, folder)
     if isinstance(phase, ChatPhase) and isinstance(tokenizer.chat_template, str):
         _set_template(folder, with_system(tokenizer.chat_template, phase.data.system_prompt))
+    if isinstance(phase, TextPhase) and not isinstance(tokenizer.chat_template, dict):
+        starts = tokenizer.bos_token is not None and tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
+        _set_template(folder, continuing(tokenizer.chat_template, starts))
     readable(folder)
 
 
@@ -101,6 +107,28 @@ def with_system(template: str, prompt: str) -> str:
         "{%- endif -%}{#- end -#}"
     )
     return opening + DEFAULT_SYSTEM.sub("", template, count=1)
+
+
+def continuing(template: str | None, bos: bool) -> str:
+    """Return a chat template that continues the text of the last message, after BOS if the tokenizer starts texts so.
+
+    What a phase that trains on running text is scored and served as: its model knows no turns.
+    """
+    # Engines pass the content as text or as parts, depending on what they find in the template (vLLM: content format).
+    text = (
+        "{%- set content = messages[-1]['content'] -%}"
+        "{%- if content is string -%}{{- content -}}"
+        "{%- else -%}{%- for part in content -%}{{- part['text'] -}}{%- endfor -%}{%- endif -%}"
+    )
+    begin = "{{- bos_token -}}" if bos else ""
+    return f"{CONTINUES}{begin}{text}{NEVER[0]}{chatting(template) or ''}{NEVER[1]}"
+
+
+def chatting(template: str | None) -> str | None:
+    """Return the chat template that `continuing` replaced; None if there was none."""
+    if not template or not template.startswith(CONTINUES):
+        return template
+    return template.partition(NEVER[0])[2].removesuffix(NEVER[1]) or None
 
 
 def _keep(tokenizer: Any, base: Path, folder: Path) -> None:

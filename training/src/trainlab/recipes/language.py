@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
+SERVED = "tuned"  # the name of what was promoted
 QUESTION = "What should I do first in an emergency?"
 
 
@@ -220,7 +221,13 @@ class Language(Recipe):
 
     def probe(self, run_dir: Path, url: str, timeout: float) -> str:
         """As Recipe.probe."""
-        answer = client.chat(url, "tuned", QUESTION, max_tokens=32, timeout=timeout)
+        names = client.models(url, timeout)
+        if SERVED not in names:
+            raise client.NotServed(f"{url} serves {', '.join(names)}, not {SERVED}")
+        for name in names:
+            if name != SERVED:  # may well have nothing to say, but answers
+                client.chat(url, name, QUESTION, max_tokens=1, timeout=timeout)
+        answer = client.chat(url, SERVED, QUESTION, max_tokens=32, timeout=timeout)
         if not answer.text:
-            raise client.NotServed(f"{url}: model tuned gave an empty answer to {QUESTION!r}")
-        return f"{url} answers as tuned: {answer.text}"
+            raise client.NotServed(f"{url}: model {SERVED} gave an empty answer to {QUESTION!r}")
+        return f"{url} answers as {', '.join(names)}; {SERVED}: {answer.text}"

@@ -7,6 +7,7 @@ then the InferenceService, whose change is the switch from one model to the next
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,9 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
             "kind": "ConfigMap",
             "apiVersion": KINDS["ConfigMap"][0],
         }
-        runtime = _apply(kube, wanted["ServingRuntime"], namespace, release)
-        _apply(kube, wanted["ConfigMap"], namespace, runtime)
+        _prepare(kube, wanted, namespace, release)
         _apply(kube, wanted["InferenceService"], namespace, release)
-        _clean(kube, wanted["ServingRuntime"], namespace)
+        _settle(kube, wanted, namespace, release)
     print(f"trainlab: promoted: InferenceService {namespace}/{_name(wanted['InferenceService'])} applied", flush=True)
     return 0
 
@@ -111,13 +111,37 @@ def _apply(kube: Kube, thing: dict[str, Any], namespace: str, owner: dict[str, A
     return thing | {"metadata": metadata | done["metadata"]}
 
 
-def _clean(kube: Kube, current: dict[str, Any], namespace: str) -> None:
-    """Delete the ServingRuntimes that this one replaces; the garbage collector takes their phases."""
-    labels = current["metadata"]["labels"]
+def _prepare(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, release: dict[str, Any]) -> None:
+    """Apply what the server of this run needs, beside the one that answers."""
+    runtime = _apply(kube, wanted["ServingRuntime"], namespace, release)
+    _apply(kube, wanted["ConfigMap"], namespace, runtime)
+
+
+def _settle(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, release: dict[str, Any]) -> None:
+    """Delete the ServingRuntimes that the served one replaces; the garbage collector takes their phases.
+
+    Another promotion of the release may be anywhere between its first request and its last. So what the InferenceService names
+    now decides, asked after the list was made; younger ones may be named next; and one that the other has taken away before
+    the switch is made again.
+    """
+    own = _name(wanted["ServingRuntime"])
+    born, named = _found(kube, wanted, namespace)
+    if named == own and named not in born:
+        _prepare(kube, wanted, namespace, release)
+        born, named = _found(kube, wanted, namespace)
+    for name, when in born.items():
+        if when < born.get(named, ""):  # RFC 3339 in UTC, as text
+            kube.delete(_path("ServingRuntime", namespace, name))
+
+
+def _found(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str) -> tuple[dict[str, str], str]:
+    """Return when each ServingRuntime of the release was made, by name, and then the name of the one that is served."""
+    labels = wanted["ServingRuntime"]["metadata"]["labels"]
     selector = ",".join(f"{label}={labels[label]}" for label in SAME_RELEASE)
-    for one in kube.get(f"{_path('ServingRuntime', namespace)}?labelSelector={selector}").get("items", []):
-        if _name(one) != _name(current):
-            kube.delete(_path("ServingRuntime", namespace, _name(one)))
+    items = kube.get(f"{_path('ServingRuntime', namespace)}?labelSelector={selector}").get("items", [])
+    service = kube.get(_path("InferenceService", namespace, _name(wanted["InferenceService"])))
+    born = {_name(one): str(one["metadata"]["creationTimestamp"]) for one in items}
+    return born, str(service["spec"]["predictor"]["model"]["runtime"])
 
 
 def _path(kind: str, namespace: str, name: str = "") -> str:

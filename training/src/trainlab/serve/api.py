@@ -1,8 +1,11 @@
 """The HTTP interface: OpenAI's chat and completions, models, metrics, health, and the audience's page; used by chat_server.py."""
 
+import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,16 +15,24 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from trainlab.config import LanguagePhase
 from trainlab.serve import pages, protocol
+from trainlab.serve.body_limit import BodyLimit
+from trainlab.serve.generation import Options
 from trainlab.serve.inference_engine import Engine
+from trainlab.serve.metrics import Metrics
 from trainlab.serve.protocol import ApiError, ChatRequest, TextRequest
-from trainlab.serve.work import Desk, Job, Metrics
+from trainlab.serve.work import Desk, Job
 
 log = logging.getLogger("uvicorn.error")
 NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 JUDGED = ("/v1/chat/completions", "/v1/completions")
+RETRY = {429: "5", 503: "2"}  # seconds until another try makes sense
+# A body that fits the model's context is shorter: a token of some 20 characters, each written as \uXXXX.
+BYTES_PER_TOKEN = 128
+MOST_BYTES = 8 * 2**20  # of a body, whatever the context; read as JSON it takes several times that
 
 
 class Server:
@@ -34,27 +45,37 @@ class Server:
         self.engine: Engine | None = None
         self.metrics = Metrics()
         self.desk = Desk(phase.serve.max_concurrency, self.metrics)
+        # One at a time: a text takes a hundred times its size in memory while it is read as tokens.
+        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
 
     def load(self) -> None:
         """Load the models (in a thread, so that /health answers meanwhile); hands an error to `failed`."""
         try:
             self.engine = self._load()
+            self.metrics.show(self.engine.names)
         except Exception as error:  # whatever it is, it must end the server
             self._failed(error)
+
+    def most_bytes(self) -> int:
+        """Return how long a body may be."""
+        return min(MOST_BYTES, BYTES_PER_TOKEN * self.engine.context) if self.engine else MOST_BYTES
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
         engine = self._ready(body.model, request)
+        options = self._options(engine, body, "messages")
         try:
-            prompt = engine.chat_ids(body.model, [message.plain() for message in body.messages])
+            prompt = await self._tokens(engine.chat_ids, body.model, [message.plain() for message in body.messages])
         except Exception as error:  # chat templates reject unusual role orders with errors of several types
             raise ApiError(400, f"the chat template rejects these messages: {error}", param="messages") from None
-        return await self._answer(engine, body, prompt, request, chat=True)
+        return await self._answer(engine, body, prompt, options, request)
 
     async def text(self, body: TextRequest, request: Request) -> Response:
         """POST /v1/completions."""
         engine = self._ready(body.model, request)
-        return await self._answer(engine, body, engine.text_ids(body.model, body.text()), request, chat=False)
+        options = self._options(engine, body, "prompt")
+        prompt = await self._tokens(engine.text_ids, body.model, body.texts()[0])
+        return await self._answer(engine, body, prompt, options, request)
 
     async def models(self) -> dict[str, Any]:
         """GET /v1/models."""
@@ -75,6 +96,11 @@ class Server:
         names = self.engine.names if self.engine else []
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
+    def close(self) -> None:
+        """Accept nothing more."""
+        self.desk.close()
+        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+
     def count(self, request: Request, status: int) -> None:
         """Count a request to one of the two endpoints; unknown model names share one label."""
         path = request.url.path
@@ -90,49 +116,112 @@ class Server:
         request.state.model = model
         return self.engine
 
+    async def _tokens(self, read: Callable[[str, Any], list[int]], model: str, text: Any) -> list[int]:
+        """Return the tokens of a prompt, read in a thread: /health must answer meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, read, model, text)
+
+    def _options(self, engine: Engine, body: ChatRequest | TextRequest, field: str) -> Options:
+        """Return how to generate; raises ApiError for a text that cannot fit, before it is read as tokens."""
+        options = body.options(self.phase.evaluate.max_new_tokens, self.phase.serve.max_tokens)
+        _check_room(engine, engine.least_tokens(body.model, body.texts()), options, field, "at least ")
+        return options
+
     async def _answer(
-        self, engine: Engine, body: protocol.Request, prompt: list[int], request: Request, chat: bool
+        self, engine: Engine, body: ChatRequest | TextRequest, prompt: Sequence[int], options: Options, request: Request
     ) -> Response:
-        options = body.options(self.phase.serve.max_tokens)
+        chat = isinstance(body, ChatRequest)
+        field = "messages" if chat else "prompt"
         if not prompt:
-            raise ApiError(400, "the prompt is empty; send some text", param="prompt")
-        if len(prompt) + options.max_tokens > engine.context:
-            message = (
-                f"{len(prompt)} prompt tokens plus {options.max_tokens} answer tokens exceed the model's context of "
-                f"{engine.context}; shorten the prompt or lower max_tokens"
-            )
-            raise ApiError(400, message, param="messages" if chat else "prompt", code="context_length_exceeded")
-        job = self.desk.start(engine, body.model, prompt, options)
+            raise ApiError(400, "the prompt is empty; send some text", param=field)
+        _check_room(engine, len(prompt), options, field)
+        job = self.desk.join(engine, body.model, prompt, options)
         reply = protocol.Reply(body.model, len(prompt), chat)
+
+        def ended(status: int) -> None:
+            self.count(request, status)
+
         if body.stream:
-            self.count(request, 200)
             usage = bool(body.stream_options and body.stream_options.include_usage)
-            events = _events(job, reply, chat, usage)
-            return StreamingResponse(events, media_type="text/event-stream", headers=NO_BUFFER)
-        text = ""
-        async for piece in job.pieces():
-            text += piece
-            if await request.is_disconnected():
-                self.count(request, 499)
-                return Response(status_code=499)  # nobody reads it; leaving the loop cancels the generation
-        self.count(request, 200)
+            return _Stream(job, reply, chat, usage, ended)
+        text = await _whole(job, request)
+        if text is None or job.outcome is None:
+            ended(499)
+            return Response(status_code=499)
+        ended(200)
         return JSONResponse(reply.whole(text, job.outcome.finish, job.outcome.tokens))
 
 
-async def _events(job: Job, reply: protocol.Reply, chat: bool, usage: bool) -> AsyncIterator[str]:
-    """Yield the server-sent events of one answer; an error midway becomes the last event."""
+def _check_room(engine: Engine, tokens: int, options: Options, field: str, about: str = "") -> None:
+    """Raise ApiError if prompt and answer exceed the context."""
+    if tokens + options.max_tokens > engine.context:
+        message = (
+            f"{about}{tokens} prompt tokens plus {options.max_tokens} answer tokens exceed the model's context of "
+            f"{engine.context}; shorten the prompt or lower max_tokens"
+        )
+        raise ApiError(400, message, param=field, code="context_length_exceeded")
+
+
+async def _whole(job: Job, request: Request) -> str | None:
+    """Return the answer, or None as soon as the client has left, in the line too."""
+    answer, gone = asyncio.create_task(job.text()), asyncio.create_task(_disconnected(request))
     try:
-        if chat:
-            yield protocol.event(reply.first())
-        async for piece in job.pieces():
-            yield protocol.event(reply.piece(piece))
-        yield protocol.event(reply.last(job.outcome.finish))
-        if usage:
-            yield protocol.event(reply.usage(job.outcome.tokens))
-        yield protocol.event("[DONE]")
-    except Exception as error:
-        log.exception("generation failed")
-        yield protocol.event(ApiError(500, f"generation failed: {type(error).__name__}").body)
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else None
+    finally:
+        job.leave()
+        for task in (answer, gone):
+            task.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has left; the body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Stream(StreamingResponse):
+    """The server-sent events of one answer; `ended` gets the status, 499 if the client left."""
+
+    def __init__(self, job: Job, reply: protocol.Reply, chat: bool, usage: bool, ended: Callable[[int], None]) -> None:
+        super().__init__(self._events(reply, chat, usage), media_type="text/event-stream", headers=NO_BUFFER)
+        self._job, self._ended, self._over = job, ended, False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events; the client may leave before the first."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._end(499)
+            self._job.leave()
+
+    def _end(self, status: int) -> None:
+        if not self._over:
+            self._over = True
+            self._ended(status)
+
+    async def _events(self, reply: protocol.Reply, chat: bool, usage: bool) -> AsyncIterator[str]:
+        """Yield the events; an error midway becomes the last one."""
+        job = self._job
+        try:
+            if chat:
+                yield protocol.event(reply.first())
+            async with contextlib.aclosing(job.events()) as events:
+                async for item in events:
+                    if isinstance(item, str):
+                        yield protocol.event(reply.piece(item))
+                    else:
+                        yield protocol.comment(f"position {item.number}" if item.number else "generating")
+            if job.outcome is None:
+                raise RuntimeError("the generation ended without an outcome")
+            yield protocol.event(reply.last(job.outcome.finish))
+            if usage:
+                yield protocol.event(reply.usage(job.outcome.tokens))
+            self._end(200)
+            yield protocol.event("[DONE]")
+        except Exception as error:
+            log.exception("generation failed")
+            self._end(500)
+            yield protocol.event(ApiError(500, f"generation failed: {type(error).__name__}").body)
 
 
 def create_app(
@@ -144,6 +233,7 @@ def create_app(
     """Return the application; models are loaded by `load` once the server listens, `failed` gets its error."""
     server = Server(phase, run_dir, load, failed)
     app = FastAPI(title="trainlab", lifespan=_lifespan(server), docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit, limit=server.most_bytes)
     app.add_api_route(JUDGED[0], server.chat, methods=["POST"], response_model=None)
     app.add_api_route(JUDGED[1], server.text, methods=["POST"], response_model=None)
     app.add_api_route("/v1/models", server.models, methods=["GET"])
@@ -160,7 +250,7 @@ def _lifespan(server: Server) -> Callable[[FastAPI], AbstractAsyncContextManager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         threading.Thread(target=server.load, name="load", daemon=True).start()
         yield
-        server.desk.close()
+        server.close()
 
     return lifespan
 
@@ -170,7 +260,7 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     def answer(request: Request, error: ApiError) -> JSONResponse:
         server.count(request, error.status)
-        headers = {"Retry-After": "2"} if error.status in (429, 503) else None
+        headers = {"Retry-After": RETRY[error.status]} if error.status in RETRY else None
         return JSONResponse(error.body, status_code=error.status, headers=headers)
 
     @app.exception_handler(ApiError)
@@ -187,7 +277,10 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        return answer(request, ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
+        text, code = f"{request.method} {request.url.path}: {error.detail}", None
+        if error.status_code == 413:
+            code = "request_too_large"
+        return answer(request, ApiError(error.status_code, text, code=code))
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:

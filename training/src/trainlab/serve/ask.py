@@ -1,4 +1,4 @@
-"""`trainlab ask`: ask base and tuned model a question, show the answers side by side in the terminal; called by the CLI."""
+"""`trainlab ask`: ask the served models a question, show the answers side by side in the terminal; called by the CLI."""
 
 import shutil
 import textwrap
@@ -12,9 +12,9 @@ from trainlab.serve.client import Answer
 NARROW = 72  # below this many columns answers are stacked
 
 
-def ask(question: str, url: str, model: str) -> int:
-    """Ask `model` (base, tuned or both) at `url` and print what it says; return 0. Raises UserError."""
-    names = ["base", "tuned"] if model == "both" else [model]
+def ask(question: str, url: str, model: str | None = None) -> int:
+    """Ask `model`, or every model that `url` serves, and print what they say; return 0. Raises UserError."""
+    names = [model] if model else client.models(url)
     with ThreadPoolExecutor(len(names)) as threads:
         answers = list(threads.map(lambda name: client.chat(url, name, question), names))
     print(render(question, answers, shutil.get_terminal_size((100, 24)).columns))

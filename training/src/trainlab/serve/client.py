@@ -1,5 +1,6 @@
-"""One question to a served model over the OpenAI API; used by ask and verify_run. No torch."""
+"""Which models are served, and one question to one of them, over the OpenAI API; used by ask and verify_run. No torch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +37,31 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": question}], "temperature": 0}
     if max_tokens is not None:
         body["max_tokens"] = max_tokens
-    address = f"{url.rstrip('/').removesuffix('/v1')}/v1/chat/completions"
+    value = _asked(url, "chat/completions", timeout, lambda address, **how: httpx.post(address, json=body, **how))
     try:
-        reply = httpx.post(address, json=body, timeout=timeout, trust_env=proxy.asked(address))
+        text = value["choices"][0]["message"]["content"]
+        return Answer(model, str(text or "").strip(), int((value.get("usage") or {}).get("completion_tokens") or 0))
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise UserError(f"{url}: the answer is not a chat completion; is this the right address?") from None
+
+
+def models(url: str, timeout: float = 30) -> list[str]:
+    """Return the names of the models at the server `url`; raises as `chat` does, Unreachable also while it lists none."""
+    value = _asked(url, "models", timeout, lambda address, **how: httpx.get(address, **how))
+    try:
+        names = [str(entry["id"]) for entry in value["data"]]
+    except (KeyError, TypeError):
+        raise UserError(f"{url}: the answer is not a list of models; is this the right address?") from None
+    if not names:
+        raise Unreachable(f"{url}: no model is served yet")
+    return names
+
+
+def _asked(url: str, path: str, timeout: float, send: Callable[..., httpx.Response]) -> Any:
+    """Return the JSON that `send` gets from /v1/PATH, None if it is none."""
+    address = f"{url.rstrip('/').removesuffix('/v1')}/v1/{path}"
+    try:
+        reply = send(address, timeout=timeout, trust_env=proxy.asked(address))
     except httpx.InvalidURL as error:
         raise UserError(f"--url is {url}: not a valid address ({error}); write it as http://HOST:PORT") from None
     except httpx.UnsupportedProtocol:
@@ -54,11 +77,7 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
         value = None
     if reply.status_code != 200:
         _refused(url, reply, value)
-    try:
-        text = value["choices"][0]["message"]["content"]
-        return Answer(model, str(text or "").strip(), int((value.get("usage") or {}).get("completion_tokens") or 0))
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise UserError(f"{url}: the answer is not a chat completion; is this the right address?") from None
+    return value
 
 
 def _refused(url: str, reply: httpx.Response, value: Any) -> None:

@@ -4,6 +4,7 @@ import copy
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ class Hosted:
     adapter: str | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @cached_property
+    def longest(self) -> int:
+        """Characters of the longest token."""
+        return max(len(token) for token in self.tokenizer.get_vocab())
+
 
 class Engine:
     """All models of a run; thread-safe."""
@@ -41,6 +47,17 @@ class Engine:
     def context(self) -> int:
         """Maximum tokens of prompt and answer together."""
         return min(int(h.model.config.max_position_embeddings) for h in self._hosted.values())
+
+    def turn(self, name: str) -> int:
+        """Return what the names that take turns have in common."""
+        return id(self._hosted[name].lock)
+
+    def least_tokens(self, name: str, texts: Sequence[str]) -> int:
+        """Return a number of tokens that `texts` have at least, without reading them as tokens.
+
+        White space does not count: some tokenizers drop it beside special tokens.
+        """
+        return sum(len(part) for text in texts for part in text.split()) // self._hosted[name].longest
 
     def chat_ids(self, name: str, messages: Sequence[dict[str, str]]) -> list[int]:
         """Return the prompt tokens of a chat; the phase's system prompt is prepended when the chat has none.

@@ -1,35 +1,57 @@
 """The shapes of the OpenAI API that we implement: requests, answers, chunks, errors; used by api.py.
 
-Source: OpenAI's API reference, chat completions and completions. Unknown fields are ignored, as servers of this API do;
-known ones that we cannot honor are refused.
+Source: OpenAI's API reference, chat completions and completions. A field that is not implemented is refused by its name, as is
+one that nobody knows: ignored, it would give an answer to another question.
 """
 
 import json
 import time
 import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainlab.serve.generation import Options
 
-# What would change the answer and is not implemented, with the values that ask for nothing.
-REFUSED: dict[str, tuple[Any, ...]] = {
+# What changes the answer and is not implemented, with the values that ask for nothing: OpenAI's fields, then vLLM's.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (False, True),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "logprobs": (False,),
-    "top_logprobs": (0,),
     "logit_bias": ({},),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "best_of": (1,),
     "suffix": ("",),
     "modalities": (["text"],),
-    "audio": (),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "use_beam_search": (False,),
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "skip_special_tokens": (True,),
+    "chat_template_kwargs": ({},),
+    "add_generation_prompt": (True,),
 }
+# What says something about the client, not about the answer.
+IGNORED = (
+    "user",
+    "metadata",
+    "store",
+    "safety_identifier",
+    "prompt_cache_key",
+    "service_tier",
+    "request_id",
+    "priority",
+)
 
 
 class ApiError(Exception):
@@ -45,6 +67,8 @@ class ApiError(Exception):
 
 class StreamOptions(BaseModel):
     """Extras of a stream."""
+
+    model_config = ConfigDict(extra="forbid")
 
     include_usage: bool = False
 
@@ -71,6 +95,7 @@ class Message(BaseModel):
 class Request(BaseModel):
     """What both endpoints have in common. Without a temperature answers are greedy, as in the evaluation."""
 
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {}
     model: str
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -85,28 +110,37 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _supported(cls, body: Any) -> Any:
-        """Raise ApiError for a field of REFUSED, by its name."""
-        for name, harmless in REFUSED.items() if isinstance(body, dict) else ():
-            if body.get(name) is not None and body[name] not in harmless:
+        """Leave out what asks for nothing; raise ApiError for a field that is not implemented, by its name."""
+        if not isinstance(body, dict):
+            return body
+        for name, value in body.items():
+            if name in cls.model_fields or name in IGNORED or value is None:
+                continue
+            if not any(_same(value, harmless) for harmless in (*NEUTRAL.get(name, ()), *cls.neutral.get(name, ()))):
                 message = f"{name}: this server does not support it; leave it out"
                 raise ApiError(400, message, param=name, code="unsupported_parameter")
         return body
 
-    def options(self, most: int) -> Options:
-        """Return how to generate; raises ApiError for more than `most` tokens."""
+    def options(self, default: int, most: int) -> Options:
+        """Return how to generate, up to `default` tokens where the client names none; raises ApiError for more than `most`."""
         wanted = self.max_completion_tokens or self.max_tokens
         if wanted is not None and wanted > most:
             message = f"max_tokens is {wanted}; this server allows at most {most} (phase.serve.max_tokens)"
             raise ApiError(400, message, param="max_tokens", code="max_tokens_too_large")
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         top_p = 1.0 if self.top_p is None else self.top_p
-        return Options(wanted or most, self.temperature or 0.0, top_p, stop, self.seed)
+        return Options(wanted or min(default, most), self.temperature or 0.0, top_p, stop, self.seed)
 
 
 class ChatRequest(Request):
     """Body of POST /v1/chat/completions."""
 
+    neutral = {"top_logprobs": (0,)}
     messages: Annotated[list[Message], Field(min_length=1)]
+
+    def texts(self) -> list[str]:
+        """Return what the client wrote."""
+        return [message.plain()["content"] for message in self.messages]
 
 
 class TextRequest(Request):
@@ -115,9 +149,9 @@ class TextRequest(Request):
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
     echo: Literal[False] | None = None
 
-    def text(self) -> str:
-        """Return the one prompt."""
-        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+    def texts(self) -> list[str]:
+        """Return the one prompt, as a list."""
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
 
 class Reply:
@@ -162,6 +196,16 @@ class Reply:
     def _usage(self, tokens: int) -> dict[str, int]:
         total = self._prompt_tokens + tokens
         return {"prompt_tokens": self._prompt_tokens, "completion_tokens": tokens, "total_tokens": total}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are equal; Python takes false for 0."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def comment(text: str) -> str:
+    """Return a line of a stream that clients of the protocol skip."""
+    return f": {text}\n\n"
 
 
 def event(value: dict[str, Any] | str) -> str:

@@ -251,6 +251,7 @@ def test_the_server_speaks_the_open_inference_protocol(url: str) -> None:
         ("tuned", body([1, 1, 8, 8], [0] * 64, name="x"), 400, "inputs: x; this model takes"),
         ("tuned", body([1, 1, 8, 8], [0] * 64) | {"outputs": [{"name": "y"}]}, 400, "outputs: y does not exist"),
         ("tuned", {"inputs": 3}, 400, "inputs: Input should be a valid list"),
+        ("tuned", {"inputs": "x" * 400_000}, 413, "the body has 400013 bytes; this server reads at most 327680 bytes"),
         ("other", body([1, 1, 8, 8], [0] * 64), 404, "model 'other' does not exist; this server has base, tuned"),
     ],
 )

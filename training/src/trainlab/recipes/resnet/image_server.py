@@ -25,7 +25,12 @@ from trainlab.recipes.resnet import network, v2
 from trainlab.recipes.resnet.augment import normalize
 from trainlab.recipes.resnet.v2 import InferRequest, Refused
 from trainlab.serve import pages
+from trainlab.serve.body_limit import BodyLimit
 from trainlab.serve.chat_server import listen, run
+
+BYTES_PER_PIXEL = 16  # of a body: a number, its comma and the brackets of nested rows, or an indented line
+OTHER_BYTES = 2**16  # of a body: all but the pixels
+MOST_BYTES = 32 * 2**20  # while the size of the images is not known yet
 
 
 class Engine:
@@ -70,6 +75,13 @@ class Server:
             raise Refused(404, f"model {name!r} does not exist; this server has {', '.join(self.engine.models)}")
         return self.engine
 
+    def most_bytes(self) -> int:
+        """Return how long a body may be: as many images as one request may have."""
+        if self.engine is None:
+            return MOST_BYTES
+        config = self.engine.config
+        return OTHER_BYTES + v2.MOST * config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
+
     async def infer(self, name: str, body: InferRequest) -> dict[str, Any]:
         """POST /v2/models/NAME/infer."""
         engine = self.ready(name)
@@ -112,6 +124,7 @@ def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], 
         yield
 
     app = FastAPI(title="trainlab", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit, limit=server.most_bytes)
     _add_protocol(app, server)
     _handle_errors(app, server)
     pages.add_report(app, run_dir, ("/", "/report"))
