@@ -112,5 +112,5 @@ class Site(SiteBlock):
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
     preflight: bool = Field(
-        True, description="Helm first checks nodes (GPUs) and StorageClasses; set false if you may not list them."
+        False, description="Helm also checks nodes (GPUs) and StorageClasses first; true only if you may list them."
     )
