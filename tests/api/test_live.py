@@ -6,7 +6,8 @@ import pytest
 from api_server import printed
 from api_server.releases import Releases, done, editor, refused
 from api_server.server import Server
-from charts.rendering import HELMS
+from charts.packages import packaged, served
+from charts.rendering import HELMS, SITE
 
 V1 = "kubeflow.org/v1"
 JOBS = (("PyTorchJob", V1), ("Job", "batch/v1"))
@@ -61,8 +62,9 @@ def test_life_of_a_release(helm: Releases) -> None:
         item["metadata"]["uid"] for item in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
     } == claims
 
-    # a run is repeated with the command in the notes, with the current site
+    # a run is repeated with the command in the notes, with the current site, by who has no checkout, too
     out = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7"))
+    assert "charts/trainjob" not in out
     uids = {helm.one(*each)["metadata"]["uid"] for each in JOBS}
     line = out.split("To repeat a run")[1].splitlines()[1].strip()
     printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
@@ -165,6 +167,34 @@ def test_everything_is_refused_before_an_object_is_made(helm: Releases) -> None:
     claims = helm.names("PersistentVolumeClaim", "v1")
     assert not [name for name in claims if name.startswith("bad")]
     assert not [name for name in helm.names("ConfigMap", "v1") if name.startswith("bad")]
+
+
+def test_installed_from_a_repository(helm: Releases, url: str) -> None:
+    """By who has nothing but the address: the chart's own phases, and messages without a path of the checkout."""
+    text = refused(
+        helm.run(
+            "install", "web", "trainjob", "--repo", url, "-f", str(SITE), *FIVE_GPUS, "--set", "site.preflight=true"
+        )
+    )
+    assert "or set preset.scale to local, which needs no GPU" in text and "values/" not in text
+    local = ("--set", "preset.phase=survival,preset.scale=local")
+    done(helm.run("install", "web", "trainjob", "--repo", url, "-f", str(SITE), *local))
+    assert helm.one("PyTorchJob", V1)["metadata"]["labels"]["app.kubernetes.io/instance"] == "web"
+    done(helm.run("uninstall", "web"))
+
+
+FIVE_GPUS = (
+    *("--set", "preset.phase=survival,phase.resources.gpus_per_node=5,phase.resources.processes_per_node=5"),
+    *("--set", "site.storage.models.existing=a,site.storage.runs.existing=b"),
+)
+"""More GPUs than a node of this API server has; the claims keep StorageClasses out of it."""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a repository with the package."""
+    with served(packaged(tmp_path_factory.mktemp("tree"))) as address:
+        yield address
 
 
 def shared(volume: str) -> tuple[str, ...]:

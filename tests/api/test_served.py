@@ -8,7 +8,7 @@ from api_server.attendee import until
 from api_server.promotions import Promotions, answers, there
 from api_server.releases import Releases, done, refused
 from api_server.server import Server
-from charts.rendering import HELMS
+from charts.rendering import CHART, HELMS
 
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"
@@ -59,9 +59,10 @@ def make_room(helm: Releases) -> None:
     printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
 
 
-def removed(helm: Releases) -> None:
+def removed(helm: Releases, installed: bool = True) -> None:
     """Uninstall; only the claims stay, and then they go."""
-    done(helm.run("uninstall", "demo"))
+    if installed:
+        done(helm.run("uninstall", "demo"))
     until(lambda: not any(names for kind, names in there(helm).items() if kind != "claims"))
     claims = helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
     assert sorted(one["metadata"]["name"] for one in claims) == ["demo-models", "demo-runs"]
@@ -189,4 +190,16 @@ def test_atomic_goes_back_by_itself(helm: Releases, promotions: Promotions) -> N
     helm.client.delete(added)
     helm.client.merge(added, {"metadata": {"finalizers": None}})
     until(lambda: there(helm) == before)
+    removed(helm)
+
+
+def test_an_install_that_fails_halfway_leaves_nothing_but_volumes(helm: Releases) -> None:
+    """With the flag by itself, without it by the command in the chart's page."""
+    page = (CHART / "README.md").read_text(encoding="utf-8")
+    flag = "--atomic" if helm.helm_name == "helm" else "--rollback-on-failure"
+    assert f"`{flag}`" in page and "`helm uninstall survival`" in page
+    assert refused(helm.upgrade(*BROKEN, flag))
+    removed(helm, installed=False)
+    assert refused(helm.upgrade(*BROKEN))
+    assert helm.names("PyTorchJob", V1)
     removed(helm)

@@ -87,7 +87,8 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- $most = max $most (index .status.allocatable $resolved.site.gpuResource | default "0" | int) -}}
 {{- end -}}
 {{- if lt $most (int $asked) -}}
-{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or add the overlay values/local/%s.yaml that needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $resolved.phase.name) -}}
+{{- $without := $resolved.preset | ternary "set preset.scale to local, which" (printf "add the overlay values/local/%s.yaml, which" $resolved.phase.name) -}}
+{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -49,7 +49,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- $real := .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
 {{- dict
-    "phase" $phase "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
+    "phase" $phase "preset" (not (empty (.Values.preset | default dict).phase)) "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
     "run" $run "trained" $trained
     "protocol" (index $defaults.protocol $phase.recipe)
     "api" (include "trainjob.api" .)
