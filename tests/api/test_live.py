@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from api_server import printed
+from api_server.promotions import KINDS
 from api_server.releases import Releases, done, editor, refused
 from api_server.server import Server
+from api_server.training_api import free_claims
 from charts.packages import packaged, served
-from charts.rendering import HELMS, SITE
+from charts.rendering import APIS, CHART, HELMS, SITE, VALUES
 
 V1 = "kubeflow.org/v1"
 JOBS = (("PyTorchJob", V1), ("Job", "batch/v1"))
@@ -181,6 +183,33 @@ def test_installed_from_a_repository(helm: Releases, url: str) -> None:
     done(helm.run("install", "web", "trainjob", "--repo", url, "-f", str(SITE), *local))
     assert helm.one("PyTorchJob", V1)["metadata"]["labels"]["app.kubernetes.io/instance"] == "web"
     done(helm.run("uninstall", "web"))
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_applied_twice_is_the_same(server: Server, api: str) -> None:
+    """`helm template` without a cluster, then server-side apply, as GitOps does it: the second time changes no object."""
+    helm = Releases(server, "helm", f"gitops-{api}")
+    files = ("-f", str(SITE), "-f", str(VALUES / "survival.yaml"), "-f", str(VALUES / "local" / "survival.yaml"))
+    sets = ("--set", f"site.platform=kubernetes,site.trainingApi={api},site.queue=q")
+    text = done(helm.run("template", "demo", str(CHART), "--no-hooks", *files, *sets, nobody=True))
+    manifest = server.folder / "manifest.yaml"
+    manifest.write_text(text, encoding="utf-8")
+
+    def applied() -> dict[str, str]:
+        kubectl(f"apply --server-side -f {manifest}", helm)
+        found = [one for kind, version in KINDS for one in helm.client.items(version, kind, helm.namespace)]
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
+
+    first = applied()
+    assert len(first) >= 8 and text.count("fsGroup: 1001") >= 2
+    assert applied() == first
+    kubectl(f"delete --wait=false -f {manifest}", helm)
+    free_claims(helm.client)
+
+
+def kubectl(arguments: str, helm: Releases) -> None:
+    """Run kubectl in the namespace."""
+    printed.run(f"kubectl -n {helm.namespace} {arguments}", helm.server.folder, helm.server.kubeconfig)
 
 
 FIVE_GPUS = (

@@ -1,4 +1,4 @@
-"""Every `helm install` and `helm upgrade` with a chart that people are told to run: its files exist, and it renders.
+"""Every `helm install`, `upgrade` and `template` with a chart that people are told to run: its files exist, and it renders.
 
 Told in README, pages, headers of values files, the chart's page and notes, and by roles. What a line does not have itself comes
 from where it says: the site file from the tests, another file from the block above it in the page, REPOSITORY from this checkout.
@@ -43,8 +43,8 @@ def told() -> list[tuple[str, str]]:
                 continue
             text = re.sub(r"\\\n\s*", "", path.read_text(encoding="utf-8"))
             text = re.sub(r"(__attendees_install: >-(?:\n  .*)+)", lambda one: one[1].replace("\n  ", " "), text)
-            for one in re.finditer(r"helm (?:install|upgrade) [^\n`]*", text):
-                line = re.split(r"\s+#|\s+\(", one[0])[0].strip()
+            for one in re.finditer(r"helm (?:install|upgrade|template) [^\n`]*", text):
+                line = re.split(r"\s+#|\s+\(|\s+>", one[0])[0].strip()
                 if any(chart in line for chart in CHARTS):
                     found.setdefault(line, (f"{path.relative_to(ROOT)}: {line}", text[: one.start()]))
     return list(found.values())
@@ -80,8 +80,10 @@ def test_what_people_are_told_renders(line: str, before: str, tmp_path: Path) ->
         command = re.sub(pattern, word, command)
     given, arguments = iter(shlex.split(command)[2:]), list[str]()
     for word in given:
-        if word in ("--install", "-n", "--dry-run=server"):
-            _ = next(given) if word == "-n" else word
+        if word in ("--install", "--dry-run=server", "--no-hooks"):
+            continue
+        if word == "-n":
+            next(given)
         elif word in CHARTS:
             arguments.append(str(CHART))
         elif word == "-f":

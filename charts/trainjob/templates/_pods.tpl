@@ -3,7 +3,7 @@
 {{- define "trainjob.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
-{{- if .plainKubernetes }}
+{{- if eq .platform "kubernetes" }}
 # OpenShift gives each namespace its own group; elsewhere a fresh volume belongs to root.
 fsGroup: 1001
 fsGroupChangePolicy: OnRootMismatch
