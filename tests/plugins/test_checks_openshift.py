@@ -189,20 +189,6 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "no Knative",
     ),
     (
-        "serving mode",
-        break_(
-            KSERVE,
-            {
-                "data": {
-                    "deploy": '{"defaultDeploymentMode": "RawDeployment"}',
-                    "service": '{"serviceClusterIPNone": true}',
-                }
-            },
-        ),
-        "warning",
-        "Headed",
-    ),
-    (
         "queue quota",
         break_(f"{KUEUE}/clusterqueues/pool", queue(cpu="8", memory="64Gi")),
         "error",
@@ -267,7 +253,10 @@ def test_what_would_be_no_fault(case: Case) -> None:
     objects[QUOTAS] = quota({"limits.cpu": "64"})
     objects[RANGES] = limit_range(default={"cpu": "4"})
     objects[NODES] = {"items": [gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})]}
+    mode = '{"defaultDeploymentMode": "RawDeployment"}'
+    objects[KSERVE] = {"data": {"deploy": mode, "service": '{"serviceClusterIPNone": true}'}}
     found = case.states()
+    assert found["serving mode"].state == "ok", "headless Services"
     assert found["queue quota"].state == "skipped"
     assert found["namespace quota"].state == found["namespace limits"].state == "ok"
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
