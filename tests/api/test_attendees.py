@@ -22,11 +22,19 @@ def server(training: Server) -> Server:
 
 
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+SHARED = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "shared", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "nfs.csi.k8s.io",
+}
+"""The default class, which the chart looks for, as attendees may list classes."""
 INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
 
 
 def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Each may install the chart in their own namespace and nothing elsewhere; runs repeat; nothing stays."""
+    cluster.client.apply(SHARED)
     bare, dest = cluster.objects(), tmp_path / "handed" / "out"
     wanted: dict[str, Any] = {
         "attendees_names": ["ada", "grace"],
@@ -86,6 +94,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     assert not dest.exists()
     again = cluster.playbook("attendees", **gone)
     assert (again.code, again.changed) == (0, 0), again.text
+    cluster.client.delete(SHARED)
 
 
 def rights(ada: Path) -> None:
@@ -164,6 +173,7 @@ def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
         "tolerations": [TOLERATION],
         "storage": {"runs": {"size": "2Gi"}},
         "queue": "trainlab",
+        "preflight": True,
     }
     (job,) = cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-ada")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "trainlab"

@@ -1,10 +1,15 @@
 """The life of a release on a real API server, with Helm 3 and 4: install, other site, other phase, uninstall, refusals."""
 
+from collections.abc import Iterator
+
 import pytest
 from api_server import printed
-from api_server.releases import Releases, done, owner, refused
+from api_server.promotions import KINDS
+from api_server.releases import Releases, done, editor, refused
 from api_server.server import Server
-from charts.rendering import HELMS
+from api_server.training_api import free_claims
+from charts.packages import packaged, served
+from charts.rendering import APIS, CHART, HELMS, SITE, VALUES
 
 V1 = "kubeflow.org/v1"
 JOBS = (("PyTorchJob", V1), ("Job", "batch/v1"))
@@ -59,8 +64,9 @@ def test_life_of_a_release(helm: Releases) -> None:
         item["metadata"]["uid"] for item in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
     } == claims
 
-    # a run is repeated with the command in the notes, with the current site
+    # a run is repeated with the command in the notes, with the current site, by who has no checkout, too
     out = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7"))
+    assert "charts/trainjob" not in out
     uids = {helm.one(*each)["metadata"]["uid"] for each in JOBS}
     line = out.split("To repeat a run")[1].splitlines()[1].strip()
     printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
@@ -119,7 +125,7 @@ def test_claims_that_cannot_become_so_are_refused(helm: Releases) -> None:
             f"{runs}.accessMode: ReadWriteOnce, but the claim grow-runs exists with",
         ),
         (
-            [f"{runs}.storageClass=fast", "site.preflight=false"],
+            [f"{runs}.storageClass=fast"],
             f"{runs}.storageClass: fast, but the claim grow-runs was made with the default; set ''",
         ),
     ):
@@ -128,35 +134,170 @@ def test_claims_that_cannot_become_so_are_refused(helm: Releases) -> None:
     held = helm.client.look("v1", "PersistentVolumeClaim", "grow-runs", helm.namespace)
     assert held and held["spec"] == claim["spec"]
     helm.client.status(claim, {"phase": "Bound", "capacity": {"storage": "30Gi"}})
-    text = refused(helm.upgrade("--set", f"{runs}.size=40Gi", "--set", "site.preflight=false", release="grow"))
+    text = refused(helm.upgrade("--set", f"{runs}.size=40Gi", release="grow"))
     assert "can be resized" in text, "the API server has no StorageClass to ask"
     done(helm.run("rollback", "grow", "1"))
     done(helm.run("uninstall", "grow"))
 
 
 def test_everything_is_refused_before_an_object_is_made(helm: Releases) -> None:
-    gpu = ("--set", "phase.resources.gpus_per_node=5", "--set", "phase.resources.processes_per_node=5")
-    text = refused(helm.upgrade(*gpu, release="bad"))
-    assert (
-        "phase.resources.gpus_per_node: 5 asked, but no node of the cluster offers more than 4 nvidia.com/gpu" in text
+    def says(words: str, *sets: str) -> None:
+        given = (word for one in ("site.preflight=true", *sets) for word in ("--set", one))
+        assert words in refused(helm.upgrade(*given, release="bad"))
+
+    runs, local = "site.storage.runs", {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    says("site.storage.models.storageClass: empty, and the cluster has no default StorageClass")
+    default = {"name": "a", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    classes = [
+        local | {"metadata": default, "provisioner": "rancher.io/local-path"},
+        local | {"metadata": {"name": "local-path-rwx"}, "provisioner": "rancher.io/local-path"},
+    ]
+    for one in classes:
+        helm.client.apply(one)
+    text = f"{runs}.storageClass: there is no StorageClass rwx; the claim would stay Pending, and every pod with it; set {runs}"
+    says(f"{text}.storageClass to one of: a, local-path-rwx", *shared("models"), f"{runs}.storageClass=rwx")
+    says(f"{runs}: StorageClass a (rancher.io/local-path) does not offer ReadWriteMany", *shared("models"))
+    gpu = ("phase.resources.gpus_per_node=5", "phase.resources.processes_per_node=5")
+    says(
+        "phase.resources.gpus_per_node: 5 asked, but no node of the cluster offers more than 4 nvidia.com/gpu",
+        *gpu,
+        *shared("models"),
+        *shared("runs"),
     )
-    text = refused(helm.upgrade("--set", "site.storage.runs.storageClass=rwx", release="bad"))
-    assert "site.storage.runs.storageClass: rwx does not exist in the cluster; it has: " in text
-    helm.client.apply(
-        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "a"}, "provisioner": "x"}
-    )
-    text = refused(helm.upgrade("--set", "site.storage.runs.storageClass=rwx", release="bad"))
-    assert "site.storage.runs.storageClass: rwx does not exist in the cluster; it has: a" in text
+    for one in classes:
+        helm.client.delete(one)
     claims = helm.names("PersistentVolumeClaim", "v1")
     assert not [name for name in claims if name.startswith("bad")]
     assert not [name for name in helm.names("ConfigMap", "v1") if name.startswith("bad")]
 
 
-def test_owner_of_a_namespace_only(helm: Releases) -> None:
-    for thing in owner(helm.namespace):
+def test_installed_from_a_repository(helm: Releases, url: str) -> None:
+    """By who has nothing but the address: the chart's own phases, and messages without a path of the checkout."""
+    text = refused(
+        helm.run(
+            "install", "web", "trainjob", "--repo", url, "-f", str(SITE), *FIVE_GPUS, "--set", "site.preflight=true"
+        )
+    )
+    assert "or set preset.scale to local, which needs no GPU" in text and "values/" not in text
+    local = ("--set", "preset.phase=survival,preset.scale=local")
+    done(helm.run("install", "web", "trainjob", "--repo", url, "-f", str(SITE), *local))
+    assert helm.one("PyTorchJob", V1)["metadata"]["labels"]["app.kubernetes.io/instance"] == "web"
+    done(helm.run("uninstall", "web"))
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_applied_twice_is_the_same(server: Server, api: str) -> None:
+    """`helm template` without a cluster, then server-side apply, as GitOps does it: the second time changes no object."""
+    helm = Releases(server, "helm", f"gitops-{api}")
+    files = ("-f", str(SITE), "-f", str(VALUES / "survival.yaml"), "-f", str(VALUES / "local" / "survival.yaml"))
+    sets = ("--set", f"site.platform=kubernetes,site.trainingApi={api},site.queue=q")
+    text = done(helm.run("template", "demo", str(CHART), "--no-hooks", *files, *sets, nobody=True))
+    manifest = server.folder / "manifest.yaml"
+    manifest.write_text(text, encoding="utf-8")
+
+    def applied() -> dict[str, str]:
+        kubectl(f"apply --server-side -f {manifest}", helm)
+        found = [one for kind, version in KINDS for one in helm.client.items(version, kind, helm.namespace)]
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in found}
+
+    first = applied()
+    assert len(first) >= 8 and text.count("fsGroup: 1001") >= 2
+    assert applied() == first
+    kubectl(f"delete --wait=false -f {manifest}", helm)
+    free_claims(helm.client)
+
+
+def kubectl(arguments: str, helm: Releases) -> None:
+    """Run kubectl in the namespace."""
+    printed.run(f"kubectl -n {helm.namespace} {arguments}", helm.server.folder, helm.server.kubeconfig)
+
+
+FIVE_GPUS = (
+    *("--set", "preset.phase=survival,phase.resources.gpus_per_node=5,phase.resources.processes_per_node=5"),
+    *("--set", "site.storage.models.existing=a,site.storage.runs.existing=b"),
+)
+"""More GPUs than a node of this API server has; the claims keep StorageClasses out of it."""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a repository with the package."""
+    with served(packaged(tmp_path_factory.mktemp("tree"))) as address:
+        yield address
+
+
+def shared(volume: str) -> tuple[str, ...]:
+    """The class of shared storage for a volume."""
+    return (f"site.storage.{volume}.storageClass=local-path-rwx",)
+
+
+@pytest.fixture
+def edits(helm: Releases) -> Iterator[Releases]:
+    """The user `nobody` may edit in the namespace."""
+    given = editor(helm.namespace)
+    for thing in given:
         helm.client.apply(thing)
-    text = refused(helm.upgrade("--set", "phase.resources.gpus_per_node=1", release="mine", nobody=True))
-    assert "where you may not, use --set site.preflight=false" in text
-    assert "forbidden" in text
-    done(helm.upgrade("--set", "site.preflight=false", release="mine", nobody=True))
-    done(helm.run("uninstall", "mine", nobody=True))
+    yield helm
+    for thing in given:
+        helm.client.delete(thing)
+
+
+def test_who_may_only_edit_in_the_namespace_installs(edits: Releases) -> None:
+    """No key is needed for it but the one that names who promotes: only who may write Roles gets one made."""
+    text = refused(edits.upgrade(release="mine", nobody=True))
+    assert "name a ServiceAccount that may promote with site.serviceAccount" in text and "forbidden" in text
+    prepared = ("--set", "site.serviceAccount=prepared")
+    text = refused(edits.upgrade(*prepared, "--set", "site.preflight=true", release="mine", nobody=True))
+    assert "where you may not, use --set site.preflight=false" in text and "forbidden" in text
+    done(edits.upgrade(*prepared, release="mine", nobody=True))
+    done(edits.run("uninstall", "mine", nobody=True))
+
+
+def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Releases) -> None:
+    """In the words of plugins/plugin_utils/checks/limits.py."""
+    job = ("phase.resources.cpu=2000m", "phase.resources.nodes=4", "phase.resources.memory=3Gi")
+    sets = [word for one in ("site.serviceAccount=prepared", *job) for word in ("--set", one)]
+    given = {"apiVersion": "v1", "metadata": {"name": "small", "namespace": edits.namespace}}
+    for kind, spec, words in (
+        (
+            "ResourceQuota",
+            {"hard": {"limits.cpu": "64"}},
+            "small counts limits.cpu, and no LimitRange sets one; the API",
+        ),
+        (
+            "ResourceQuota",
+            {"hard": {"requests.cpu": "7900m"}},
+            "requests.cpu is 7900m, 0 in use, the job requests 4 times 2000m;",
+        ),
+        ("ResourceQuota", {"hard": {"limits.memory": "11Gi"}}, "lower phase.resources.memory or phase.resources.nodes"),
+        (
+            "LimitRange",
+            limits(max={"cpu": "1500m"}),
+            "may have 1500m of cpu at most, phase.resources.cpu is 2000m; the API",
+        ),
+        (
+            "LimitRange",
+            limits(default={"cpu": "500m"}),
+            "to 500m of cpu by default, phase.resources.cpu is 2000m; the API",
+        ),
+    ):
+        one = given | {"kind": kind, "spec": spec}
+        edits.client.apply(one)
+        assert words in refused(edits.upgrade(*sets, release="mine", nobody=True))
+        edits.client.delete(one)
+    enough = [
+        given | {"kind": "LimitRange", "spec": limits(default={"cpu": "2"})},
+        given
+        | {"kind": "ResourceQuota", "spec": {"hard": {"limits.cpu": "64", "requests.cpu": "8", "memory": "12Gi"}}},
+    ]
+    for one in enough:
+        edits.client.apply(one)
+    done(edits.upgrade(*sets, release="mine", nobody=True))
+    done(edits.run("uninstall", "mine", nobody=True))
+    for one in enough:
+        edits.client.delete(one)
+
+
+def limits(**bounds: dict[str, str]) -> dict[str, object]:
+    """The spec of a LimitRange for containers."""
+    return {"limits": [{"type": "Container", **bounds}]}

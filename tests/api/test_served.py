@@ -3,17 +3,23 @@
 from pathlib import Path
 
 import pytest
+import requests
+import yaml
 from api_server import printed
 from api_server.attendee import until
+from api_server.client import Json
+from api_server.policies import Policies
 from api_server.promotions import Promotions, answers, there
 from api_server.releases import Releases, done, refused
 from api_server.server import Server
-from charts.rendering import HELMS
+from charts.rendering import CHART, HELMS, ROOT
 
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"
 BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
 """The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
+
+DENIES = yaml.safe_load((ROOT / "tests/api_server/statuses/rhoai-3.3.yaml").read_text(encoding="utf-8"))["denies"]
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +65,10 @@ def make_room(helm: Releases) -> None:
     printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
 
 
-def removed(helm: Releases) -> None:
+def removed(helm: Releases, installed: bool = True) -> None:
     """Uninstall; only the claims stay, and then they go."""
-    done(helm.run("uninstall", "demo"))
+    if installed:
+        done(helm.run("uninstall", "demo"))
     until(lambda: not any(names for kind, names in there(helm).items() if kind != "claims"))
     claims = helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)
     assert sorted(one["metadata"]["name"] for one in claims) == ["demo-models", "demo-runs"]
@@ -190,3 +197,43 @@ def test_atomic_goes_back_by_itself(helm: Releases, promotions: Promotions) -> N
     helm.client.merge(added, {"metadata": {"finalizers": None}})
     until(lambda: there(helm) == before)
     removed(helm)
+
+
+def test_an_install_that_fails_halfway_leaves_nothing_but_volumes(helm: Releases) -> None:
+    """With the flag by itself, without it by the command in the chart's page."""
+    page = (CHART / "README.md").read_text(encoding="utf-8")
+    flag = "--atomic" if helm.helm_name == "helm" else "--rollback-on-failure"
+    assert f"`{flag}`" in page and "`helm uninstall survival`" in page
+    assert refused(helm.upgrade(*BROKEN, flag))
+    removed(helm, installed=False)
+    assert refused(helm.upgrade(*BROKEN))
+    assert helm.names("PyTorchJob", V1)
+    removed(helm)
+
+
+def test_a_server_is_in_the_queue_where_openshift_ai_wants_it(server: Server, tmp_path: Path) -> None:
+    """OpenShift AI 3.3 denies an InferenceService without a queue in a namespace that Kueue manages."""
+    helm = Releases(server, "helm", "managed")
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": helm.namespace}}
+    helm.client.merge(space, {"metadata": {"labels": {"kueue.openshift.io/managed": "true"}}})
+    policies, (denied,) = Policies(helm.client), [one for one in DENIES if one["what"] == "a workload without a queue"]
+    policies.step([denied], "v2")
+    bare = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "spec": {"predictor": {}}}
+    bare["metadata"] = {"name": "bare", "namespace": helm.namespace}
+    until(lambda: denied["message"] in refusal(helm, bare))
+    done(helm.upgrade("--set", "site.queue=team,site.platform=openshift"))
+    trained(helm, Promotions(helm, tmp_path))
+    (service,) = helm.client.items("serving.kserve.io/v1beta1", "InferenceService", helm.namespace)
+    assert service["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    policies.step([], "v2")
+    removed(helm)
+
+
+def refusal(helm: Releases, thing: Json) -> str:
+    """Return what the API server says against an object; empty when it takes it."""
+    try:
+        helm.client.apply(thing)
+    except requests.HTTPError as error:
+        return str(error.response.text)
+    helm.client.delete(thing)
+    return ""

@@ -56,21 +56,31 @@ def refused(process: subprocess.CompletedProcess[str]) -> str:
     return process.stderr
 
 
-def owner(namespace: str) -> list[Document]:
-    """Return role and binding of the user `nobody`, who may do everything in the namespace and nothing outside."""
+def editor(namespace: str) -> list[Document]:
+    """Return what gives the user `nobody` in the namespace what an edit-only user of OpenShift AI has, and nothing outside.
+
+    ClusterRole `edit` is empty here, as no controller manager aggregates it; its parts are not. KServe's part is aggregated to it
+    there, that of the training operator is not (docs/openshift.md). It may write no Roles.
+    """
     api = "rbac.authorization.k8s.io"
-    return [
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "Role",
-            "metadata": {"name": "owner", "namespace": namespace},
-            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
-        },
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "owner", "namespace": namespace},
-            "roleRef": {"apiGroup": api, "kind": "Role", "name": "owner"},
-            "subjects": [{"apiGroup": api, "kind": "User", "name": "nobody"}],
-        },
+    rules = [
+        {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["*"]},
+        {"apiGroups": ["serving.kserve.io"], "resources": ["servingruntimes", "inferenceservices"], "verbs": ["*"]},
     ]
+    role = {"kind": "Role", "metadata": {"name": "operators", "namespace": namespace}, "rules": rules}
+    found: list[Document] = [{"apiVersion": f"{api}/v1", **role}]
+    for kind, name in (
+        ("ClusterRole", "system:aggregate-to-edit"),
+        ("ClusterRole", "system:aggregate-to-view"),
+        ("Role", "operators"),
+    ):
+        found.append(
+            {
+                "apiVersion": f"{api}/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": name.replace(":", "-"), "namespace": namespace},
+                "roleRef": {"apiGroup": api, "kind": kind, "name": name},
+                "subjects": [{"apiGroup": api, "kind": "User", "name": "nobody"}],
+            }
+        )
+    return found

@@ -7,15 +7,12 @@ signature-is-valid, which passes over an unsigned chart.
 """
 
 import base64
-import functools
-import http.server
 import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ import jsonschema
 import pytest
 import yaml
 
+from charts.packages import packaged, served
 from charts.rendering import (
     CHART,
     HELMS,
@@ -157,18 +155,6 @@ def test_the_icon_needs_no_network() -> None:
         assert not [key for key in element.attrib if "href" in key] and not element.tag.endswith("script")
 
 
-def packaged(tree: Path, *variables: str) -> Path:
-    """Run `make package` in a tree with the chart alone; return the folder that it leaves."""
-    for name in ("Makefile", "charts"):
-        (tree / name).symlink_to(ROOT / name)
-    of_make = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
-    env = {key: value for key, value in os.environ.items() if key not in of_make}
-    command = ["make", "-C", str(tree), "--old-file=gen", "package", f"HELM={binary('helm')}", *variables]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return tree / "artifacts" / "charts"
-
-
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a repository."""
@@ -229,20 +215,8 @@ def test_its_page_names_what_exists(members: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def url(packages: Path) -> Iterator[str]:
     """The address of the repository on loopback."""
-    handler = functools.partial(Quiet, directory=str(packages))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files without a line for each."""
-
-    def log_message(self, *_arguments: object) -> None:
-        """Say nothing."""
+    with served(packages) as address:
+        yield address
 
 
 @pytest.mark.parametrize("name", HELMS)

@@ -352,7 +352,7 @@ def test_an_image_has_to_be_named(name: str) -> None:
     assert done.returncode != 0
     for words in (
         "site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml",
-        "`ansible-playbook playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes",
+        "`ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes",
         "--set site.images.trainer=REGISTRY/NAME@sha256:DIGEST",
     ):
         assert words in done.stderr

@@ -63,10 +63,25 @@ def test_auto_takes_trainjob_only_where_there_is_no_pytorchjob(served: tuple[str
     assert kinds & {"PyTorchJob", "TrainJob"} == {api}
 
 
-def test_queue_is_a_label_of_the_job_and_of_nothing_else() -> None:
+@pytest.mark.parametrize(
+    ("files", "sets", "labeled"),
+    [
+        (LOCAL, (), ["PyTorchJob"]),
+        (FULL, (), ["PyTorchJob", "InferenceService"]),
+        (LOCAL, ("site.platform=openshift",), ["PyTorchJob", "InferenceService"]),
+        (FULL, ("site.queue=",), []),
+    ],
+    ids=["CPU", "GPU", "OpenShift", "none"],
+)
+def test_queue_is_a_label_of_the_job_and_of_a_server_that_may_be_queued(
+    files: tuple[str, ...], sets: tuple[str, ...], labeled: list[str]
+) -> None:
     label = "kueue.x-k8s.io/queue-name"
-    assert [item["kind"] for item in objects("site.queue=q") if label in item["metadata"]["labels"]] == ["PyTorchJob"]
-    assert one(objects("site.queue=q"), "PyTorchJob")["metadata"]["labels"][label] == "q"
+    found = [
+        item for item in objects("site.queue=q", *sets, files=files) if label in item["metadata"].get("labels", {})
+    ]
+    assert [item["kind"] for item in found] == labeled
+    assert {item["metadata"]["labels"][label] for item in found} <= {"q"}
 
 
 def test_gpus_name_the_resource_and_tolerate_its_taint() -> None:
@@ -189,14 +204,25 @@ def test_no_serving_leaves_training_alone() -> None:
     assert kinds == {"ConfigMap", "PersistentVolumeClaim", "PyTorchJob", "Pod"}
 
 
-def test_volume_group_and_vllm_user_only_where_no_openshift_gives_them() -> None:
-    plain = one(objects(files=FULL, served=REAL_CLUSTER), "ServingRuntime")["spec"]["containers"][0]
-    assert plain["securityContext"]["runAsUser"] == 1001
-    assert train_pod(served=REAL_CLUSTER)["securityContext"]["fsGroup"] == 1001
-    openshift = (*REAL_CLUSTER, "security.openshift.io/v1")
-    pod = one(objects(files=FULL, served=openshift), "ServingRuntime")["spec"]["containers"][0]
-    assert "runAsUser" not in pod["securityContext"]
-    assert "fsGroup" not in train_pod(served=openshift)["securityContext"]
+@pytest.mark.parametrize(
+    ("platform", "served", "given"),
+    [
+        ("auto", REAL_CLUSTER, True),
+        ("auto", (*REAL_CLUSTER, "security.openshift.io/v1"), False),
+        ("auto", (), False),
+        ("kubernetes", (), True),
+        ("openshift", REAL_CLUSTER, False),
+    ],
+)
+def test_volume_group_and_vllm_user_only_where_no_openshift_gives_them(
+    platform: str, served: tuple[str, ...], given: bool
+) -> None:
+    found = objects(f"site.platform={platform}", files=FULL, served=served)
+    (server,) = one(found, "ServingRuntime")["spec"]["containers"]
+    predictor = one(found, "InferenceService")["spec"]["predictor"]
+    assert server["securityContext"].get("runAsUser") == (1001 if given else None)
+    for spec in (predictor, *(spec for _, _, spec in pods(found))):
+        assert spec["securityContext"].get("fsGroup") == (1001 if given else None)
 
 
 def test_servers_by_runtime() -> None:

@@ -29,6 +29,7 @@ OPENSHIFT = {
     "queue named default",
     "pull window",
     "namespace quota",
+    "namespace limits",
     "clocks",
 }
 """Checks whose faults are in test_checks_openshift.py."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.storage import BLOCK_ONLY
 
 from plugins.checking import (
     HOOKS,
@@ -154,6 +157,12 @@ def test_a_fault_is_found_with_its_remedy(
     found = case.states()[title]
     assert found.state == state, found
     assert words in found.sentence
+
+
+def test_the_chart_knows_the_same_block_storage() -> None:
+    text = (Path(__file__).parents[2] / "charts/trainjob/templates/_cluster.tpl").read_text(encoding="utf-8")
+    (listed,) = re.findall(r'define "trainjob.blockOnly" -}}(.+?){{- end', text, re.DOTALL)
+    assert set(listed.split()) == BLOCK_ONLY
 
 
 def test_every_check_has_a_fault() -> None:

@@ -23,6 +23,7 @@ POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 KSERVE = "/api/v1/namespaces/redhat-ods-applications/configmaps/inferenceservice-config"
 VERSION = "/apis/config.openshift.io/v1/clusterversions/version"
 QUOTAS = f"{NS}/resourcequotas"
+RANGES = f"{NS}/limitranges"
 GANG = "/apis/kueue.openshift.io/v1/kueues/cluster"
 GPU = "nvidia.com/gpu"
 
@@ -58,6 +59,10 @@ def leases(**seconds: float) -> dict[str, Any]:
 
 def quota(hard: dict[str, str], **used: str) -> dict[str, Any]:
     return {"items": [{"metadata": {"name": "team"}, "spec": {"hard": hard}, "status": {"used": used}}]}
+
+
+def limit_range(**bounds: dict[str, str]) -> dict[str, Any]:
+    return {"items": [{"metadata": {"name": "team"}, "spec": {"limits": [{"type": "Container", **bounds}]}}]}
 
 
 def queue(**nominal: str) -> dict[str, Any]:
@@ -119,6 +124,7 @@ def case(cluster: Any) -> Case:
     objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
     objects[f"{KUEUE}/clusterqueues/pool"] = queue(**ENOUGH)
     objects[QUOTAS] = quota({"requests.nvidia.com/gpu": "4", "pods": "30"})
+    objects[RANGES] = limit_range(max={"cpu": "4"})
     objects[LEASES] = leases(n1=1, n2=9, n3=5, n4=2)
     return made
 
@@ -183,20 +189,6 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "no Knative",
     ),
     (
-        "serving mode",
-        break_(
-            KSERVE,
-            {
-                "data": {
-                    "deploy": '{"defaultDeploymentMode": "RawDeployment"}',
-                    "service": '{"serviceClusterIPNone": true}',
-                }
-            },
-        ),
-        "warning",
-        "Headed",
-    ),
-    (
         "queue quota",
         break_(f"{KUEUE}/clusterqueues/pool", queue(cpu="8", memory="64Gi")),
         "error",
@@ -218,7 +210,7 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "warning",
         "5 minutes",
     ),
-    ("namespace quota", break_(QUOTAS, quota({"requests.nvidia.com/gpu": "3"})), "error", "the job requests 4"),
+    ("namespace quota", break_(QUOTAS, quota({"requests.nvidia.com/gpu": "3"})), "error", "the job requests 4 times 1"),
     (
         "namespace quota",
         break_(QUOTAS, quota({"limits.memory": "16Gi"}, **{"limits.memory": "8Gi"})),
@@ -226,6 +218,13 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "8Gi in use",
     ),
     ("namespace quota", break_(QUOTAS, quota({"limits.cpu": "64"})), "error", "no LimitRange sets one"),
+    ("namespace limits", break_(RANGES, limit_range(max={"cpu": "200m"})), "error", "may have 200m of cpu at most"),
+    (
+        "namespace limits",
+        break_(RANGES, limit_range(default={"cpu": "200m"})),
+        "error",
+        "limits containers to 200m of cpu",
+    ),
     ("clocks", break_(LEASES, leases(n1=1, n2=200, n3=5)), "warning", "the clocks of n1 and n2"),
     ("clocks", break_(LEASES, leases(n1=-9000, n2=-9002)), "warning", "this machine and that of the cluster"),
 ]
@@ -252,11 +251,14 @@ def test_what_would_be_no_fault(case: Case) -> None:
     objects = case.cluster.objects
     objects[f"{KUEUE}/clusterqueues/pool"] = {"spec": {"cohort": "all", **queue(**ENOUGH | {GPU: "1"})["spec"]}}
     objects[QUOTAS] = quota({"limits.cpu": "64"})
-    objects[f"{NS}/limitranges"] = {"items": [{"spec": {"limits": [{"default": {"cpu": "4"}}]}}]}
+    objects[RANGES] = limit_range(default={"cpu": "4"})
     objects[NODES] = {"items": [gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})]}
+    mode = '{"defaultDeploymentMode": "RawDeployment"}'
+    objects[KSERVE] = {"data": {"deploy": mode, "service": '{"serviceClusterIPNone": true}'}}
     found = case.states()
+    assert found["serving mode"].state == "ok", "headless Services"
     assert found["queue quota"].state == "skipped"
-    assert found["namespace quota"].state == "ok"
+    assert found["namespace quota"].state == found["namespace limits"].state == "ok"
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
 
 

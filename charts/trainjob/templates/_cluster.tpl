@@ -27,23 +27,54 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}
 {{- end -}}
+{{- include "trainjob: looks at quotas and limits; who installs must be allowed to list resourcequotas and limitranges in the namespace" (dict "resolved" $resolved "install" .Release.IsInstall) -}}
+{{- if and $resolved.site.serving (not $resolved.site.serviceAccount) -}}
+{{- include "trainjob: makes a Role for the promotion; where you may not, name a ServiceAccount that may promote with site.serviceAccount" $resolved -}}
+{{- end -}}
 {{- if $resolved.site.preflight -}}
 {{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" $resolved -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* The name is the remedy: lookup cannot be caught, and Helm prints this name before `nodes is forbidden`. */}}
+{{- /* Provisioners of block storage, which one node at a time can mount; a contract test compares them with BLOCK_ONLY of
+plugins/plugin_utils/checks/storage.py, which names the source. */}}
+{{- define "trainjob.blockOnly" -}}
+cinder.csi.openstack.org disk.csi.azure.com ebs.csi.aws.com kubernetes.io/aws-ebs kubernetes.io/no-provisioner
+openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.csi.ibm.io
+{{- end -}}
+
+{{- /* The names are the remedies: lookup cannot be caught, and Helm prints these names before `nodes is forbidden`. */}}
+{{- define "trainjob: makes a Role for the promotion; where you may not, name a ServiceAccount that may promote with site.serviceAccount" -}}
+{{- $_ := lookup "rbac.authorization.k8s.io/v1" "Role" .namespace (include "trainjob.promoter" .) -}}
+{{- end -}}
+
 {{- define "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" -}}
 {{- $resolved := . -}}
+{{- $found := lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}
+{{- $classes := $found.items | default list -}}
+{{- $names := list -}}
+{{- $default := "" -}}
+{{- range $classes -}}
+{{- $names = append $names .metadata.name -}}
+{{- if eq (index (.metadata.annotations | default dict) "storageclass.kubernetes.io/is-default-class" | default "") "true" -}}{{- $default = .metadata.name -}}{{- end -}}
+{{- end -}}
 {{- range $resolved.volumes -}}
 {{- $volume := index $resolved.site.storage . -}}
-{{- $classes := dict -}}
-{{- if $volume.storageClass -}}{{- $classes = lookup "storage.k8s.io/v1" "StorageClass" "" "" -}}{{- end -}}
-{{- if hasKey $classes "items" -}}
-{{- $names := list -}}
-{{- range $classes.items -}}{{- $names = append $names .metadata.name -}}{{- end -}}
-{{- if not (has $volume.storageClass $names) -}}
-{{- fail (printf "site.storage.%s.storageClass: %s does not exist in the cluster; it has: %s" . $volume.storageClass (sortAlpha $names | join ", " | default "none")) -}}
+{{- $claim := index $resolved.claims . -}}
+{{- if and (hasKey $found "items") (not $volume.existing) (not (lookup "v1" "PersistentVolumeClaim" $resolved.namespace $claim)) -}}
+{{- $wanted := $volume.storageClass | default $default -}}
+{{- if not (has $wanted $names) -}}
+{{- $what := empty $wanted | ternary "empty, and the cluster has no default StorageClass" (printf "there is no StorageClass %s" $wanted) -}}
+{{- fail (printf "site.storage.%s.storageClass: %s; the claim would stay Pending, and every pod with it; set site.storage.%s.storageClass to one of: %s" . $what . (sortAlpha $names | join ", " | default "none exist, install one")) -}}
+{{- end -}}
+{{- $volumeName := . -}}
+{{- range $classes -}}
+{{- $blocks := has .provisioner (include "trainjob.blockOnly" $ | replace "\n" " " | splitList " ") -}}
+{{- /* Its class offers ReadWriteMany only with a shared folder, which is configured elsewhere by the class's name. */ -}}
+{{- if eq .provisioner "rancher.io/local-path" -}}{{- $blocks = not (contains "rwx" .metadata.name) -}}{{- end -}}
+{{- if and (eq .metadata.name $wanted) $blocks (eq $volume.accessMode "ReadWriteMany") -}}
+{{- fail (printf "site.storage.%s: StorageClass %s (%s) does not offer ReadWriteMany; the %d pods of the job run on several nodes and share the volume; set site.storage.%s.storageClass to a class of shared storage, or phase.resources.nodes to 1 and site.storage.%s.accessMode to ReadWriteOnce" $volumeName $wanted .provisioner (int $resolved.phase.resources.nodes) $volumeName $volumeName) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -56,7 +87,8 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- $most = max $most (index .status.allocatable $resolved.site.gpuResource | default "0" | int) -}}
 {{- end -}}
 {{- if lt $most (int $asked) -}}
-{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or add the overlay values/local/%s.yaml that needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $resolved.phase.name) -}}
+{{- $without := $resolved.preset | ternary "set preset.scale to local, which" (printf "add the overlay values/local/%s.yaml, which" $resolved.phase.name) -}}
+{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -37,9 +37,10 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* A quantity of memory of Kubernetes in bytes: 2Ki is 2048. */}}
+{{- /* A quantity of Kubernetes as a number, of memory in bytes: 2Ki is 2048. */}}
 {{- define "trainjob.bytes" -}}
-{{- $unit := regexFind "[kMGTi]+$" . -}}
-{{- $factors := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $unit := regexFind "[mkMGTPi]+$" . -}}
+{{- $factors := dict "" 1 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 -}}
+{{- $factors = merge $factors (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624) -}}
 {{- mulf (trimSuffix $unit .) (get $factors $unit) -}}
 {{- end -}}

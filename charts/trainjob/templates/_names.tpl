@@ -47,13 +47,16 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- range $defaults.not_training -}}{{- $_ := unset $trained . -}}{{- end -}}
 {{- $run := printf "%s-%s" .Release.Name (toRawJson $trained | sha256sum | trunc 8) -}}
 {{- $real := .Capabilities.APIVersions.Has "v1/Pod" -}}
-{{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- $platform := .Values.site.platform -}}
+{{- if eq $platform "auto" -}}
+{{- $platform = .Capabilities.APIVersions.Has "security.openshift.io/v1" | ternary "openshift" ($real | ternary "kubernetes" "") -}}
+{{- end -}}
 {{- dict
-    "phase" $phase "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
+    "phase" $phase "preset" (not (empty (.Values.preset | default dict).phase)) "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
     "run" $run "trained" $trained
     "protocol" (index $defaults.protocol $phase.recipe)
     "api" (include "trainjob.api" .)
-    "plainKubernetes" (and $real (not $openshift))
+    "platform" $platform
     "volumes" (include "trainjob.volumes" . | fromJson).names
     "claims" (include "trainjob.claims" . | fromJson)
     "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")
@@ -112,6 +115,10 @@ app.kubernetes.io/component: run
 {{- /* Labels of an object that Kueue may queue. */}}
 {{- define "trainjob.jobLabels" -}}
 {{ include "trainjob.runLabels" . }}
+{{- include "trainjob.queueLabel" . }}
+{{- end -}}
+
+{{- define "trainjob.queueLabel" -}}
 {{- with .site.queue }}
 kueue.x-k8s.io/queue-name: {{ . }}
 {{- end }}

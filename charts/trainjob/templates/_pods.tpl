@@ -3,7 +3,7 @@
 {{- define "trainjob.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
-{{- if .plainKubernetes }}
+{{- if eq .platform "kubernetes" }}
 # OpenShift gives each namespace its own group; elsewhere a fresh volume belongs to root.
 fsGroup: 1001
 fsGroupChangePolicy: OnRootMismatch
@@ -69,9 +69,10 @@ annotations: {{ toJson . }}
 {{- end -}}
 
 {{- define "trainjob.noImage" -}}
-site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml, which `ansible-playbook playbooks/image.yml -e
-{{- print " " -}} image_site_file=artifacts/site.yaml` writes, or push images/trainer to your registry and name it with --set
-{{- print " " -}} site.images.trainer=REGISTRY/NAME@sha256:DIGEST
+site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml, which
+{{- print " " -}} `ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes in a checkout (YOUR_INVENTORY
+{{- print " " -}} is a copy of inventory/openshift, where it builds the image, or of inventory/kubernetes, which names yours), or push images/trainer
+{{- print " " -}} to your registry and name it with --set site.images.trainer=REGISTRY/NAME@sha256:DIGEST
 {{- end -}}
 
 {{- define "trainjob.image" -}}

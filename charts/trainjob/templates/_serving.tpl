@@ -106,7 +106,7 @@ spec:
         {{- include "trainjob.resources" $limits | nindent 8 }}
       securityContext:
         {{- include "trainjob.containerSecurity" . | nindent 8 }}
-        {{- if and $vllm $resolved.plainKubernetes }}
+        {{- if and $vllm (eq $resolved.platform "kubernetes") }}
         runAsUser: 1001 # vLLM's own image says root
         {{- end }}
       volumeMounts:
@@ -136,6 +136,12 @@ metadata:
   labels:
     opendatahub.io/dashboard: "true"
     {{- include "trainjob.stableLabels" . | nindent 4 }}
+    {{- /* KServe gives it to the Deployment, which Kueue counts if that integration is on. Elsewhere CPUs are not worth it that the
+server takes the quota of the next training; OpenShift AI 2.25 and 3.3 deny one without it where Kueue manages the namespace
+(opendatahub-operator, internal/webhook/kueue/validating.go). */}}
+    {{- if or (int .phase.serve.gpus) (eq .platform "openshift") }}
+    {{- include "trainjob.queueLabel" . | indent 4 }}
+    {{- end }}
   annotations:
     openshift.io/display-name: {{ .phase.title | quote }}
     serving.kserve.io/deploymentMode: RawDeployment

@@ -25,6 +25,7 @@ BEFORE: dict[str, Check] = {
     "queue named default": limits.queue_named_default,
     "pull window": limits.pull_window,
     "namespace quota": limits.namespace_quota,
+    "namespace limits": limits.namespace_limits,
     "storage": storage.classes,
     "existing claims": storage.existing_claims,
     "nodes": resources.nodes_ready,

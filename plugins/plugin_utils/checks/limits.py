@@ -65,13 +65,40 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
     return Finding.ok(f"ClusterQueue {leads_to} is big enough")
 
 
+def namespace_limits(cluster_state: ClusterState) -> Finding:
+    """No LimitRange of the namespace makes the API server refuse the pods; the chart's _room.tpl says the same."""
+    ranges = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges")
+    for each in ranges:
+        name = each["metadata"]["name"]
+        for limit in each["spec"]["limits"]:
+            if limit.get("type") not in ("Container", "Pod"):
+                continue
+            for resource, asked, key in _requested(cluster_state):
+                most, given = (limit.get(bound, {}).get(resource) for bound in ("max", "default"))
+                if most is not None and quantity(most) < quantity(asked):
+                    what = f"a {limit['type']} may have {most} of {resource} at most"
+                elif given is not None and resource == "cpu" and quantity(given) < quantity(asked):
+                    what = f"it limits containers to {given} of cpu by default"
+                else:
+                    continue
+                return Finding(
+                    "error",
+                    f"LimitRange {name}: {what}, {key} is {asked}",
+                    "the API server refuses the pods",
+                    f"raise it, or lower {key}",
+                )
+    return Finding.ok(", ".join(each["metadata"]["name"] for each in ranges)) if ranges else Finding.skipped("none")
+
+
 def namespace_quota(cluster_state: ClusterState) -> Finding:
-    """What the namespace's quotas have left is enough, and none of them requires a CPU limit, which pods do not set."""
+    """What the namespace's quotas have left is enough, and none of them requires a CPU limit; the chart's _room.tpl says the same."""
     quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
     if not quotas:
         return Finding.skipped("no quota")
     wanted = _wanted(cluster_state)
     for each in quotas:
+        if each["spec"].get("scopes") or each["spec"].get("scopeSelector"):
+            continue  # it counts some pods only
         hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
         name = each["metadata"]["name"]
         if "limits.cpu" in hard and not _default_cpu(cluster_state):
@@ -87,7 +114,7 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
                     return Finding(
                         "error",
                         f"ResourceQuota {name}: {entry} is {hard[entry]}, {used.get(entry, 0)} in use, "
-                        f"the job requests {amount}",
+                        f"the job requests {_times(cluster_state, key)}",
                         "pods of the job could not be created",
                         f"raise it, free what is in use, or lower {key} or phase.resources.nodes",
                     )
@@ -151,7 +178,7 @@ def clocks(cluster_state: ClusterState) -> Finding:
 
 
 def serving_mode(cluster_state: ClusterState) -> Finding:
-    """KServe's settings match how the chart serves: plain Deployments behind a Service with an address."""
+    """KServe's default mode is one that this cluster can do; the chart itself asks for plain Deployments."""
     if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
     for namespace in KSERVE_NAMESPACES:
@@ -171,14 +198,7 @@ def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
             "DataScienceCluster: components.kserve.defaultDeploymentMode RawDeployment (2.25), or "
             f"{cluster_state.api.kubectl} -n {namespace} edit configmap inferenceservice-config",
         )
-    if json.loads(data.get("service") or "{}").get("serviceClusterIPNone"):
-        return Finding(
-            "warning",
-            "KServe creates headless Services",
-            "clients have to name port 8080 themselves; requests to http://NAME-predictor, as from `helm test`, get no answer",
-            "DataScienceCluster: components.kserve.rawDeploymentServiceConfig: Headed",
-        )
-    return Finding.ok(f"{mode}, Services with an address")
+    return Finding.ok(f"default {mode}")
 
 
 def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
@@ -192,6 +212,24 @@ def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
     if asked["gpus_per_node"]:
         wanted[cluster_state.site["gpuResource"]] = (asked["gpus_per_node"] * nodes, "phase.resources.gpus_per_node")
     return wanted
+
+
+def _times(cluster_state: ClusterState, key: str) -> str:
+    """How often the job requests what a key of phase.resources says."""
+    asked = cluster_state.phase["resources"]
+    return f"{asked['nodes']} times {asked[key.rpartition('.')[2]]}"
+
+
+def _requested(cluster_state: ClusterState) -> list[tuple[str, str, str]]:
+    """What a pod of the job, and of the server, requests: resource, amount, key."""
+    blocks = [("phase.resources", "gpus_per_node")] + [("phase.serve", "gpus")] * cluster_state.site["serving"]
+    found = []
+    for block, gpus in blocks:
+        asked = cluster_state.phase[block.removeprefix("phase.")]
+        for resource, key in (("cpu", "cpu"), ("memory", "memory"), (cluster_state.site["gpuResource"], gpus)):
+            if quantity(asked.get(key)):
+                found.append((resource, str(asked[key]), f"{block}.{key}"))
+    return found
 
 
 def _default_cpu(cluster_state: ClusterState) -> bool:

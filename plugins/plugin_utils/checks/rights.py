@@ -20,6 +20,8 @@ NEEDED = (
     ("", "pods", ("create", "list", "delete")),
     ("", "pods/log", ("get",)),
     ("", "secrets", ("create", "list")),
+    ("", "resourcequotas", ("list",)),
+    ("", "limitranges", ("list",)),
     ("batch", "jobs", ("create", "get")),
 )
 # the ServiceAccount that promotes, where the site names none

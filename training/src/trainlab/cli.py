@@ -137,7 +137,12 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
     verify.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
-    verify.add_argument("--url", required=True, help="address of the server")
+    verify.add_argument(
+        "--url",
+        required=True,
+        action="append",
+        help="address of the server; of several, the first that takes a connection",
+    )
     verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes to wait (default %(default)s)")
 
     ask = _command(commands, "ask", _ask, "ask the served models a question")

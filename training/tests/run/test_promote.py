@@ -329,21 +329,27 @@ def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.Ca
     write_gate(run_dir, True)
     both = (200, {"data": [{"id": "base"}, {"id": "tuned"}]})
     with Fake((503, {"error": {"message": "loading"}}), (200, {"data": []}), both, (200, said)) as fake:
-        assert verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}") == 0
+        assert verify_run.command(run_dir, [f"http://127.0.0.1:{fake.port}"]) == 0
     assert [body["model"] for method, _, body, _ in fake.asked if method == "POST"] == ["base", "tuned"]
     assert "answers as base, tuned; tuned: Call for help." in capsys.readouterr().out
     with (
         Fake(both, (404, {"error": {"message": "no such model"}})) as fake,
         pytest.raises(UserError, match="no such model"),
     ):
-        verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}")
+        verify_run.command(run_dir, [f"http://127.0.0.1:{fake.port}"])
     with (
         Fake((200, {"data": [{"id": "base"}]})) as fake,
         pytest.raises(verify_run.NotServed, match="serves base, not tuned"),
     ):
-        verify_run.command(run_dir, f"http://127.0.0.1:{fake.port}")
+        verify_run.command(run_dir, [f"http://127.0.0.1:{fake.port}"])
     with pytest.raises(verify_run.NotServed, match="cannot be reached"):
-        verify_run.command(run_dir, "http://127.0.0.1:1", timeout=0.002)
+        verify_run.command(run_dir, ["http://127.0.0.1:1"], timeout=0.002)
+    with Fake(
+        both, (200, said), (200, said)
+    ) as fake:  # a headless Service takes connections on the port of its pods only
+        assert verify_run.command(run_dir, ["http://127.0.0.1:1", f"http://127.0.0.1:{fake.port}"]) == 0
+    with pytest.raises(verify_run.NotServed, match=r":1 and http://127.0.0.1:2: cannot be reached"):
+        verify_run.command(run_dir, ["http://127.0.0.1:1", "http://127.0.0.1:2"], timeout=0.002)
     write_gate(run_dir, False)
     with pytest.raises(verify_run.NotServed, match=r"not promoted. Because of numbers."):
-        verify_run.command(run_dir, "http://127.0.0.1:1")
+        verify_run.command(run_dir, ["http://127.0.0.1:1"])

@@ -78,9 +78,17 @@ class Site(SiteBlock):
     training_api: Literal["auto", "pytorchjob", "trainjob"] = Field(
         "auto", description="auto uses TrainJob if the cluster serves it but no PyTorchJob, else PyTorchJob."
     )
+    platform: Literal["auto", "kubernetes", "openshift"] = Field(
+        "auto",
+        description="Kubernetes leaves it to the chart to give pods a volume group and vLLM a UID; OpenShift assigns both. auto asks "
+        "the cluster; a `helm template` without one (GitOps) cannot, and needs it set.",
+    )
     images: Images = Images()
     storage: Storage = Storage()
-    queue: ObjectName = Field("", description="Kueue LocalQueue in the namespace; empty for none.")
+    queue: ObjectName = Field(
+        "",
+        description="Kueue LocalQueue in the namespace, for the job, and for a server that has GPUs or runs on OpenShift; empty for none.",
+    )
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource name that the device plugin advertises.")
     tolerations: tuple[dict[str, Any], ...] = Field((), description="Tolerations of training and serving pods.")
     node_selector: dict[str, str] = Field({}, description="Node selector of training and serving pods.")
@@ -112,5 +120,5 @@ class Site(SiteBlock):
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
     preflight: bool = Field(
-        True, description="Helm first checks nodes (GPUs) and StorageClasses; set false if you may not list them."
+        False, description="Helm also checks nodes (GPUs) and StorageClasses first; true only if you may list them."
     )

@@ -265,7 +265,7 @@ def test_wrong_requests_get_the_protocols_error(
 def test_verify_run_compares_the_served_labels(
     url: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert verify_run.command(finished, url) == 0
+    assert verify_run.command(finished, [url]) == 0
     assert "labels 6 images as the run recorded" in capsys.readouterr().out
     (tmp_path / "demo_outputs").mkdir()
     shown = json.loads((finished / "demo_outputs" / "after.json").read_text())
