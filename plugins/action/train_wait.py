@@ -63,7 +63,8 @@ class ActionModule(DocumentedAction):
         if word == "succeeded":
             return {"run": run, "kind": kind.kind, "state": "succeeded"}
         pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={name(job)}")
-        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"])
+        restarts = word != "failed" and jobs.restarts(job) > 0
+        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], restarts=restarts)
         if word == "failed" or trouble:
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
             how = RESUMES if word == "failed" else REMOVES
