@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.action import train_wait
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, watch_pods
 
@@ -44,3 +47,23 @@ def test_an_error_of_its_own_is_the_end_whoever_ended_first(code: int) -> None:
 def test_a_job_says_how_often_it_may_restart() -> None:
     assert jobs.restarts({"metadata": {"annotations": {"trainlab.dev/restarts": "3"}}}) == 3
     assert jobs.restarts({"metadata": {}}) == 0
+
+
+@pytest.mark.parametrize("before", ["pods", "queue"])
+def test_a_job_that_restarts_or_was_admitted_may_be_without_pods_for_a_moment(before: str) -> None:
+    """Long after the start, when its first pods were due within 90 s; a job that stays without them is reported."""
+    action = train_wait.ActionModule.__new__(train_wait.ActionModule)
+    lines, there = StatusLines(lambda _line: None), [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}]
+    queued = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    looks = [(500, there, {}) if before == "pods" else (500, [], queued), (520, [], {}), (700, [], {})]
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    follower: Any = SimpleNamespace(follow=lambda *_: None)
+
+    def look(second: int, pods: list[Any], status: dict[str, Any]) -> Any:
+        lines.start = time.monotonic() - second
+        api: Any = SimpleNamespace(items=lambda *_: pods, log=lambda *_, **__: "", kubectl="kubectl")
+        return action._look(api, jobs.PYTORCHJOB, {"metadata": {"name": "j"}, "status": status}, args, lines, follower)
+
+    assert [look(*each) for each in looks[:2]] == [None, None]
+    with pytest.raises(AnsibleActionFail, match=r"has had no pods for (200|180) s: is its operator running"):
+        look(*looks[2])
