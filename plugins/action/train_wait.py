@@ -25,6 +25,9 @@ REMOVES = " with -e train_again=true, which removes the waiting job first"
 class ActionModule(DocumentedAction):
     """Waits for the training job of a release, reports what happens, ends as soon as the outcome is certain."""
 
+    _due = 0.0
+    """Seconds from the start since when the job must have pods: one that was admitted, or restarts, has none for a moment."""
+
     def run_on_controller(self, args: Json) -> Json:
         """Return run, kind, seconds; AnsibleActionFail with the reason when the job failed or cannot succeed."""
         api, _version = connect(args["kubeconfig"], args["kube_context"])
@@ -63,16 +66,19 @@ class ActionModule(DocumentedAction):
         if word == "succeeded":
             return {"run": run, "kind": kind.kind, "state": "succeeded"}
         pods = api.items(f"/api/v1/namespaces/{namespace}/pods", f"{kind.pod_label}={name(job)}")
-        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"])
+        restarts = word != "failed" and jobs.restarts(job) > 0
+        trouble = watch_pods(api, namespace, pods, lines, args["unschedulable_timeout"], restarts=restarts)
         if word == "failed" or trouble:
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
             how = RESUMES if word == "failed" else REMOVES
             raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}{how}")
         if word == "queued":
             lines.changed(run, f"waits in the queue: {message}")
-        elif not pods and lines.seconds > args["start_timeout"]:
+        if word == "queued" or pods:
+            self._due = lines.seconds
+        elif (without := lines.seconds - self._due) > args["start_timeout"]:
             raise AnsibleActionFail(
-                f"training {run}: {kind.kind} has existed for {lines.seconds:.0f} s but has no pods: is its operator "
+                f"training {run}: {kind.kind} has had no pods for {without:.0f} s: is its operator "
                 f"running? {api.kubectl} -n {namespace} describe {kind.kind.lower()} {name(job)}"
             )
         for pod in pods:

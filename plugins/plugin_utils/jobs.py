@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .kube import Api, Json
-from .labels import RUN
+from .labels import RESTARTS, RUN
 from .pods import condition
 
 
@@ -46,6 +46,11 @@ BATCH = Kind("Job", "batch/v1", "jobs", "batch.kubernetes.io/job-name", "Complet
 def run_of(job: dict[str, Any]) -> str:
     """Return the run that a job belongs to; its own name also tells its specification."""
     return str(job["metadata"].get("labels", {}).get(RUN, ""))
+
+
+def restarts(job: dict[str, Any]) -> int:
+    """Return how often a job may lose a pod and go on."""
+    return int(job["metadata"].get("annotations", {}).get(RESTARTS, "0"))
 
 
 def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:

@@ -20,18 +20,24 @@ HOPELESS = {
     "ImagePullBackOff": "the image cannot be pulled: correct site.images, set a pull secret, or run playbooks/image.yml",
     "CrashLoopBackOff": "it keeps exiting; the reason is in its log",
 }
+LOSSES = 128
+"""Exit codes from here on: a signal, or a peer that is gone (run/attempts.py in the pod)."""
 OUT_OF_MEMORY = "it used more memory than allowed: raise phase.{block}.memory"
 DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why a pod cannot go on: `container` is empty when the pod never started."""
+    """Why a pod cannot go on: `container` is empty when the pod never started.
+
+    `may_return`: a job that may restart makes this pod again (charts/trainjob, phase.resources.restarts).
+    """
 
     pod: str
     reason: str
     container: str = ""
     previous: bool = False
+    may_return: bool = False
 
     @property
     def has_log(self) -> bool:
@@ -73,7 +79,8 @@ def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None
             reason = f"OOMKilled, {OUT_OF_MEMORY.format(block=block)}"
         elif ended.get("message"):
             reason += f" ({' '.join(str(ended['message']).split())[-200:]})"
-        return Trouble(name(pod), f"container {status['name']} ended with {reason}", status["name"], previous)
+        lost = int(ended.get("exitCode", 0)) >= LOSSES
+        return Trouble(name(pod), f"container {status['name']} ended with {reason}", status["name"], previous, lost)
     return None
 
 
@@ -86,7 +93,7 @@ def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str =
     status = pod.get("status", {})
     if status.get("phase") == "Failed" and status.get("reason"):
         hint = f"; {DISK_FULL}" if status["reason"] == "Evicted" else ""
-        return Trouble(name(pod), f"{status['reason']}: {status.get('message', 'no message')}{hint}")
+        return Trouble(name(pod), f"{status['reason']}: {status.get('message', 'no message')}{hint}", may_return=True)
     for each in _statuses(pod):
         trouble = _ended_badly(pod, each, block)
         if trouble:

@@ -90,13 +90,27 @@ def explain(api: Api, namespace: str, trouble: Trouble) -> str:
 
 
 def watch_pods(
-    api: Api, namespace: str, pods: list[Pod], lines: StatusLines, grace: float, block: str = "resources"
+    api: Api,
+    namespace: str,
+    pods: list[Pod],
+    lines: StatusLines,
+    grace: float,
+    block: str = "resources",
+    restarts: bool = False,
 ) -> str | None:
-    """Print what changed in these pods; return the message when one of them cannot recover."""
+    """Print what changed in these pods; return the message when one of them cannot recover.
+
+    `restarts`: the job makes lost pods again, so losing one is only printed.
+    """
     now = datetime.now(UTC)
     for pod in sorted(pods, key=name):
         lines.changed(name(pod), state(pod))
     troubles = [found for pod in pods if (found := diagnose(pod, now, grace, block))]
+    if restarts:
+        for found in troubles:
+            if found.may_return:
+                lines.changed(f"lost {found.pod}", found.reason)
+        troubles = [found for found in troubles if not found.may_return]
     # a rank whose peer died fails with an error of its own: the first one to end is the cause
     troubles.sort(key=lambda found: (_ended_at(found, pods), found.pod))
     return explain(api, namespace, troubles[0]) if troubles else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 import tarfile
 import time
@@ -56,7 +57,7 @@ def test_checkout_is_sent_built_and_its_digest_written(
 ) -> None:
     """Check mode builds nothing; the digest is handed on; the second run builds nothing; a failure shows the log's end."""
     site = tmp_path / "image.yaml"
-    wanted = given(builder, image_site_file=str(site), image_pull_namespaces=["other"])
+    wanted = given(builder, image_site_file=os.path.relpath(site, os.environ["PWD"]), image_pull_namespaces=["other"])
     planned = cluster.playbook("image", "--check", **wanted)
     assert planned.code == 0, planned.text
     assert builder.started == 0

@@ -25,6 +25,20 @@ def may(kubeconfig: Path, verb: str, group: str, resource: str, namespace: str =
     return bool(answer["status"]["allowed"])
 
 
+def allowed(kubeconfig: Path, namespace: str) -> set[tuple[str, str, str]]:
+    """Return all that the user of a kubeconfig may do to objects in a namespace: verb, API group and resource."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    rules = user(kubeconfig).send("POST", path, review | {"spec": {"namespace": namespace}})["status"]["resourceRules"]
+    return {
+        (verb, group, resource)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", [""])
+        for resource in rule.get("resources", [])
+    }
+
+
 def user(kubeconfig: Path) -> Client:
     """A client as the user of a kubeconfig that carries its certificate."""
     config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))

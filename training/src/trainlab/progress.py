@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -39,6 +39,7 @@ class Progress:
         self._began = self._said = time.monotonic()
         self.numbers = Numbers()
         self.ended = False
+        self.at_step: Callable[[int], None] = lambda _: None
         self._left = threading.Event()
 
     def __enter__(self) -> Self:
@@ -66,6 +67,7 @@ class Progress:
     def at(self, numbers: Numbers) -> None:
         """Set the progress of the training, which is also its status."""
         self.numbers = numbers
+        self.at_step(numbers.step)
         self.status(numbers.text())
 
     @contextmanager

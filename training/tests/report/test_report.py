@@ -56,6 +56,7 @@ def make_run(folder: Path, phase_dict: dict[str, Any], after: str = "Boil it.", 
         "model": {"source": "pypi:m==1", "license": "Apache-2.0", "sha256": "ab" * 32},
         "data": {"source": "builtin:survival", "sha256": "cd" * 32},
         "environment_overrides": {"EPOCHS": "2"},
+        "attempts": {"restarts": 2, "repeated_steps": 9},
     }
     demo = [{"question": question, "text": EVIL, "text_tokens": 5} for question in phase.questions]
     for name, value in {
@@ -112,6 +113,7 @@ def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, 
         "CPU X, 2 cores",
         "Apache-2.0",
         "CC-BY-4.0",
+        "2 times, 9 steps repeated",
         "EPOCHS=2",
         "Be brief.",
         "first aid",

@@ -75,7 +75,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     expected = {
         *("phase.json", "manifest.json", "training_history.json", "training_summary.json", "gate.json", "report.json"),
         *("report.html", "eval_before.json", "eval_after.json", "best_model", "demo_outputs"),
-        *("tensorboard", "progress.json"),
+        *("tensorboard", "progress.json", "attempts.json", "last_step"),
     }
     assert {p.name for p in run_dir.iterdir()} == expected
     summary = json.loads((run_dir / "training_summary.json").read_text())

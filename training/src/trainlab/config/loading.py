@@ -4,6 +4,7 @@ Called by the CLI (`check`, `run`, `fetch`, `serve`) and by nothing that needs t
 """
 
 import difflib
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +70,11 @@ def phase_hash(phase: Phase) -> str:
     """
     import rfc8785
 
-    content = rfc8785.dumps(phase.model_dump(mode="json", exclude=set(NOT_TRAINING), exclude_none=True))
+    trained = phase.model_dump(mode="json", exclude_none=True)
+    for key in NOT_TRAINING:
+        *blocks, last = key.split(".")
+        functools.reduce(dict.__getitem__, blocks, trained).pop(last, None)
+    content = rfc8785.dumps(trained)
     for separator in ("\u2028", "\u2029"):  # the only characters that Go escapes and the RFC does not
         content = content.replace(separator.encode(), f"\\u{ord(separator):x}".encode())
     return hashlib.sha256(content).hexdigest()[:8]

@@ -24,8 +24,8 @@ from trainlab.config.section_train import AnswerTrain, Lora, Train, Unfreeze
 from trainlab.config.section_vision import Vision
 from trainlab.config.strict import MOST_EXACT, Name, Strict
 
-NOT_TRAINING = ("title", "questions", "needs", "serve")
-"""Blocks of a phase that do not change what is trained, and so do not change the name of its run either."""
+NOT_TRAINING = ("title", "questions", "needs", "serve", "resources.restarts")
+"""Keys of a phase that do not change what is trained, and so do not change the name of its run either."""
 
 
 Protocol = Literal["openai", "v2"]

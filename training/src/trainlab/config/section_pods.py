@@ -17,6 +17,12 @@ class Resources(Strict):
     memory: Bytes = Field("4Gi", description="Memory request and limit per pod, such as 512Mi or 8Gi.")
     shared_memory: Bytes = Field("1Gi", description="Size of /dev/shm, which counts toward memory, such as 1Gi.")
     timeout_minutes: int = Field(120, ge=1, description="The job is stopped and marked failed after this time.")
+    restarts: int = Field(
+        3,
+        ge=0,
+        le=100,
+        description="How often a job that lost a rank, pod or node starts again by itself, from its last complete checkpoint.",
+    )
 
 
 class Needs(Strict):

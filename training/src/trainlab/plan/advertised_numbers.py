@@ -187,7 +187,8 @@ def _scaling(plan: Plan, advertised: AdvertisedNumbers) -> Iterator[Finding]:
     if advertised.survives_lost_worker:
         yield refuse(
             "lost-worker",
-            "training does not continue without a lost rank: the job restarts and resumes from a checkpoint",
+            "training does not continue without a lost rank: all ranks start again from the last complete checkpoint, as often "
+            "as resources.restarts allows",
         )
 
 

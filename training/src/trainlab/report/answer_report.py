@@ -43,6 +43,7 @@ def frame(run_dir: Path, phase: Mapping[str, Any], found: Mapping[str, Any], sum
     return {
         "run": manifest.get("run") or run_dir.name,
         "title": phase["title"],
+        "restarts": words.restarts(manifest),
         "time": manifest.get("ended") or manifest.get("started"),
         "promoted": gate["promoted"] if gate else None,
         "verdict": gate["verdict"] if gate else None,

@@ -101,7 +101,18 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
         rows.append(("Training time", duration(summary["seconds"])))
     if manifest.get("seconds"):
         rows.append(("Whole run", f"{duration(manifest['seconds'])}, including loading and scoring"))
+    if again := restarts(manifest):
+        rows.append(("Started again", again))
     return rows
+
+
+def restarts(manifest: Mapping[str, Any]) -> str:
+    """Return how often the run was started again and what that cost, empty if never."""
+    found = manifest.get("attempts") or {}
+    if not found.get("restarts"):
+        return ""
+    times, steps = found["restarts"], found["repeated_steps"]
+    return f"{'once' if times == 1 else f'{times} times'}, {steps} {'step' if steps == 1 else 'steps'} repeated"
 
 
 def provenance(phase: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:

@@ -8,6 +8,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from trainlab import recipes
@@ -15,10 +16,10 @@ from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
 from trainlab.config.quantity import quantity
 from trainlab.engine import checkpoints
-from trainlab.errors import UserError
+from trainlab.errors import LOST_PEER, UserError
 from trainlab.evaluation.benchmarks import tasks
 from trainlab.models import parents
-from trainlab.run import results
+from trainlab.run import attempts, handover, results
 
 # Read when a process starts, so set here, before torchrun starts the ranks; a value set by the user wins.
 RANK_ENVIRONMENT = {
@@ -29,11 +30,14 @@ RANK_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
 # torchrun options. Without an address the ranks resolve this machine's hostname, and hang if neither DNS nor a file has it.
+REPORTED_FIRST = 10.0
+"""Seconds that a pod whose peer is gone waits before it ends: where the peer ended with an error, its end is the job's."""
 ONE_MACHINE = ("--standalone", "--nnodes=1", "--local-addr=127.0.0.1")
 
 
 def launch(values: Values, args: argparse.Namespace) -> int:
     """Check model, data and folders, then run the ranks of this pod (or machine); return the exit code."""
+    handover.check()
     phase = values.phase
     out = args.out or (Path(os.environ["OUTPUT_DIR"]) if os.environ.get("OUTPUT_DIR") else None)
     if out is None:
@@ -56,7 +60,33 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         checkpoints.drop(run_dir, print)  # of a run that was killed before it could
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
-    return _torchrun(phase, args)
+    return _attempt(phase, args, run_dir)
+
+
+def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path) -> int:
+    """Train until the end or the first loss; return the exit code, from 128 on only where a restart may follow."""
+    operator = "PET_NNODES" in os.environ
+    allowed = phase.resources.restarts if operator and phase.resources.restarts else None
+    first = int(os.environ.get("PET_NODE_RANK", "0")) == 0
+    if first and not results.finished(run_dir):
+        try:
+            line = attempts.begin(run_dir, allowed)
+        except OSError as error:
+            raise checkpoints.explain_full(error, run_dir / "checkpoints", attempts.FILE) or error from None
+        if line:
+            print(f"trainlab: {line}", flush=True)
+    last = allowed is not None and attempts.last_one(run_dir, allowed)  # now: later it may be the next attempt's
+    code = _torchrun(phase, args)
+    if code == LOST_PEER:
+        if not operator:
+            return 1
+        time.sleep(REPORTED_FIRST)
+    if code >= attempts.LOSSES and code != 128 + signal.SIGTERM and last and allowed is not None:
+        print(f"error: {attempts.used_up(allowed)}", file=sys.stderr)
+        code = attempts.UsedUp.code
+    if first and code < attempts.LOSSES:
+        attempts.end(run_dir, code)
+    return code
 
 
 def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
@@ -80,11 +110,14 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     for name, value in RANK_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import torch
+    from torch.distributed import DistError
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
 
     operator = "PET_NNODES" in os.environ
+    peers = operator and int(os.environ["PET_NNODES"]) > 1
     if operator:
         count = phase.resources.processes_per_node
     else:
@@ -107,11 +140,18 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(f"error: {ended(rank, failure.exitcode, phase)}", file=sys.stderr)
-        return failure.exitcode if failure.exitcode in (1, 2) else 1
+        if operator and failure.exitcode < 0:
+            return 128 - failure.exitcode
+        return failure.exitcode if failure.exitcode in (1, 2, LOST_PEER) else 1
     except SignalException as error:  # a deleted or evicted pod, a full node, Ctrl-C
         name = signal.Signals(error.sigval).name
         print(f"error: ended by {name}; {checkpoints.GOES_ON}", file=sys.stderr)
         return 128 + int(error.sigval)
+    except (DistError, RendezvousError, ConnectionError) as error:  # the launchers meet before their ranks do
+        if not peers:
+            raise
+        print(f"error: no other pod to meet ({type(error).__name__}); {checkpoints.GOES_ON}", file=sys.stderr)
+        return LOST_PEER
     return 0
 
 

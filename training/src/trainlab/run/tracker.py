@@ -13,6 +13,7 @@ from pathlib import Path
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.progress import Progress
+from trainlab.run.attempts import LastStep
 
 PORT_VARIABLE, MESSAGE_VARIABLE = "TRAINLAB_PROGRESS_PORT", "TRAINLAB_TERMINATION_MESSAGE"
 FILE = "progress.json"
@@ -26,6 +27,7 @@ class Tracker:
         """Start the thread and, where the environment names a port, the server. UserError: the port is taken."""
         self._progress, self._file = progress, run_dir / FILE
         self._over = threading.Event()
+        progress.at_step = LastStep(run_dir)
         if port := os.environ.get(PORT_VARIABLE):
             listen(progress, _number(port))
         self._writer = threading.Thread(target=self._write, name="tracker", daemon=True)

@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks, run_time_compiler
-from trainlab.errors import UserError
+from trainlab.errors import LOST_PEER, UserError
 from trainlab.progress import Progress
-from trainlab.run import manifest, results
+from trainlab.run import attempts, manifest, results
 from trainlab.run.tracker import Tracker
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
-    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted."""
+    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted, LOST_PEER a peer is gone."""
     where = f"rank {os.environ.get('RANK', '0')}: "
     threading.excepthook = quiet_when_full
     try:
@@ -39,6 +39,7 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
         if full is not None:
             print(f"error: {where}{full}", file=sys.stderr)
         elif isinstance(error, RuntimeError) and timed_out(error):
+            code = LOST_PEER
             minutes = dist.patience_minutes(phase.resources.timeout_minutes)
             print(
                 f"error: {where}no answer from another rank for {minutes:g} minutes: its pod or node is gone, or hangs; see "
@@ -46,6 +47,7 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
                 file=sys.stderr,
             )
         elif isinstance(error, RuntimeError) and lost_peer(error):
+            code = LOST_PEER
             print(f"error: {where}another rank exited; see its own message", file=sys.stderr)
         else:
             traceback.print_exc()
@@ -60,10 +62,11 @@ def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
 
 def lost_peer(error: BaseException) -> bool:
     """True for what gloo and nccl raise on the surviving ranks when one is lost."""
+    from torch.distributed import DistError
+
     text = str(error)
-    return any(
-        sign in text for sign in ("Connection closed by peer", "Connection reset by peer", "NCCL", "Broken pipe")
-    )
+    signs = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "NCCL", "Broken pipe")
+    return isinstance(error, DistError) or any(sign in text for sign in signs)
 
 
 def timed_out(error: BaseException) -> bool:
@@ -104,7 +107,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             decision = results.decide(phase, run_dir, before, after)
             files.write_json(run_dir / "gate.json", decision)
             seconds = round(time.monotonic() - began, 1)
-            files.write_json(run_dir / "manifest.json", {**record, "ended": manifest.now(), "seconds": seconds})
+            ended = {"attempts": attempts.summary(run_dir), "ended": manifest.now(), "seconds": seconds}
+            files.write_json(run_dir / "manifest.json", {**record, **ended})
             results.write_report(run_dir)
             progress.say(
                 f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"

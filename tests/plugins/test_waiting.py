@@ -1,0 +1,69 @@
+"""plugins/plugin_utils/waiting.py: which failed pods end a wait, and which a job makes again."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.action import train_wait
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, watch_pods
+
+
+def ended(name: str, code: int, at: str = "2026-11-24T21:00:00Z") -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": at}}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "node", "image": "i", "state": state}]}
+    return {"metadata": {"name": name}, "spec": {}, "status": status}
+
+
+def watched(pods: list[dict[str, Any]], restarts: bool) -> tuple[str | None, list[str]]:
+    """Return the end that two looks at these pods found, and the lines they printed."""
+    said: list[str] = []
+    lines, api = StatusLines(said.append), SimpleNamespace(log=lambda *_, **__: "the log")
+    for _look in range(2):
+        found = watch_pods(api, "n", pods, lines, 60, restarts=restarts)
+    return found, said
+
+
+EVICTED = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}}
+
+
+@pytest.mark.parametrize("lost", [ended("p", 137), ended("p", 200), ended("p", 143), EVICTED])
+def test_a_lost_pod_is_a_line_while_the_job_may_restart_and_else_the_end(lost: dict[str, Any]) -> None:
+    found, said = watched([lost], restarts=True)
+    assert found is None and len([line for line in said if "lost p: " in line]) == 1
+    assert str(watched([lost], restarts=False)[0]).startswith("pod p: ")
+
+
+@pytest.mark.parametrize("code", [1, 2, 127])
+def test_an_error_of_its_own_is_the_end_whoever_ended_first(code: int) -> None:
+    pods = [ended("first", 200, "2026-11-24T20:59:00Z"), ended("second", code)]
+    assert str(watched(pods, restarts=True)[0]).startswith(f"pod second: container node ended with exit code {code}")
+
+
+def test_a_job_says_how_often_it_may_restart() -> None:
+    assert jobs.restarts({"metadata": {"annotations": {"trainlab.dev/restarts": "3"}}}) == 3
+    assert jobs.restarts({"metadata": {}}) == 0
+
+
+@pytest.mark.parametrize("before", ["pods", "queue"])
+def test_a_job_that_restarts_or_was_admitted_may_be_without_pods_for_a_moment(before: str) -> None:
+    """Long after the start, when its first pods were due within 90 s; a job that stays without them is reported."""
+    action = train_wait.ActionModule.__new__(train_wait.ActionModule)
+    lines, there = StatusLines(lambda _line: None), [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}]
+    queued = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    looks = [(500, there, {}) if before == "pods" else (500, [], queued), (520, [], {}), (700, [], {})]
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    follower: Any = SimpleNamespace(follow=lambda *_: None)
+
+    def look(second: int, pods: list[Any], status: dict[str, Any]) -> Any:
+        lines.start = time.monotonic() - second
+        api: Any = SimpleNamespace(items=lambda *_: pods, log=lambda *_, **__: "", kubectl="kubectl")
+        return action._look(api, jobs.PYTORCHJOB, {"metadata": {"name": "j"}, "status": status}, args, lines, follower)
+
+    assert [look(*each) for each in looks[:2]] == [None, None]
+    with pytest.raises(AnsibleActionFail, match=r"has had no pods for (200|180) s: is its operator running"):
+        look(*looks[2])
