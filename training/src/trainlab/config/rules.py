@@ -28,6 +28,7 @@ OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
     "HF_HUB_OFFLINE": (),
     "SSL_CERT_FILE": (("site.caConfigMap", "set", True),),
     "TRAINLAB_DATASETS": (),
+    "TRAINLAB_FETCH_ERROR": (),
     "TRAINLAB_RUN": (),
     "TRAINLAB_PROGRESS_PORT": (),
     "TRAINLAB_TERMINATION_MESSAGE": (),
