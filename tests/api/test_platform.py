@@ -290,24 +290,45 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
     assert cluster.objects() == before
 
 
-def test_monitoring_of_somebody_else_stays(cluster: Cluster) -> None:
-    """What is already configured there is left; it is drift only where users' own projects are not monitored."""
-    wanted = {"platform_operators": ["rhoai"], "trainlab_platform_release": "2.25"}
-    for theirs, told in (
-        ("enableUserWorkload: true\nprometheusK8s: {retention: 3d}\n", False),
-        ("prometheusK8s: {retention: 3d}\n", True),
-    ):
-        thing = MONITORING | {"data": {"config.yaml": theirs}}
-        cluster.client.apply(thing, manager="somebody")
-        run = cluster.playbook("platform", **wanted)
-        assert run.code == 0, run.text
-        said = "ConfigMap openshift-monitoring/cluster-monitoring-config is not ours and left as it is"
-        assert (said in " ".join(run.text.split())) is told, run.text
-        found = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
-        assert found and found["data"]["config.yaml"] == theirs
-    assert cluster.playbook("platform_teardown").code == 0
+def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster) -> None:
+    """The inventory alone upgrades; ready is what the new operator says. Monitoring of somebody else stays as it is."""
+    bare = cluster.objects()
+    old: dict[str, Any] = {"trainlab_platform_release": "3.3", "platform_channels": {"gpu": "v25.10"}}
+    both: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_approval": "Manual"}
+    drift = "ConfigMap openshift-monitoring/cluster-monitoring-config is not ours and left as it is"
+    theirs = "prometheusK8s: {retention: 3d}\n"
+    thing = MONITORING | {"data": {"config.yaml": "enableUserWorkload: true\n" + theirs}}
+    cluster.client.apply(thing, manager="somebody")
+    first = cluster.playbook("platform", **both, **old)
+    assert first.code == 0, first.text
+    assert drift not in " ".join(first.text.split()), "users' own projects are monitored"
+    assert release(cluster) == ("Ready", "3.3.6")
+
+    thing["data"] = {"config.yaml": theirs}
+    cluster.client.apply(thing, manager="somebody")
+    upgraded = cluster.playbook("platform", **both, trainlab_platform_release="3.4")
+    assert upgraded.code == 0, upgraded.text
+    assert "approved for rhods-operator.3.4.3" in upgraded.text
+    assert "approved for gpu-operator-certified.v26.3.3" in upgraded.text
+    assert release(cluster) == ("Ready", "3.4.3")
+    assert drift in " ".join(upgraded.text.split())
+    found = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
+    assert found and found["data"]["config.yaml"] == theirs
+
+    error = cluster.playbook("platform", **both, **old).error
+    assert "rhods-operator.3.4.3 is installed" in error and "installs no older version" in error
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
     assert cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
     cluster.client.delete(thing)
+    assert cluster.objects() == bare
+
+
+def release(cluster: Cluster) -> tuple[str, str]:
+    """Phase of the DataScienceCluster, and the version of the operator that reported it."""
+    found = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")
+    assert found
+    return found["status"]["phase"], found["status"]["release"]["version"]
 
 
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [

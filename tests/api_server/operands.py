@@ -178,7 +178,7 @@ class Operands:
             self._makes(file["makes"], one)
             self._next(one, f"rhoai-{release}", "DSCInitialization")
         for one in clusters:
-            self._cluster(one, f"rhoai-{release}")
+            self._cluster(one, csv["metadata"]["name"], release)
 
     def _makes(self, makes: list[Json], owner: Json) -> None:
         """Make what is not there, as long as there is a DSCInitialization."""
@@ -194,16 +194,17 @@ class Operands:
                 thing | {"metadata": metadata | ({"ownerReferences": owners} if each.get("owned") else {})}
             )
 
-    def _cluster(self, one: Json, file: str) -> None:
+    def _cluster(self, one: Json, csv: str, release: str) -> None:
         if one["metadata"].get("deletionTimestamp"):
             self._client.merge(one, {"metadata": {"finalizers": []}})
             return
         if FINALIZER not in one["metadata"].get("finalizers", []):
             self._client.merge(one, {"metadata": {"finalizers": [FINALIZER]}})
-        # a sequence for each generation, as an edit begins it again; its own first pass still shows the status of before
-        steps = recorded.read(file)["sequences"]["DataScienceCluster"]
+        # a sequence for each generation and version, as an edit or an upgrade begins it again; until the operator's first pass,
+        # and at an edit in this pass, too, the status is that of before
+        steps = recorded.read(f"rhoai-{release}")["sequences"]["DataScienceCluster"]
         generation = one["metadata"]["generation"]
-        lags = self._replay.step(one, steps, f"generation {generation}")["lags"]
+        lags = self._replay.step(one, steps, f"{csv}, generation {generation}")["lags"]
         components = one["spec"].get("components") or {}
         conditions = [self._component(name, components.get(name) or {}, lags.get(name)) for name in ALWAYS_REPORTED]
         bad = [each for each in conditions if each["status"] != "True" and each["reason"] != "Removed"]
@@ -213,7 +214,9 @@ class Operands:
         conditions += [
             condition(kind, good, "" if good else "NotReady", words) for kind in ("ComponentsReady", "Ready")
         ]
-        observed = {"observedGeneration": generation} if good else {}
+        observed: Json = {"observedGeneration": generation} if good else {}
+        # whoever reconciles says so in each pass: datasciencecluster_controller_actions.go:105 (3.3), :185 (3.4), :204 (3.5)
+        observed |= {"release": {"name": "OpenShift AI Self-Managed", "version": csv.partition(".")[2]}}
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
 
     def _component(self, name: str, entry: Json, lag: Json | None) -> Json:
