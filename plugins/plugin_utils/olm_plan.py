@@ -15,7 +15,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready impo
 Json = dict[str, Any]
 OLM = "operators.coreos.com/v1alpha1"
 OWN, EVERYWHERE = "own", "all"
-RHOAI = "rhoai"
+RHOAI, EFS = "rhoai", "efs"
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,21 @@ def _release(wanted: Wanted, one: Json, errors: list[str]) -> None:
         )
 
 
+def without_role(wanted: Wanted, plan: list[Json], authentication: Json | None) -> list[str]:
+    """Refuse the EFS driver without its role on a cluster that gives out tokens for roles (STS), where it never gets credentials.
+
+    `authentication` is OpenShift's Authentication `cluster`: it names an issuer of tokens on such clusters only.
+    """
+    issuer = str(((authentication or {}).get("spec") or {}).get("serviceAccountIssuer") or "")
+    ours = any(one["name"] == EFS and one["state"] in ("new", "ours") for one in plan)
+    if not issuer or not ours or wanted.storage.get("roleArn"):
+        return []
+    return [
+        f"platform_storage.roleArn is empty, but this cluster uses AWS STS (its token issuer is {issuer}), where the EFS driver "
+        "gets its credentials from a role; create one with the rights of the driver and set platform_storage.roleArn to its ARN"
+    ]
+
+
 def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
     """Return Namespaces, then OperatorGroups, then Subscriptions of all operators that are ours to install."""
     ours = [one for one in plan if one["state"] in ("new", "ours")]
@@ -265,6 +280,10 @@ def _subscription(wanted: Wanted, one: Json) -> Json:
     }
     if one.get("starting"):
         spec["startingCSV"] = one["starting"]
+    if one["name"] == EFS and wanted.storage.get("roleArn"):
+        # without it the operator asks for no credentials and does not say so: openshift/library-go,
+        # pkg/operator/csi/credentialsrequestcontroller/credentials_request_controller.go, shouldSync
+        spec["config"] = {"env": [{"name": "ROLEARN", "value": str(wanted.storage["roleArn"])}]}
     return {
         "apiVersion": OLM,
         "kind": "Subscription",

@@ -142,9 +142,22 @@ class Operands:
 
     def _efs(self, _csv: Json) -> None:
         one = self._client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
-        if one:
+        if one and not self._without_role():
             typed = one | {"apiVersion": "operator.openshift.io/v1", "kind": "ClusterCSIDriver"}
             self._next(typed, "efs-4.20", "ClusterCSIDriver")
+
+    def _without_role(self) -> bool:
+        """Tell whether the cluster gives out tokens for roles (STS) and the EFS operator was not told its own.
+
+        It then asks for no credentials and says nothing about it: openshift/library-go 09c8e0174b29,
+        pkg/operator/csi/credentialsrequestcontroller/credentials_request_controller.go, shouldSync.
+        """
+        told = self._client.look("config.openshift.io/v1", "Authentication", "cluster")
+        if not told or not told["spec"].get("serviceAccountIssuer"):
+            return False
+        subscriptions = self._client.items(OLM, "Subscription", "openshift-cluster-csi-drivers")
+        env = [each for one in subscriptions for each in (one["spec"].get("config") or {}).get("env", [])]
+        return not any(each["name"] == "ROLEARN" and each["value"] for each in env)
 
     def _odf(self, csv: Json) -> None:
         sequence = "ClusterServiceVersion of odf-operator"
