@@ -15,6 +15,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
+    EFS,
     OLM,
     Seen,
     Wanted,
@@ -22,6 +23,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     decide,
     documents,
     in_order,
+    without_role,
     wrong_names,
 )
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, ours
@@ -62,6 +64,8 @@ class ActionModule(ClusterAction):
         for name in in_order(wanted):
             plan.append(decide(wanted, name, _look(api, wanted, name, subscriptions), errors, drift))
         errors += _missing_driver(api, wanted.storage)
+        if wanted.storage.get("kind") == EFS:
+            errors += without_role(wanted, plan, api.look("config.openshift.io/v1", "Authentication", "cluster"))
         if any(one["state"] == "new" for one in plan):
             errors += _missing_rights(api)
         _refuse(errors)

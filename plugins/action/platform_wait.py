@@ -45,9 +45,10 @@ class ActionModule(ClusterAction):
     TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
-        """Wait; returns `seconds` and `states` by title, `examples` (alm-examples) by operator, `versions` by CRD."""
+        """Wait; returns `seconds`, `states` by title, `examples` (alm-examples), `installed` by operator, `versions` by CRD."""
         self._examples: dict[str, list[Json]] = {}
         self._versions: dict[str, list[str]] = {}
+        self._installed: dict[str, str] = {}
         self._approved: list[str] = []
         self._notes: list[str] = []
         self._since: dict[str, tuple[str, float]] = {}
@@ -61,6 +62,7 @@ class ActionModule(ClusterAction):
             "seconds": seconds,
             "states": states,
             "examples": self._examples,
+            "installed": self._installed,
             "versions": self._versions,
         }
 
@@ -137,6 +139,7 @@ class ActionModule(ClusterAction):
         verdict = judge_csv(csv)
         if csv is not None and verdict.state == READY:
             self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]"))
+            self._installed[one["name"]] = reached.text
             verdict = self._served(one)
         return replace(verdict, text=f"{reached.text} {verdict.text}")
 

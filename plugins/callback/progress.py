@@ -7,7 +7,7 @@ name: progress
 type: stdout
 short_description: Task names with their seconds, no noise
 description:
-  - Prints each play, each task that ran with its outcome and seconds, and a one-line recap.
+  - Prints each play in which something ran, each task that ran with its outcome and seconds, and a one-line recap.
   - Skipped tasks and results are printed only with C(-v). Of failures only the message is printed.
   - Lines that the collection's own plugins print while they wait appear between the tasks.
 version_added: 0.1.0
@@ -44,15 +44,17 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         super().__init__()
         self._start = time.monotonic()
         self._task_start = self._start
+        self._play = ""
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """Print the play's name."""
-        self._display.display(f"\n==> {play.get_name().strip()}  ({_clock(time.monotonic() - self._start)})")
+        """Note the play's name; it is printed before its first line."""
+        self._play = f"\n==> {play.get_name().strip()}  ({_clock(time.monotonic() - self._start)})"
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Note the time; name a task of our own plugins at once, because their lines follow."""
         self._task_start = time.monotonic()
         if task.action.startswith("trainlab.rhoai.") or self._display.verbosity > 0:
+            self._head()
             self._display.display(f"    ..                {_named(task)}")
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
@@ -63,6 +65,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         """Print outcome, seconds and name; of a debug task only the message."""
         data = result.result
         if result.task.action in DEBUG and "msg" in data:
+            self._head()
             for one in data.get("results") or [data]:
                 if "msg" in one:
                     self._display.display(_text(one["msg"]))
@@ -97,6 +100,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def v2_runner_retry(self, result: Any) -> None:
         """Say that a task is retried."""
         data = result.result
+        self._head()
         self._display.display(
             f"          {result.task.get_name()}: {data.get('attempts')} of {data.get('retries')} tries"
         )
@@ -120,7 +124,13 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             bad = found["failures"] or found["unreachable"]
             self._display.display(f"\n{host}: {counts}  ({seconds})", color=C.COLOR_ERROR if bad else C.COLOR_OK)
 
+    def _head(self) -> None:
+        if self._play:
+            self._display.display(self._play)
+        self._play = ""
+
     def _line(self, word: str, seconds: float, result: Any, color: str) -> None:
+        self._head()
         name = _named(result.task)
         item = result.result.get("_ansible_item_label")
         suffix = f" ({item})" if item is not None else ""

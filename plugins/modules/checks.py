@@ -43,6 +43,10 @@ options:
     description: Where the role image takes the image from on OpenShift; anything but C(none) needs the cluster's registry.
     type: str
     default: none
+  gpu_autoscaling:
+    description: An autoscaler that cannot be seen in the cluster adds nodes with GPUs.
+    type: bool
+    default: false
 extends_documentation_fragment: [trainlab.rhoai.cluster, trainlab.rhoai.release]
 author:
   - The trainlab authors (@trainlab)

@@ -62,6 +62,10 @@ examples:
   description: The operators' own examples, by operator.
   returned: success
   type: dict
+installed:
+  description: ClusterServiceVersion that is ready, by operator.
+  returned: success
+  type: dict
 notes:
   description: Sentences about what is no failure but needs attention, such as a cluster without GPUs.
   returned: success

@@ -12,7 +12,7 @@ MANAGED, REMOVED = "Managed", "Removed"
 STATES = {"kueue": (MANAGED, "Unmanaged", REMOVED)}
 """Values of managementState where they are more than Managed and Removed; source: the CustomResourceDefinitions."""
 STORAGE: dict[str, tuple[list[str], list[str]]] = {
-    "efs": (["fileSystemId"], []),
+    "efs": (["fileSystemId"], ["roleArn"]),
     "odf": ([], ["deviceClass", "deviceSize"]),
     "nfs": (["server", "share"], []),
 }

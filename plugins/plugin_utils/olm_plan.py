@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import version
 
 Json = dict[str, Any]
 OLM = "operators.coreos.com/v1alpha1"
 OWN, EVERYWHERE = "own", "all"
-RHOAI = "rhoai"
+RHOAI, EFS = "rhoai", "efs"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def release_of(csv: str) -> str:
 def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list[str]) -> Json:
     """Decide about one operator; adds sentences to `errors` (nothing may be applied) and `drift` (worth knowing)."""
     entry = wanted.table[name]
-    channel, source, version = choice(wanted, name)
+    channel, source, pin = choice(wanted, name)
     one: Json = {
         "name": name,
         "title": entry["title"],
@@ -114,7 +115,7 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
         "namespace": entry["namespace"],
         "channel": channel,
         "source": source,
-        "csv": version,
+        "csv": pin,
         "state": "new",
         "crd": entry["crd"],
         "record": seen.served_before,
@@ -203,15 +204,42 @@ def _groups(one: Json, entry: Json, seen: Seen, errors: list[str]) -> None:
 
 
 def _release(wanted: Wanted, one: Json, errors: list[str]) -> None:
-    """The version that is, or will be, installed has to belong to the release that the components are chosen for."""
-    csv = one.get("installed") or one["csv"]
+    """The version that will be reached has to belong to the release that the components are chosen for.
+
+    Of an operator of ours that is the version that its channel, or pin, leads to: OLM upgrades to it, and never goes back.
+    """
+    installed = str(one.get("installed") or "")
+    if installed and one["csv"] and one["state"] == "ours" and version(installed) > version(one["csv"]):
+        found = release_of(installed)
+        if found != wanted.release:
+            errors.append(
+                f"trainlab_platform_release: {wanted.release!r} is wanted but {installed} is installed, and OLM installs no "
+                f"older version; set trainlab_platform_release to {found!r}"
+            )
+        return
+    csv = (installed if one["state"] == "found" else "") or one["csv"]
     found = release_of(csv)
     if found and found != wanted.release:
-        where = "is installed" if one.get("installed") else f"is what channel {one['channel']!r} installs"
+        where = "is installed" if csv == installed else f"is what channel {one['channel']!r} installs"
         errors.append(
             f"trainlab_platform_release: {wanted.release!r} is wanted but {csv} {where}; set trainlab_platform_release to {found!r}, or "
             f"platform_channels.{RHOAI} to a channel of {wanted.release}"
         )
+
+
+def without_role(wanted: Wanted, plan: list[Json], authentication: Json | None) -> list[str]:
+    """Refuse the EFS driver without its role on a cluster that gives out tokens for roles (STS), where it never gets credentials.
+
+    `authentication` is OpenShift's Authentication `cluster`: it names an issuer of tokens on such clusters only.
+    """
+    issuer = str(((authentication or {}).get("spec") or {}).get("serviceAccountIssuer") or "")
+    ours = any(one["name"] == EFS and one["state"] in ("new", "ours") for one in plan)
+    if not issuer or not ours or wanted.storage.get("roleArn"):
+        return []
+    return [
+        f"platform_storage.roleArn is empty, but this cluster uses AWS STS (its token issuer is {issuer}), where the EFS driver "
+        "gets its credentials from a role; create one with the rights of the driver and set platform_storage.roleArn to its ARN"
+    ]
 
 
 def documents(wanted: Wanted, plan: list[Json]) -> list[Json]:
@@ -252,6 +280,10 @@ def _subscription(wanted: Wanted, one: Json) -> Json:
     }
     if one.get("starting"):
         spec["startingCSV"] = one["starting"]
+    if one["name"] == EFS and wanted.storage.get("roleArn"):
+        # without it the operator asks for no credentials and does not say so: openshift/library-go,
+        # pkg/operator/csi/credentialsrequestcontroller/credentials_request_controller.go, shouldSync
+        spec["config"] = {"env": [{"name": "ROLEARN", "value": str(wanted.storage["roleArn"])}]}
     return {
         "apiVersion": OLM,
         "kind": "Subscription",

@@ -70,7 +70,7 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
     """Judge an object by its table entry.
 
     `ready` holds `condition` (a type that has to be True) or `path` and `equals`; with `observed`, the status has to be that of
-    the latest edit. `failed` names a condition that is bad when True: operators report it on their way, too, so it ends the
+    the latest edit, with `said_by` (a ClusterServiceVersion) not that of an older operator, by status.release.version. `failed` names a condition that is bad when True: operators report it on their way, too, so it ends the
     wait when it lasts, or if its reason is among `hopeless`. An empty `ready` only requires existence.
     """
     if thing is None:
@@ -91,6 +91,9 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
         text = f"{ready['path']} is {value!r}" + ("" if good else f", wanted {ready['equals']!r}{_unhappy(thing)}")
         if good and ready.get("observed") and _stale(thing):
             return Verdict(WAITING, f"{text}, which was said before the latest change")
+        if good and ready.get("said_by") and _older(thing, ready["said_by"]):
+            by = _value(thing, "status.release.version")
+            return Verdict(WAITING, f"{text}, which was said by {by}, {ready['said_by']} is installed")
         return Verdict(READY if good else WAITING, text)
     return Verdict(READY, "exists")
 
@@ -99,6 +102,12 @@ def _stale(thing: Json) -> bool:
     """Tell whether the status is that of an earlier spec; an object that does not say is believed."""
     observed = _value(thing, "status.observedGeneration")
     return observed is not None and int(observed) < int(thing["metadata"].get("generation", 0))
+
+
+def _older(thing: Json, csv: str) -> bool:
+    """Tell whether an operator older than this version wrote the status; one that does not say is believed."""
+    said = re.findall(r"\d+", str(_value(thing, "status.release.version") or ""))[:3]
+    return bool(said) and tuple(map(int, said)) < version(csv)[:3]
 
 
 def _unhappy(thing: Json) -> str:

@@ -85,19 +85,27 @@ def workbench(cluster: Cluster, there: bool = True) -> None:
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
         | {"metadata": metadata | {"name": "jupyterhub-nb-ann-pvc"}, "spec": claim},
     ]
+    if there:
+        apply_when_served(cluster, things)
+        return
     end = time.monotonic() + 30
-    while there and things:
-        try:
-            cluster.client.apply(things[0], manager="dashboard")
-            things = things[1:]
-        except LookupError:  # a new kind is served a moment later
-            assert time.monotonic() < end
-            time.sleep(0.2)
     for thing in reversed(things):
         if thing["kind"] == "PersistentVolumeClaim":  # its controller does not run here
             cluster.client.merge(thing, {"metadata": {"finalizers": []}})
         cluster.client.delete(thing)
         while cluster.client.look(thing["apiVersion"], thing["kind"], thing["metadata"]["name"], metadata["namespace"]):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+
+
+def apply_when_served(cluster: Cluster, things: list[dict[str, Any]]) -> None:
+    """Apply a kind and its objects as somebody else: a new kind is served a moment later."""
+    end = time.monotonic() + 30
+    while things:
+        try:
+            cluster.client.apply(things[0], manager="somebody")
+            things = things[1:]
+        except LookupError:
             assert time.monotonic() < end
             time.sleep(0.2)
 
@@ -232,6 +240,9 @@ MONITORING: dict[str, Any] = {
 }
 
 
+ROLE = "arn:aws:iam::123456789012:role/efs"
+
+
 @pytest.mark.parametrize(
     ("storage", "words"),
     [
@@ -258,6 +269,18 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
     }
     cluster.client.apply(others, manager="somebody")
     bare = cluster.objects()
+    if kind == "efs":
+        issuer = {"serviceAccountIssuer": "https://issuer.example.com"}
+        authentication = {
+            "apiVersion": "config.openshift.io/v1",
+            "kind": "Authentication",
+            "metadata": {"name": "cluster"},
+        }
+        crd = crds.reduced("config.openshift.io", "Authentication", ["v1"], False)
+        apply_when_served(cluster, [crd, authentication | {"spec": issuer}])
+        refused = cluster.playbook("platform", platform_storage=storage).error
+        assert "platform_storage.roleArn is empty" in refused and "https://issuer.example.com" in refused
+        storage = storage | {"roleArn": ROLE}
     if kind == "nfs":
         error = cluster.playbook("platform", platform_storage=storage).error
         assert "has no CSIDriver nfs.csi.k8s.io" in error and "nothing was applied" in error
@@ -271,6 +294,8 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
         assert made["trainlab-efs"]["parameters"]["fileSystemId"] == "fs-1"
         found = cluster.client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
         assert found and found["status"]["conditions"][0]["type"] == "AWSEFSDriverNodeServiceControllerAvailable"
+        (subscription,) = cluster.client.items("operators.coreos.com/v1alpha1", "Subscription")
+        assert subscription["spec"]["config"] == {"env": [{"name": "ROLEARN", "value": ROLE}]}
     elif kind == "odf":
         found = cluster.client.look("ocs.openshift.io/v1", "StorageCluster", "ocs-storagecluster", "openshift-storage")
         assert found and found["status"]["phase"] == "Ready"
@@ -285,29 +310,56 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
     undone = cluster.playbook("platform_teardown")
     assert undone.code == 0, undone.text
     cluster.client.delete(driver)
+    if kind == "efs":
+        cluster.client.delete(crd)
+        end = time.monotonic() + 30
+        while cluster.client.look(crd["apiVersion"], crd["kind"], crd["metadata"]["name"]):
+            assert time.monotonic() < end
+            time.sleep(0.2)
     assert cluster.objects() == bare, "the driver of somebody else is still there"
     cluster.client.delete(others)
     assert cluster.objects() == before
 
 
-def test_monitoring_of_somebody_else_stays(cluster: Cluster) -> None:
-    """What is already configured there is left; it is drift only where users' own projects are not monitored."""
-    wanted = {"platform_operators": ["rhoai"], "trainlab_platform_release": "2.25"}
-    for theirs, told in (
-        ("enableUserWorkload: true\nprometheusK8s: {retention: 3d}\n", False),
-        ("prometheusK8s: {retention: 3d}\n", True),
-    ):
-        thing = MONITORING | {"data": {"config.yaml": theirs}}
-        cluster.client.apply(thing, manager="somebody")
-        run = cluster.playbook("platform", **wanted)
-        assert run.code == 0, run.text
-        said = "ConfigMap openshift-monitoring/cluster-monitoring-config is not ours and left as it is"
-        assert (said in " ".join(run.text.split())) is told, run.text
-        found = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
-        assert found and found["data"]["config.yaml"] == theirs
-    assert cluster.playbook("platform_teardown").code == 0
+def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster) -> None:
+    """The inventory alone upgrades; ready is what the new operator says. Monitoring of somebody else stays as it is."""
+    bare = cluster.objects()
+    old: dict[str, Any] = {"trainlab_platform_release": "3.3", "platform_channels": {"gpu": "v25.10"}}
+    both: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_approval": "Manual"}
+    drift = "ConfigMap openshift-monitoring/cluster-monitoring-config is not ours and left as it is"
+    theirs = "prometheusK8s: {retention: 3d}\n"
+    thing = MONITORING | {"data": {"config.yaml": "enableUserWorkload: true\n" + theirs}}
+    cluster.client.apply(thing, manager="somebody")
+    first = cluster.playbook("platform", **both, **old)
+    assert first.code == 0, first.text
+    assert drift not in " ".join(first.text.split()), "users' own projects are monitored"
+    assert release(cluster) == ("Ready", "3.3.6")
+
+    thing["data"] = {"config.yaml": theirs}
+    cluster.client.apply(thing, manager="somebody")
+    upgraded = cluster.playbook("platform", **both, trainlab_platform_release="3.4")
+    assert upgraded.code == 0, upgraded.text
+    assert "approved for rhods-operator.3.4.3" in upgraded.text
+    assert "approved for gpu-operator-certified.v26.3.3" in upgraded.text
+    assert release(cluster) == ("Ready", "3.4.3")
+    assert drift in " ".join(upgraded.text.split())
+    found = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
+    assert found and found["data"]["config.yaml"] == theirs
+
+    error = cluster.playbook("platform", **both, **old).error
+    assert "rhods-operator.3.4.3 is installed" in error and "installs no older version" in error
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
     assert cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
     cluster.client.delete(thing)
+    assert cluster.objects() == bare
+
+
+def release(cluster: Cluster) -> tuple[str, str]:
+    """Phase of the DataScienceCluster, and the version of the operator that reported it."""
+    found = cluster.client.look(f"{DSC}/v2", "DataScienceCluster", "default-dsc")
+    assert found
+    return found["status"]["phase"], found["status"]["release"]["version"]
 
 
 WRONG: list[tuple[str, dict[str, Any], list[str]]] = [

@@ -142,9 +142,22 @@ class Operands:
 
     def _efs(self, _csv: Json) -> None:
         one = self._client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
-        if one:
+        if one and not self._without_role():
             typed = one | {"apiVersion": "operator.openshift.io/v1", "kind": "ClusterCSIDriver"}
             self._next(typed, "efs-4.20", "ClusterCSIDriver")
+
+    def _without_role(self) -> bool:
+        """Tell whether the cluster gives out tokens for roles (STS) and the EFS operator was not told its own.
+
+        It then asks for no credentials and says nothing about it: openshift/library-go 09c8e0174b29,
+        pkg/operator/csi/credentialsrequestcontroller/credentials_request_controller.go, shouldSync.
+        """
+        told = self._client.look("config.openshift.io/v1", "Authentication", "cluster")
+        if not told or not told["spec"].get("serviceAccountIssuer"):
+            return False
+        subscriptions = self._client.items(OLM, "Subscription", "openshift-cluster-csi-drivers")
+        env = [each for one in subscriptions for each in (one["spec"].get("config") or {}).get("env", [])]
+        return not any(each["name"] == "ROLEARN" and each["value"] for each in env)
 
     def _odf(self, csv: Json) -> None:
         sequence = "ClusterServiceVersion of odf-operator"
@@ -178,7 +191,7 @@ class Operands:
             self._makes(file["makes"], one)
             self._next(one, f"rhoai-{release}", "DSCInitialization")
         for one in clusters:
-            self._cluster(one, f"rhoai-{release}")
+            self._cluster(one, csv["metadata"]["name"], release)
 
     def _makes(self, makes: list[Json], owner: Json) -> None:
         """Make what is not there, as long as there is a DSCInitialization."""
@@ -194,16 +207,17 @@ class Operands:
                 thing | {"metadata": metadata | ({"ownerReferences": owners} if each.get("owned") else {})}
             )
 
-    def _cluster(self, one: Json, file: str) -> None:
+    def _cluster(self, one: Json, csv: str, release: str) -> None:
         if one["metadata"].get("deletionTimestamp"):
             self._client.merge(one, {"metadata": {"finalizers": []}})
             return
         if FINALIZER not in one["metadata"].get("finalizers", []):
             self._client.merge(one, {"metadata": {"finalizers": [FINALIZER]}})
-        # a sequence for each generation, as an edit begins it again; its own first pass still shows the status of before
-        steps = recorded.read(file)["sequences"]["DataScienceCluster"]
+        # a sequence for each generation and version, as an edit or an upgrade begins it again; until the operator's first pass,
+        # and at an edit in this pass, too, the status is that of before
+        steps = recorded.read(f"rhoai-{release}")["sequences"]["DataScienceCluster"]
         generation = one["metadata"]["generation"]
-        lags = self._replay.step(one, steps, f"generation {generation}")["lags"]
+        lags = self._replay.step(one, steps, f"{csv}, generation {generation}")["lags"]
         components = one["spec"].get("components") or {}
         conditions = [self._component(name, components.get(name) or {}, lags.get(name)) for name in ALWAYS_REPORTED]
         bad = [each for each in conditions if each["status"] != "True" and each["reason"] != "Removed"]
@@ -213,7 +227,9 @@ class Operands:
         conditions += [
             condition(kind, good, "" if good else "NotReady", words) for kind in ("ComponentsReady", "Ready")
         ]
-        observed = {"observedGeneration": generation} if good else {}
+        observed: Json = {"observedGeneration": generation} if good else {}
+        # whoever reconciles says so in each pass: datasciencecluster_controller_actions.go:105 (3.3), :185 (3.4), :204 (3.5)
+        observed |= {"release": {"name": "OpenShift AI Self-Managed", "version": csv.partition(".")[2]}}
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
 
     def _component(self, name: str, entry: Json, lag: Json | None) -> Json:

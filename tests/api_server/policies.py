@@ -59,20 +59,19 @@ class Policies:
         """Deny nothing before `step` is told to."""
         self._client = client
         self._made: list[Json] = []
+        self._denies: list[Json] = []
 
     def step(self, denies: list[Json], version: str) -> None:
-        """Make or remove them; `version` is that of the DataScienceCluster's API."""
-        if bool(denies) == bool(self._made):
+        """Make or remove them, all when the release changes; `version` is that of the DataScienceCluster's API."""
+        if denies == self._denies:
             return
-        if not denies:
-            for thing in reversed(self._made):
-                self._client.delete(thing)
-            self._made = []
-            return
+        for thing in reversed(self._made):
+            self._client.delete(thing)
+        self._made = []
         made = [thing for number, one in enumerate(denies) for thing in _documents(number, one, version)]
         for thing in made:
             self._client.apply(thing)
-        self._made = made
+        self._made, self._denies = made, denies
 
 
 def _documents(number: int, one: Json, version: str) -> list[Json]:

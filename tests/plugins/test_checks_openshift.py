@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
+from api_server import recorded
 
 from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
@@ -32,8 +33,14 @@ def served(*names: str) -> dict[str, Any]:
     return {"resources": [{"name": name} for name in names]}
 
 
-def gpu_node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
-    made = node(name, **{GPU: "1"})
+def policy(sequence: str, step: int = -1) -> dict[str, Any]:
+    """The ClusterPolicy as the GPU operator reports it."""
+    status = recorded.read("gpu-operator-26.3")["sequences"][sequence][step]["status"]
+    return {"items": [{"metadata": {"name": "gpu-cluster-policy"}, "status": status}]}
+
+
+def gpu_node(name: str, *taints: dict[str, str], gpus: str = "1") -> dict[str, Any]:
+    made = node(name, **{GPU: gpus})
     made["metadata"]["labels"]["feature.node.kubernetes.io/pci-10de.present"] = "true"
     made["spec"] = {"taints": list(taints)}
     return made
@@ -108,7 +115,7 @@ def case(cluster: Any) -> Case:
     objects[CSVS.format("redhat-ods-operator")] = csv("rhods-operator.3.4.3")
     objects[CSVS.format("openshift-kueue-operator")] = csv("kueue-operator.v1.3.1")
     objects["/apis/nvidia.com/v1"] = served("clusterpolicies")
-    objects[POLICIES] = {"items": [{"metadata": {"name": "gpu-cluster-policy"}, "status": {"state": "ready"}}]}
+    objects[POLICIES] = policy("ClusterPolicy")
     objects[DSC] = served("datascienceclusters")
     ready = {"metadata": {"name": "default-dsc"}, "spec": {"components": {}}, "status": {"phase": "Ready"}}
     objects[f"{DSC}/datascienceclusters"] = {"items": [ready]}
@@ -144,11 +151,13 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
     (NFD, break_(NODES, {"items": [node("n1")]}), "error", "pci-10de"),
     (NFD, break_(CSVS.format("openshift-nfd"), csv("nfd.4.18.0-1")), "warning", "older than OpenShift 4.20"),
     (OPERATOR, break_(POLICIES, {"items": []}), "error", "no ClusterPolicy"),
+    (OPERATOR, break_(POLICIES, policy("ClusterPolicy", 1)), "error", "OperandNotReady"),
+    (OPERATOR, break_(POLICIES, policy("ClusterPolicy, no GPU nodes")), "error", "nodes have an NVIDIA GPU"),
     (
         OPERATOR,
-        break_(POLICIES, {"items": [{"metadata": {"name": "gpu-cluster-policy"}, "status": {"state": "notReady"}}]}),
+        break_(NODES, {"items": [gpu_node("n1", gpus="0")]}),
         "error",
-        "is notReady",
+        "nodes with an NVIDIA GPU offer none: n1",
     ),
     (TAINTS, break_(NODES, {"items": [gpu_node("n1", TAINT)]}), "error", "{key: dedicated, operator: Exists"),
     (TAINTS, break_(NODES, {"items": [gpu_node("n1", TAINT), gpu_node("n2")]}), "warning", "1 of 2 GPU nodes"),
@@ -274,3 +283,60 @@ def test_junit_says_the_same(case: Case) -> None:
     assert cases["clocks"].find("skipped") is not None
     assert list(cases["versions"]) == []
     assert suite.get("failures") == str(sum(finding.state == "error" for _, finding in found))
+
+
+def autoscaled(case: Case, gpus: str = "1", most: int = 4, cpu: str = "8") -> None:
+    """A MachineSet with no machine yet, and what adds some; only nodes without a GPU are there."""
+    objects, machines = case.cluster.objects, "/apis/machine.openshift.io/v1beta1/namespaces/machines/machinesets"
+    bare = node("cpu-1")
+    bare["metadata"]["labels"] = {"feature.node.kubernetes.io/system-os_release.ID": "rhel"}
+    objects[NODES] = {"items": [bare]}
+    objects[POLICIES] = policy("ClusterPolicy, no GPU nodes")
+    objects["/apis/autoscaling.openshift.io/v1beta1"] = served("machineautoscalers")
+    objects["/apis/autoscaling.openshift.io/v1/clusterautoscalers/default"] = {"spec": {}}
+    target = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "g5"}
+    scaler = {
+        "metadata": {"name": "g5", "namespace": "machines"},
+        "spec": {"maxReplicas": most, "scaleTargetRef": target},
+    }
+    objects["/apis/autoscaling.openshift.io/v1beta1/machineautoscalers"] = {"items": [scaler]}
+    names = {"GPU": gpus, "vCPU": cpu, "memoryMb": "32768"}
+    annotations = {f"machine.openshift.io/{name}": value for name, value in names.items()}
+    objects[f"{machines}/g5"] = {"metadata": {"annotations": annotations}, "status": {"replicas": 0}}
+
+
+WAITED = ("GPUs", NFD, OPERATOR, "room for training")
+
+
+def test_gpu_nodes_that_an_autoscaler_adds_are_worth_a_warning(case: Case) -> None:
+    """It names them and the timeout that has to be long enough; without the autoscaler they are errors."""
+    autoscaled(case)
+    found = case.states()
+    assert {title: found[title].state for title in WAITED} == dict.fromkeys(WAITED, "warning")
+    for title in WAITED:
+        assert "MachineAutoscaler g5 adds up to 4 nodes with 1 GPUs each" in found[title].what
+        assert "train_unschedulable_timeout" in found[title].fix
+    del case.cluster.objects["/apis/autoscaling.openshift.io/v1/clusterautoscalers/default"]
+    found = case.states()
+    assert {title: found[title].state for title in WAITED} == dict.fromkeys(WAITED, "error")
+    assert "verify_gpu_autoscaling" in found["GPUs"].fix
+    case.options.gpu_autoscaling = True
+    found = case.states()
+    assert {title: found[title].state for title in WAITED} == dict.fromkeys(WAITED, "warning")
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [({"most": 2}, "GPUs"), ({"gpus": "0"}, "GPUs"), ({"cpu": "0"}, "room for training")],
+    ids=["too few", "without GPUs", "too small"],
+)
+def test_an_autoscaler_that_cannot_add_enough_is_an_error(case: Case, given: dict[str, Any], title: str) -> None:
+    autoscaled(case, **given)
+    assert case.states()[title].state == "error"
+
+
+def test_an_image_that_will_be_built_here_may_be_empty(case: Case) -> None:
+    """inventory/openshift builds it in the next step."""
+    assert case.states()["image reference"].state == "ok"
+    case.options.image_source = "none"
+    assert case.states()["image reference"].state == "error"

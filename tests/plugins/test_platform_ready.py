@@ -119,3 +119,15 @@ def test_a_status_of_before_an_edit_is_not_believed() -> None:
     assert ready.judge(thing, wanted).state == ready.READY
     del thing["status"]["observedGeneration"]
     assert ready.judge(thing, wanted).state == ready.READY
+
+
+def test_a_status_of_before_an_upgrade_is_not_believed() -> None:
+    """The new operator writes its version when it has looked for the first time in status.release."""
+    wanted = {"path": "status.phase", "equals": "Ready", "said_by": "rhods-operator.3.4.3"}
+    thing: Json = {"metadata": {"generation": 1}, "status": {"phase": "Ready", "release": {"version": "3.3.6"}}}
+    old = ready.judge(thing, wanted)
+    assert old.state == ready.WAITING and "was said by 3.3.6, rhods-operator.3.4.3 is installed" in old.text
+    for version in ("3.4.3", "3.4.10", "3.4.3-1.p1"):
+        thing["status"]["release"]["version"] = version
+        assert ready.judge(thing, wanted).state == ready.READY
+    assert ready.judge(thing, wanted | {"said_by": ""}).state == ready.READY

@@ -177,9 +177,16 @@ def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     done = planned(cluster, "site", phase="survival")
     assert "\nplan of phase survival for L40S (phase.needs.gpu_model)" in done.stdout
     assert done.stdout.count("\nwarning [network] each step computes") == 1, done.stdout
+    assert "==> Check that everything needed is there" in done.stdout and "==> Platform" not in done.stdout
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A40"}}
     done = planned(cluster, "plan", phase="survival", trainlab_site=label)
     assert "for A40 (site.nodeSelector nvidia.com/gpu.product): fine: 0 refusals" in done.stdout
+
+
+def test_site_installs_the_operators_that_the_inventory_names(cluster: Any) -> None:
+    """After the plan, and before it asks whether they are there; elsewhere nothing of it runs."""
+    said = error_of(planned(cluster, "site", phase="survival", platform_operators=["gpu"]))
+    assert "this cluster has no Operator Lifecycle Manager" in said
 
 
 def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> None:

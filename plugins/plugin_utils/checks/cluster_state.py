@@ -58,6 +58,7 @@ class Options:
     image_build: bool = False
     cluster_queue: str = ""
     image_source: str = "none"
+    gpu_autoscaling: bool = False
 
 
 @dataclass

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
-from ..gpu_ready import NVIDIA_LABELS
+from ..gpu_ready import NVIDIA_LABELS, judge_gpus
 from ..kube import Json
-from ..pods import condition
+from ..platform_ready import READY
 from ..releases import pair, releases, span
+from .autoscaling import awaited, coming
 from .cluster_state import ClusterState, Finding, quantity, tolerates
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
@@ -27,6 +28,9 @@ def nfd(cluster_state: ClusterState) -> Finding:
     if not seen:
         if any(_gpus(cluster_state, node) for node in cluster_state.nodes):
             return Finding.skipped("nodes offer GPUs without its labels")
+        more = coming(cluster_state)
+        if more and _installed(cluster_state, "openshift-nfd", "nfd."):
+            return awaited(f"no node carries the label {NVIDIA_LABELS[0]} yet", more)
         return Finding(
             "error",
             f"no node carries the label {NVIDIA_LABELS[0]}",
@@ -45,7 +49,7 @@ def nfd(cluster_state: ClusterState) -> Finding:
 
 
 def gpu_operator(cluster_state: ClusterState) -> Finding:
-    """The ClusterPolicy is ready: driver, container toolkit and device plugin work."""
+    """The ClusterPolicy is ready and nodes offer GPUs: driver, container toolkit and device plugin work."""
     if not _wants_gpus(cluster_state):
         return Finding.skipped("the phase requests no GPU")
     if not cluster_state.api.serves("nvidia.com/v1", "clusterpolicies"):
@@ -58,14 +62,17 @@ def gpu_operator(cluster_state: ClusterState) -> Finding:
             "nothing installs the driver",
             'playbooks/platform.yml -e \'{"platform_operators": ["gpu"]}\'',
         )
-    state = (found[0].get("status") or {}).get("state", "not reported")
-    name = found[0]["metadata"]["name"]
-    if state == "ready":
-        return Finding.ok(f"ClusterPolicy {name} is ready")
+    # the same judgment as that of playbooks/platform.yml: its state is ready, too, without any GPU
+    verdict, name = judge_gpus(found[0], cluster_state.nodes), found[0]["metadata"]["name"]
+    if verdict.state == READY and not verdict.note:
+        return Finding.ok(f"ClusterPolicy {name}: {verdict.text}")
+    more = coming(cluster_state) if READY in (verdict.state, verdict.turns) else []
+    if more:
+        return awaited(f"ClusterPolicy {name}: {verdict.text}", more)
     return Finding(
         "error",
-        f"ClusterPolicy {name} is {state}: {condition(found[0], 'Ready').get('message', 'no message')}",
-        "no GPU can be allocated until it is ready (the first driver build takes up to 20 minutes)",
+        f"ClusterPolicy {name}: {verdict.text}",
+        "no GPU can be allocated until it is ready and a node offers one (the first driver build takes up to 20 minutes)",
         f"{cluster_state.api.oc} -n nvidia-gpu-operator get pods; the driver's pods say more",
     )
 

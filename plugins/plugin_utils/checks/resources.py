@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from .autoscaling import VARIABLE, Coming, awaited, coming
 from .cluster_state import ClusterState, Finding, quantity
 
 GIB = Decimal(2**30)
@@ -43,32 +44,52 @@ def gpus(cluster_state: ClusterState) -> Finding:
     if not per_pod and not serving:
         return Finding.skipped("the phase requests none")
     have = [quantity(node["status"].get("allocatable", {}).get(name)) for node in cluster_state.usable_nodes]
-    if not sum(have):
+    pods = sum(int(count // per_pod) for count in have) if per_pod else 0
+    enough = (not per_pod or pods >= resources["nodes"]) and (not serving or max(have, default=0) >= serving)
+    more = [] if enough else coming(cluster_state)
+    if more and _will_do(more, resources["nodes"] - pods, per_pod) and _will_do(more, 1, serving):
+        return awaited(f"the nodes that take pods of this site offer {sum(have)} {name}", more)
+    if not sum(have) and not more:
         return Finding(
             "error",
             f"phase.resources.gpus_per_node is {per_pod} and phase.serve.gpus is {serve['gpus']}, but no node that "
             f"takes pods of this site offers {name}",
             "the pods would stay Pending",
-            "use a cluster with GPUs (operator installed, site.tolerations right), or train on the CPU with "
+            f"use a cluster with GPUs (operator installed, site.tolerations right; {VARIABLE}: true where an autoscaler that "
+            "cannot be seen in the cluster adds them), or train on the CPU with "
             f"gpus_per_node 0 and serve.runtime trainlab, as values/local/{cluster_state.phase['name']}.yaml does",
         )
-    pods = sum(int(count // per_pod) for count in have) if per_pod else 0
     if per_pod and pods < resources["nodes"]:
         return Finding(
             "error",
-            f"phase.resources requests {resources['nodes']} pods with {per_pod} {name} each, the nodes have room for {pods}",
+            f"phase.resources requests {resources['nodes']} pods with {per_pod} {name} each, the nodes have room for {pods}"
+            + "".join(f"; {each.words}" for each in more),
             "the job would wait forever",
             "lower phase.resources.nodes or gpus_per_node, or add GPU nodes",
         )
-    if serving and max(have) < serving:
-        return Finding("error", f"phase.serve.gpus is {serving}, the biggest node offers {max(have)}", "", "lower it")
+    if serving and max(have, default=0) < serving:
+        return Finding(
+            "error",
+            f"phase.serve.gpus is {serving}, the biggest node offers {max(have, default=0)}"
+            + "".join(f"; {each.words}" for each in more),
+            "the server would wait forever",
+            "lower it",
+        )
     return Finding.ok(f"{sum(have)} {name}")
+
+
+def _will_do(more: list[Coming], pods: int, gpus: int) -> bool:
+    """Tell whether so many pods with so many GPUs each will find room on nodes that are to come."""
+    if pods <= 0 or not gpus or any(each.count is None for each in more):
+        return True
+    return sum(each.places(gpus=gpus) for each in more) >= pods
 
 
 def training_fits(cluster_state: ClusterState) -> Finding:
     """All pods of the job find CPU and memory at the same time."""
     wanted = cluster_state.phase["resources"]
-    return _fits(cluster_state, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources")
+    gpus = wanted["gpus_per_node"]
+    return _fits(cluster_state, wanted["nodes"], wanted["cpu"], wanted["memory"], "phase.resources", gpus)
 
 
 def serving_fits(cluster_state: ClusterState) -> Finding:
@@ -76,11 +97,14 @@ def serving_fits(cluster_state: ClusterState) -> Finding:
     if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
     wanted = cluster_state.phase["serve"]
-    return _fits(cluster_state, 1, wanted["cpu"], wanted["memory"], "phase.serve")
+    return _fits(cluster_state, 1, wanted["cpu"], wanted["memory"], "phase.serve", wanted["gpus"])
 
 
-def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: str) -> Finding:
-    """Count how many such pods fit into the nodes' free room; pods of this release do not count."""
+def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: str, gpus: int) -> Finding:
+    """Count how many such pods fit into the nodes' free room; pods of this release do not count.
+
+    Nodes with GPUs that are to come count for pods with GPUs only.
+    """
     places, rooms = 0, []
     for node in cluster_state.usable_nodes:
         cores, size = cluster_state.free(node, "cpu"), cluster_state.free(node, "memory")
@@ -88,6 +112,11 @@ def _fits(cluster_state: ClusterState, pods: int, cpu: str, memory: str, block: 
         rooms.append(f"{node['metadata']['name']} {cores.normalize():f} cores {size / GIB:.1f} GiB")
     if places >= pods:
         return Finding.ok(f"{pods} pods of {cpu} cores, {memory}; room for {places}")
+    more = coming(cluster_state) if gpus else []
+    if any(each.count is None for each in more) or (
+        more and places + sum(each.places(gpus, cpu, memory) for each in more) >= pods
+    ):
+        return awaited(f"{pods} pods of {cpu} cores, {memory}; room for {places} now", more)
     return Finding(
         "error",
         f"{block}: {pods} pods of {cpu} cores and {memory} do not fit, there is room for {places} "

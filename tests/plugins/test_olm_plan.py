@@ -1,0 +1,63 @@
+"""Which release of OpenShift AI will be reached, from what is installed: upgrades are, downgrades and other people's are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Seen, Wanted, decide
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+from api_server import catalog
+
+ROOT = Path(__file__).resolve().parents[2]
+VARS: dict[str, Any] = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text(encoding="utf-8"))
+PACKAGE = "rhods-operator"
+
+
+def objections(release: str, installed: str, ours: bool = True, pin: str = "") -> str:
+    """Return what is said against a release where a Subscription has installed this version."""
+    wanted = Wanted(
+        table=VARS["__platform_table"],
+        releases=releases(),
+        operators=["rhoai"],
+        release=release,
+        channels={},
+        sources={},
+        versions={"rhoai": pin} if pin else {},
+        approval="Automatic",
+    )
+    subscription: dict[str, Any] = {
+        "ours": ours,
+        "metadata": {"name": PACKAGE, "namespace": "redhat-ods-operator"},
+        "spec": {"channel": f"stable-{release}", "source": "redhat-operators"},
+        "status": {"installedCSV": f"{PACKAGE}.{installed}", "state": "AtLatestKnown"},
+    }
+    errors: list[str] = []
+    decide(wanted, "rhoai", Seen(manifest=catalog.manifest(PACKAGE), subscription=subscription), errors, [])
+    return "\n".join(errors)
+
+
+@pytest.mark.parametrize(
+    ("release", "installed", "more", "words"),
+    [
+        ("3.4", "3.3.6", {}, ""),
+        ("3.4", "3.4.2", {}, ""),
+        ("3.4", "3.4.9", {}, ""),
+        (
+            "3.3",
+            "3.4.3",
+            {},
+            "'3.3' is wanted but rhods-operator.3.4.3 is installed, and OLM installs no older version",
+        ),
+        ("3.4", "3.3.6", {"ours": False}, "rhods-operator.3.3.6 is installed; set trainlab_platform_release to '3.3'"),
+        ("3.4", "3.3.5", {"pin": f"{PACKAGE}.3.3.6"}, "rhods-operator.3.3.6 is what channel 'stable-3.4' installs"),
+    ],
+)
+def test_the_release_is_that_of_the_version_that_will_be_reached(
+    release: str, installed: str, more: dict[str, Any], words: str
+) -> None:
+    """Not the one that is being replaced."""
+    said = objections(release, installed, **more)
+    assert words in said if words else not said, said
