@@ -102,7 +102,9 @@ def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, 
     text = path.read_text(encoding="utf-8")
     assert "10 questions</span>" in text and "built-in" not in text
     page = Check(text)
-    assert path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,"]
+    assert (
+        path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,", "#scores", "#all"]
+    )
     assert "url(" not in text and "@import" not in text
     assert page.tags.count("polyline") == 3 and page.tags.count("circle") == 2
     for piece in (
@@ -229,7 +231,12 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     content = files.read_json(run_dir / "report.json")
     assert [row["id"] for row in content["clearest"]] == ["r0", "r1", "r2"]
     assert content["worst"][0]["id"] == "r4" and [row["id"] for row in content["unsafe"]] == ["r4"]
-    assert Check(text).loads == ["data:,", "#r4"] and 'id="r4"' in text
+    best, worst = (text.index(f'id="{name}"') for name in ("clearest", "worst"))
+    assert best < worst < text.index('id="unsafe"') < text.index('id="scores"') < text.index('id="all"')
+    assert text.count("Chosen by rule") == 2 and '<a href="#r0">' in text[best:worst]
+    linked = {load for load in Check(text).loads if load.startswith("#")}
+    assert linked >= {f"#r{number}" for number in range(5)} | {"#clearest", "#worst", "#unsafe", "#scores", "#all"}
+    assert all(f'id="{load[1:]}"' in text for load in linked) and "<details open>" in text
     assert [score["title"] for score in content["scores"]] == ["Answer loss", "Asked in new words", "Never taught"]
     assert "1 of 5 answered ones" in text and "without a model, gives 50%" in text
     assert "50% before, 80% after (5 questions" in text

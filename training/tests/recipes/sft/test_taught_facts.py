@@ -28,8 +28,10 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
     files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
     decision = results.decide(phase, run_dir, before, after)
     files.write_json(run_dir / "gate.json", decision)
-    assert decision["lookup_recall"]["mean"] == 1.0 and list(decision["scores"])[:2] == ["taught_recall", "fact_recall"]
+    assert decision["lookup_recall"]["mean"] == 1.0
     page = results.write_report(run_dir).read_text(encoding="utf-8")
+    told = [row["what"] for row in files.read_json(run_dir / "report.json")["rows"]]
+    assert told[:3] == ["taught recall", "lookup recall", "fact recall"]
     assert "Taught facts, asked in wording that was never trained on" in page and "Never taught" in page
     assert "Wrong answers that could cause harm" in page
 
