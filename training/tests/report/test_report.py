@@ -216,8 +216,13 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     run_dir = make_run(tmp_path, phase_dict, after="Boil it for 1 minute.")
     before, after = (files.read_json(run_dir / f"eval_{name}.json") for name in ("before", "after"))
     for scored in (before, after):
-        for item in scored["items"][:5]:
-            item |= {"taught": True, "safety": True, "nearest": "Boil it."}
+        for number, item in enumerate(scored["items"][:5]):
+            item |= {
+                "taught": True,
+                "safety": True,
+                "nearest": "Boil it.",
+                "answer": f"Answer {number - (number == 1)}",
+            }
     for number, item in enumerate(after["items"]):
         item["loss"] += 0.01 * number
     after["items"][4] |= {"text": "Freeze it.", "recall": 0.0}
@@ -229,13 +234,23 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     files.write_json(run_dir / "gate.json", answer_gate.decide(before, after, rule))
     text = results.write_report(run_dir).read_text(encoding="utf-8")
     content = files.read_json(run_dir / "report.json")
-    assert [row["id"] for row in content["clearest"]] == ["r0", "r1", "r2"]
-    assert content["worst"][0]["id"] == "r4" and [row["id"] for row in content["unsafe"]] == ["r4"]
+    assert [row["id"] for row in content["clearest"]] == ["r0", "r2", "r3"], "r1 asks for the same fact as r0"
+    assert (
+        len(content["worst"]) == 3
+        and content["worst"][0]["id"] == "r4"
+        and [row["id"] for row in content["unsafe"]] == ["r4"]
+    )
     best, worst = (text.index(f'id="{name}"') for name in ("clearest", "worst"))
     assert best < worst < text.index('id="unsafe"') < text.index('id="scores"') < text.index('id="all"')
     assert text.count("Chosen by rule") == 2 and '<a href="#r0">' in text[best:worst]
     linked = {load for load in Check(text).loads if load.startswith("#")}
-    assert linked >= {f"#r{number}" for number in range(5)} | {"#clearest", "#worst", "#unsafe", "#scores", "#all"}
+    assert linked >= {f"#{row['id']}" for name in ("clearest", "worst", "unsafe") for row in content[name]} | {
+        "#clearest",
+        "#worst",
+        "#unsafe",
+        "#scores",
+        "#all",
+    }
     assert all(f'id="{load[1:]}"' in text for load in linked) and "<details open>" in text
     assert [score["title"] for score in content["scores"]] == ["Answer loss", "Asked in new words", "Never taught"]
     assert "1 of 5 answered ones" in text and "without a model, gives 50%" in text
