@@ -11,7 +11,7 @@ from tiny import phase_from
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_gate
-from trainlab.report import charts
+from trainlab.report import charts, words
 from trainlab.run import results
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -175,6 +175,16 @@ def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str,
     ):
         assert piece in text, piece
     assert "Fact recall" not in text
+
+
+def test_the_layers_that_have_adapters_are_said(phase_dict: dict[str, Any]) -> None:
+    def said(**lora: Any) -> str:
+        phase = phase_from({**phase_dict, "lora": {"rank": 4, "alpha": 8, **lora}}).model_dump(mode="json")
+        return dict(words.training(phase, {}))["Recipe"].partition(" on ")[2]
+
+    assert said(layers=1) == "all linear layers except the head, in the last decoder layer"
+    assert said(layers=2, target_modules=["q_proj", "v_proj"]) == "q_proj, v_proj, in the last 2 decoder layers"
+    assert said(layers=None) == "all linear layers except the head"
 
 
 def test_same_files_same_report(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
