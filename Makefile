@@ -118,6 +118,10 @@ test: lint binaries image ## everything, molecule's default scenario and the emb
 pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
 
+bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
+	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
+	@PYTHONPATH=training/src:cluster:tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
+
 molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
 	@$(BIN)/python tests/tiers.py passed $@
@@ -135,5 +139,5 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/$@.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
-.PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
+.PHONY: bench help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
 .PHONY: test pictures molecule test-all-phases test-fresh test-vm
