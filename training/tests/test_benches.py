@@ -39,6 +39,16 @@ def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     assert code == 0 and result["equal"] is True and result["floors"] == []
 
 
+def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
+    """The page has the table of the kept lines; what was measured with another system prompt is not taken for done."""
+    ablation = bench("taught_wordings")
+    page = (ROOT / "docs" / "phases" / "survival.md").read_text(encoding="utf-8")
+    kept = ablation.known(ablation.RUNS)
+    assert "\n".join(ablation.lines(kept)) in page
+    today = [ablation.has(kept, run["cell"], run["seed"]) for run in kept]
+    assert any(today) and not all(today)
+
+
 def test_a_missed_floor_or_a_difference_fails(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     bench("outcome", "")
     plain, smoke = (outcome.parser("Doc.").parse_args(given) for given in ([], ["--smoke"]))
