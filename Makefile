@@ -128,6 +128,10 @@ tests-e2e:
 pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
 
+bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
+	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
+	@PYTHONPATH=training/src:cluster:tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
+
 molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
 	@$(BIN)/python tests/tiers.py passed $@
@@ -152,4 +156,4 @@ test-drills: cluster ## faults at random steps of a training in two pods; it has
 	@$(BIN)/python tests/tiers.py passed $@
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: test tests-api tests-e2e pictures molecule test-all-phases test-fresh test-vm test-drills
+.PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-fresh test-vm test-drills

@@ -9,7 +9,6 @@ than 4 times as fast as `usual`, or a loss differs from that of `plain` by more 
 """
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -24,6 +23,7 @@ if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; 
     os.environ.update(RANK_ENVIRONMENT, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
+import outcome
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from trainlab.config import SftPhase
@@ -36,7 +36,7 @@ from trainlab.recipes.sft import sft_trainer
 from trainlab.run.manifest import cpu_model
 from transformers import PreTrainedTokenizerFast, SmolLM3Config, SmolLM3ForCausalLM, TrainerCallback
 
-NEEDED, TOLERANCE, BATCH, WORDS = 4.0, 1e-5, 8, 340
+NEEDED, TOLERANCE, BATCH, WORDS, LAYERS = 4.0, 1e-5, 8, 340, 36
 SIDES = {
     "usual": {"unfreeze": {"layers": 2, "tie_word_embeddings": True}},
     "plain": {"unfreeze": {"layers": 2}},
@@ -74,7 +74,7 @@ def language() -> PreTrainedTokenizerFast:
     return fast
 
 
-def small() -> SmolLM3ForCausalLM:
+def small(layers: int) -> SmolLM3ForCausalLM:
     """Return SmolLM3 at 1/64 of its size with random but fixed weights."""
     torch.manual_seed(0)
     return SmolLM3ForCausalLM(
@@ -82,7 +82,7 @@ def small() -> SmolLM3ForCausalLM:
             vocab_size=16_032,
             hidden_size=256,
             intermediate_size=1376,
-            num_hidden_layers=36,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=1,
             tie_word_embeddings=True,
@@ -93,21 +93,21 @@ def small() -> SmolLM3ForCausalLM:
     )
 
 
-def words(draw: random.Random) -> str:
-    """Return 340 words of the language."""
-    return " ".join(f"w{draw.randrange(1000)}" for _ in range(WORDS))
+def words(draw: random.Random, length: int) -> str:
+    """Return `length` words of the language."""
+    return " ".join(f"w{draw.randrange(1000)}" for _ in range(length))
 
 
-def rows(count: int) -> list[TrainRow]:
-    """Return `count` rows with answers of 340 words."""
+def rows(count: int, length: int) -> list[TrainRow]:
+    """Return `count` rows with answers of `length` words."""
     draw = random.Random(0)
     return [
-        TrainRow(id=f"row-{number}", topic="words", question=f"w{number}", answer=words(draw))
+        TrainRow(id=f"row-{number}", topic="words", question=f"w{number}", answer=words(draw, length))
         for number in range(count)
     ]
 
 
-def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list[float]]:
+def run(name: str, args: argparse.Namespace, folder: Path) -> tuple[float, list[float]]:
     """Train one variant from scratch; return its CPU seconds and the loss of each step."""
     blocks = SIDES[name]
     phase = SftPhase.model_validate(
@@ -119,7 +119,7 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
             "data": {"source": "builtin:survival", "system_prompt": ""},
             **blocks,
             "train": {
-                "epochs": epochs,
+                "epochs": args.epochs,
                 "batch_size": BATCH,
                 "validation_fraction": 0,
                 "checkpoints": 1,
@@ -127,7 +127,9 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
             },
         }
     )
-    job = TrainingJob(phase, folder / name, small(), language(), rows(batches * BATCH), Progress(False))
+    job = TrainingJob(
+        phase, folder / name, small(args.layers), language(), rows(args.batches * BATCH, args.words), Progress(False)
+    )
     unfreeze(job.model, phase)
     trainer, clock = sft_trainer.build(job, job.rows, [], folder / name / "checkpoints"), Clock()
     trainer.add_callback(clock)
@@ -141,34 +143,32 @@ def run(name: str, batches: int, epochs: int, folder: Path) -> tuple[float, list
 
 def main() -> int:
     """Measure the variants, compare, print; return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = outcome.parser(__doc__)
     parser.add_argument("--batches", type=int, default=3, help="batches per epoch (default %(default)s)")
     parser.add_argument("--epochs", type=int, default=4, help="epochs, by default those of the phase (%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
+    args.layers, args.words = (4, 20) if args.smoke else (LAYERS, WORDS)
+    if args.smoke:
+        args.batches, args.epochs = 1, 2
     torch.set_num_threads(1)
     seconds: dict[str, float] = {}
     losses: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in SIDES:
             print(f"{name} ...", file=sys.stderr, flush=True)
-            seconds[name], losses[name] = run(name, args.batches, args.epochs, Path(folder))
+            seconds[name], losses[name] = run(name, args, Path(folder))
     apart = max(abs(one - other) for one, other in zip(losses["plain"], losses["cached"], strict=True))
     ratio = {name: round(seconds[name] / seconds["cached"], 2) for name in ("usual", "plain")}
     result = {
         "steps": len(losses["cached"]),
         "cpu_seconds": {name: round(value, 1) for name, value in seconds.items()},
         "ratio": ratio,
-        "needed": NEEDED,
         "largest_difference_of_a_loss": apart,
-        "equal": apart <= TOLERANCE,
         "versions": {name: version(name) for name in ("torch", "transformers", "trl")},
         "cpu": cpu_model(),
     }
-    print(json.dumps(result, indent=2))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return 0 if result["equal"] and ratio["usual"] >= NEEDED else 1
+    floors = {"times as fast as the usual recipe": (ratio["usual"], NEEDED)}
+    return outcome.end(args, result, equal=apart <= TOLERANCE, at_least=floors)
 
 
 if __name__ == "__main__":

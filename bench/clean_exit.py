@@ -5,12 +5,13 @@ Prints `100 of 100 exited with 0` and the same as JSON; exits with 1 when a run 
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import outcome
 
 SOURCES = Path(__file__).resolve().parents[1] / "training" / "src"
 RANKS, STEPS, LIMIT = 2, 20, 300  # limit: seconds for one run
@@ -51,17 +52,18 @@ def once(plain: bool) -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr)[-2000:]
 
 
-def main() -> None:
-    """Run the jobs one after another and report how many exited with 0."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def main() -> int:
+    """Run the jobs one after another; return 0 if all exited with 0."""
+    parser = outcome.parser(__doc__)
     parser.add_argument("--runs", type=int, default=100, metavar="N")
     parser.add_argument("--plain", action="store_true", help="exit with destroy_process_group and interpreter teardown")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.smoke:
+        args.runs = 1
     if args.rank:
         rank(args.plain)
-        return
+        return 0
     began, codes, last = time.monotonic(), [], ""
     for number in range(1, args.runs + 1):
         code, output = once(args.plain)
@@ -78,11 +80,9 @@ def main() -> None:
         "last_failure": last,
     }
     print(f"{clean} of {args.runs} exited with 0")
-    print(json.dumps(result))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    raise SystemExit(0 if args.plain or clean == args.runs else 1)
+    share = {} if args.plain else {"share of clean exits": (clean / args.runs, 1.0)}
+    return outcome.end(args, result, equal=args.plain or clean == args.runs, at_least=share)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

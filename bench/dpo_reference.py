@@ -5,16 +5,17 @@ Prints seconds per step both ways, their ratio, and the cost of the initial pass
 Bound: forward and backward of the policy are 6P, the reference's forward 2P, so 8/6 = 1.33.
 """
 
-import argparse
-import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import outcome
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TQDM_DISABLE", "1")
@@ -65,7 +66,7 @@ def step(made: Any, batch: dict[str, Any]) -> tuple[float, float]:
     return seconds, float(loss.detach())
 
 
-def measure(rounds: int, tokens: int) -> dict[str, Any]:
+def measure(rounds: int, tokens: int, layers: int) -> dict[str, Any]:
     """Return seconds per step both ways (median, interleaved), their ratio, losses, and seconds of the first pass."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -85,7 +86,7 @@ def measure(rounds: int, tokens: int) -> dict[str, Any]:
     ]
     with tempfile.TemporaryDirectory() as scratch:
         model_dir = Path(scratch) / "model"
-        shape = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 6}
+        shape = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": layers, "num_attention_heads": 6}
         LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, pad_token_id=1, eos_token_id=0, **shape)).save_pretrained(
             model_dir
         )
@@ -120,26 +121,25 @@ def measure(rounds: int, tokens: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure, print and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def main() -> int:
+    """Measure, print and write the result; return the exit code."""
+    parser = outcome.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     parser.add_argument("--tokens", type=int, default=96, metavar="N", help="length of prompt and answer")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
-    result = measure(args.rounds, args.tokens)
+    if args.smoke:
+        args.rounds, args.tokens = 1, 24
+    result = measure(args.rounds, args.tokens, 1 if args.smoke else 8)
     result["versions"] = {name: version(name) for name in ("torch", "transformers", "trl")}
     result["hardware"] = {"machine": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     once, online = result["seconds_a_step"]["once"], result["seconds_a_step"]["online"]
     print(
         f"a step: {online:.3f} s with a reference model, {once:.3f} s precomputed: {result['ratio']:.2f} x (bound 1.33)"
     )
     print(f"losses: {result['losses']['online']:.6f} and {result['losses']['once']:.6f}; required ratio {ENOUGH}")
-    print(json.dumps(result))
-    raise SystemExit(0 if result["equal"] and result["ratio"] >= ENOUGH else 1)
+    floors = {"times as fast as with a reference model": (result["ratio"], ENOUGH)}
+    return outcome.end(args, result, equal=result["equal"], at_least=floors)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

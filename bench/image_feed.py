@@ -6,16 +6,14 @@ All variants get the same random draws and must give the same numbers; synthetic
 with 1 when the batch is less than 5 times as fast as the usual chain, or numbers differ.
 """
 
-import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
+import outcome
 import torch
 from PIL import Image, ImageOps
 from torchvision.transforms import functional as transforms
@@ -54,11 +52,12 @@ def transformed(pictures: list[Image.Image], shifts: torch.Tensor, flags: torch.
 
 def main() -> int:
     """Measure all variants, compare, print; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = outcome.parser(__doc__)
     parser.add_argument("--images", type=int, default=2048, help="images per batch (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; the fastest counts (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
+    if args.smoke:
+        args.images, args.rounds = 32, 1
     if "MALLOC_MMAP_MAX_" not in os.environ:  # as `trainlab run` starts its ranks; read at process start
         os.environ.update(RANK_ENVIRONMENT, OMP_NUM_THREADS="1")
         os.execv(sys.executable, [sys.executable, *sys.argv])
@@ -84,15 +83,11 @@ def main() -> int:
         "images": args.images,
         "images_per_second": {name: round(args.images / value) for name, value in seconds.items()},
         "ratio": ratios,
-        "needed": NEEDED,
-        "equal": equal,
         "versions": {name: version(name) for name in ("torch", "torchvision", "pillow")},
         "cpu": cpu_model(),
     }
-    print(json.dumps(result, indent=2))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return 0 if equal and ratios["torchvision"] >= NEEDED else 1
+    floors = {"times as fast as torchvision's transforms": (ratios["torchvision"], NEEDED)}
+    return outcome.end(args, result, equal=equal, at_least=floors)
 
 
 if __name__ == "__main__":

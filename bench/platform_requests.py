@@ -6,7 +6,6 @@ and runs the playbook again. Prints a line for each step that applies objects; e
 or took 25 s or more, or when there were more than 3.1 requests per object.
 """
 
-import argparse
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import outcome
 from api_server.harness import Cluster
 from api_server.server import Server
 
@@ -34,11 +34,10 @@ def steps(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
+def main() -> int:
     """Install, run again, print and check."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = outcome.parser(__doc__)
     parser.add_argument("--release", default="3.4", help="release of OpenShift AI (default %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result here")
     args = parser.parse_args()
     os.environ |= {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default"}
     wanted = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": args.release}
@@ -67,11 +66,12 @@ def main() -> None:
     result["hardware"] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
     print(f"requests per object: {totals['first']:.2f}, again {totals['second']:.2f}; the bound is {PER_OBJECT}")
     print(f"second run: {seconds:.1f} s, changed={second.changed}; the bound is {SECONDS:.0f} s")
-    print(json.dumps(result))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    sys.exit(not result["first"] or max(totals.values()) > PER_OBJECT or seconds >= SECONDS or bool(second.changed))
+    bounds = {
+        "requests per object": (max(totals.values()), PER_OBJECT),
+        "seconds of the second run": (seconds, SECONDS),
+    }
+    return outcome.end(args, result, equal=bool(result["first"]) and not second.changed, at_most=bounds)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -167,6 +167,12 @@ def known(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
+def has(runs: list[dict[str, Any]], cell: dict[str, Any], seed: int) -> bool:
+    """Return whether `runs` has this cell as it would be run today: with another system prompt it was another measurement."""
+    prompt = phase_of(cell, seed).data.system_prompt
+    return any((run["cell"], run["seed"], run["system_prompt"]) == (cell, seed, prompt) for run in runs)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run what FILE lacks, seed by seed, so that a table of all cells is available early."""
     transformers.logging.set_verbosity_error()
@@ -174,7 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
     for seed in arguments.seeds:
         for name in arguments.cells:
             cell = CELLS[name]
-            if any(done["cell"] == cell and done["seed"] == seed for done in known(arguments.out)):
+            if has(known(arguments.out), cell, seed):
                 continue
             print(f"{name}, seed {seed}", flush=True)
             line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model, arguments.choice)}
@@ -194,12 +200,12 @@ def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the table of `runs`, best recall first."""
     yield (
         "| settings | layers | rate | facts | wordings of each | epochs (steps) | recall, mean (lowest to highest) "
-        "| exact match | loss | label | seeds |"
+        "| exact match | loss | label | seeds | system prompt |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in runs:
-        groups.setdefault(json.dumps(each["cell"], sort_keys=True), []).append(each)
+        groups.setdefault(json.dumps([each["cell"], each["system_prompt"]], sort_keys=True), []).append(each)
 
     def mean(group: list[dict[str, Any]], key: str) -> float:
         return statistics.fmean(each[key] for each in group)
@@ -211,7 +217,8 @@ def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
             f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['facts'] or 'all'} | {cell['wordings']} "
             f"| {cell['epochs']:g} ({group[0]['steps']}) "
             f"| {mean(group, 'recall'):.1%} ({min(recalls):.1%} to {max(recalls):.1%}) | {mean(group, 'exact'):.1%} "
-            f"| {mean(group, 'loss'):.3f} | {format(mean(group, 'label'), '.1%') if cell['label'] else ''} | {len(group)} |"
+            f"| {mean(group, 'loss'):.3f} | {format(mean(group, 'label'), '.1%') if cell['label'] else ''} | {len(group)} "
+            f"| {'as today' if has(group, cell, group[0]['seed']) else 'an earlier one'} |"
         )
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 SIZE = (1000, 860)
-"""Pixels: from the verdict to both scores."""
+"""Pixels: from the verdict to the clearest pairs."""
 COLORS = 64
 """Palette size: text and bars need no more, and the files are a third of the size."""
 SCHEMES = {"dark": 0, "light": 1}

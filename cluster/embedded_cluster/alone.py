@@ -13,10 +13,13 @@ import shlex
 import signal
 import socket
 import subprocess
+import textwrap
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from embedded_cluster import demo, identity, paths, processes, pyenv, say
 
@@ -42,6 +45,8 @@ def run() -> int:
     url = f"http://127.0.0.1:{port}"
     say.line(f"==> server on 127.0.0.1:{port}")
     _serve(program, run_folder, port, url)
+    for text in told(json.loads((run_folder / "report.json").read_text(encoding="utf-8"))):
+        say.line(text)
     program("", "gate", str(run_folder), values=False)
     program("", "verify-run", "--run-dir", str(run_folder), "--url", url, values=False)
     ask = _ask(program, run_folder, url)
@@ -117,6 +122,19 @@ def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
         if time.monotonic() > end:
             raise say.UserError(f"the server was not ready within {READY_SECONDS:.0f} s; its log is {log}")
         time.sleep(1)
+
+
+def told(report: dict[str, Any]) -> Iterator[str]:
+    """Yield what role report prints of a run: the clearest pair first, where there is one, then a line for each score."""
+    for pair in (report.get("clearest") or [])[:1]:
+        yield f"\nThe clearest of the answers to taught facts, asked in wording that was never trained on:\n{pair['question']}"
+        for model in ("base", "tuned"):
+            answer = " ".join((pair[model]["text"] or "").split())
+            yield textwrap.fill(answer, 110, initial_indent=f"  {model:6} ", subsequent_indent=" " * 9)
+    yield f"\n{'held-out':19} {'base':>9} {'tuned':>9}   {'gain (interval)':28} verdict"
+    for row in report.get("rows", []):  # a run from before they were written has none
+        yield f"{row['what']:19} {row['base']:>9} {row['tuned']:>9}   {row['gain']:28} {row['verdict']}"
+    yield ""
 
 
 def _answers(url: str) -> bool:

@@ -78,6 +78,7 @@ from typing import Any
 from tiny import make_phase, write_data
 from trainlab import recipes
 from trainlab.progress import Progress
+from trainlab.report import terminal
 from trainlab.run import results
 
 
@@ -88,7 +89,8 @@ def test_nothing_is_learnt(phase_dict: dict[str, Any], tiny_model: Path, tmp_pat
     before, after = recipe.train(run_dir, tiny_model, rows, Progress(False), {})
     gate = results.decide(phase, run_dir, before, after)
     assert before["answer_loss"] == after["answer_loss"] and not gate["promoted"]
-    assert gate["scores"] == dict.fromkeys(("answer_loss", "fact_recall", "ended_by_itself"), "questions")
+    told = [row["what"] for row in terminal.rows(gate, recipes.of(phase).SCORES)]
+    assert told == ["fact recall", "ended by itself", "answer loss"]
 '''
 IDENTITY = ("git", "-c", "user.name=t", "-c", "user.email=t@example.com")
 MAIN = """// Command hello says so.

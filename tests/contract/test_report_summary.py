@@ -4,13 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from embedded_cluster import alone
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "roles" / "report" / "templates" / "summary.txt.j2"
-SCORE = {"before": 0.1, "after": 0.9, "mean": 0.8, "low": 0.7, "high": 0.9, "verdict": "better", "pairs": 134}
+ROWS = [
+    {
+        "what": what,
+        "base": "0.100",
+        "tuned": "0.900",
+        "gain": "+0.800 (+0.700 to +0.900)",
+        "verdict": "better, 134 questions",
+    }
+    for what in ("taught recall", "answer loss")
+]
 PAIR = {"question": "When can babies have honey?", "base": {"text": "At\n12 weeks."}, "tuned": {"text": "Never " * 30}}
 
 
-def rendered(gate: dict[str, Any], report: dict[str, Any]) -> str:
+def rendered(gate: dict[str, Any], report: dict[str, Any], **more: Any) -> str:
     """Return the text, with Jinja set up as Ansible's lookup does."""
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -18,21 +28,38 @@ def rendered(gate: dict[str, Any], report: dict[str, Any]) -> str:
         __report_run="survival-1",
         trainlab_resolved={"phase": {"title": "T"}, "claims": {"runs": "c"}},
         trainlab_namespace="n",
+        **more,
     )
 
 
 def test_the_clearest_pair_comes_first_and_each_score_has_a_row() -> None:
-    gate = {
-        "scores": {"taught_recall": "questions", "answer_loss": "questions"},
-        **{"taught_recall": SCORE, "answer_loss": SCORE, "promoted": True, "verdict": "better", "reasons": ["R."]},
-    }
-    lines = [line for line in rendered(gate, {"clearest": [PAIR]}).splitlines() if line]
+    gate = {"taught_recall": {"pairs": 134}, "promoted": True, "verdict": "better", "reasons": ["R."]}
+    asked = {"promoted": True, "url": "u", "ask": "curl", "command": "", "question": "Q?", "answers": {"tuned": "A\nB"}}
+    text = rendered(gate, {"clearest": [PAIR], "rows": ROWS}, serve_result=asked)
+    lines = [line for line in text.splitlines() if line]
     assert lines[0].strip().startswith("The clearest of 134 answers to taught facts")
     assert lines[1].strip() == "When can babies have honey?" and lines[2].strip() == "base   At 12 weeks."
     assert lines[3].startswith("      tuned  Never") and lines[4].startswith(" " * 13 + "Never")
     assert max(map(len, lines)) <= 130
     rows = [line.split()[:2] for line in lines if "better, 134 questions" in line]
     assert rows == [["taught", "recall"], ["answer", "loss"]]
+    now = lines.index("    Asked just now: Q?")
+    assert lines[now + 1] == "      tuned  A B" and 4 < now < lines.index("    survival-1, T")
+
+
+def test_the_demo_without_a_cluster_tells_the_same_pair_and_rows() -> None:
+    lines = "\n".join(alone.told({"clearest": [PAIR], "rows": ROWS})).split("\n")
+    assert lines[1].startswith("The clearest of the answers") and lines[2] == "When can babies have honey?"
+    assert lines[3] == "  base   At 12 weeks." and lines[4].startswith("  tuned  Never") and max(map(len, lines)) <= 130
+    printed = [
+        line.strip()
+        for line in rendered(
+            {"taught_recall": {"pairs": 1}, "promoted": True, "verdict": "", "reasons": []},
+            {"clearest": [PAIR], "rows": ROWS},
+        ).splitlines()
+    ]
+    assert [line for line in lines if "134 questions" in line] == [line for line in printed if "134 questions" in line]
+    assert next(alone.told({"rows": []})).startswith("\nheld-out"), "an image phase has no pairs"
 
 
 def test_a_report_without_pairs_begins_with_the_run() -> None:

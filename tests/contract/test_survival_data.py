@@ -172,6 +172,18 @@ def test_enough_facts_are_taught() -> None:
     assert [one for one, n in asked.items() if n > 1] == []
 
 
+def test_the_counts_that_the_readme_tells() -> None:
+    """Its last counts, of all three folders."""
+    told = " ".join((DATA / "README.md").read_text(encoding="utf-8").split())
+    train, taught = all_rows("train"), all_rows("taught")
+    others = sum(len(row["phrasings"]) for row in train)
+    asked = sum(len(texts) for row in taught for texts in wordings(row).values())
+    assert (
+        f"{len(train)} train questions with {others} other phrasings, and {len(all_rows('heldout'))} held-out" in told
+    )
+    assert f"{len(taught)} taught facts" in told and f"{asked:,} wordings" in told
+
+
 def test_no_unseen_wording_is_like_one_that_is_trained() -> None:
     """Neither those of dev and test, nor the held-out questions, which ask what was never taught."""
     items = [

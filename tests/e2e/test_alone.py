@@ -51,6 +51,8 @@ def test_it_trains_serves_and_answers_what_it_prints(port: str) -> None:
         "==> server on 127.0.0.1",
     ]
     assert "trainlab: promoted: Test accuracy went from" in said
+    rows = re.findall(r"^(accuracy|test accuracy) .* (?:better, )?\d+ images$", said, re.MULTILINE)
+    assert rows == ["accuracy", "test accuracy"], "a line for each score"
     assert said.rstrip().endswith("No cluster was used: processes on this machine trained, and a local server answers.")
     asked = re.search(r"^ask +(curl .*)$", said, re.MULTILINE)
     assert asked is not None

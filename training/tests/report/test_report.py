@@ -11,7 +11,7 @@ from tiny import phase_from
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_gate
-from trainlab.report import charts
+from trainlab.report import charts, words
 from trainlab.run import results
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -103,7 +103,9 @@ def test_page_is_whole_and_self_contained(tmp_path: Path, phase_dict: dict[str, 
     text = path.read_text(encoding="utf-8")
     assert "10 questions</span>" in text and "built-in" not in text
     page = Check(text)
-    assert path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,"]
+    assert (
+        path == tmp_path / "report.html" and "script" not in page.tags and page.loads == ["data:,", "#scores", "#all"]
+    )
     assert "url(" not in text and "@import" not in text
     assert page.tags.count("polyline") == 3 and page.tags.count("circle") == 2
     for piece in (
@@ -177,6 +179,16 @@ def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str,
     assert "Fact recall" not in text
 
 
+def test_the_layers_that_have_adapters_are_said(phase_dict: dict[str, Any]) -> None:
+    def said(**lora: Any) -> str:
+        phase = phase_from({**phase_dict, "lora": {"rank": 4, "alpha": 8, **lora}}).model_dump(mode="json")
+        return dict(words.training(phase, {}))["Recipe"].partition(" on ")[2]
+
+    assert said(layers=1) == "all linear layers except the head, in the last decoder layer"
+    assert said(layers=2, target_modules=["q_proj", "v_proj"]) == "q_proj, v_proj, in the last 2 decoder layers"
+    assert said(layers=None) == "all linear layers except the head"
+
+
 def test_same_files_same_report(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     run_dir = make_run(tmp_path / "run", phase_dict)
     first = results.write_report(run_dir).read_bytes(), (run_dir / "report.json").read_bytes()
@@ -216,8 +228,13 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     run_dir = make_run(tmp_path, phase_dict, after="Boil it for 1 minute.")
     before, after = (files.read_json(run_dir / f"eval_{name}.json") for name in ("before", "after"))
     for scored in (before, after):
-        for item in scored["items"][:5]:
-            item |= {"taught": True, "safety": True, "nearest": "Boil it."}
+        for number, item in enumerate(scored["items"][:5]):
+            item |= {
+                "taught": True,
+                "safety": True,
+                "nearest": "Boil it.",
+                "answer": f"Answer {number - (number == 1)}",
+            }
     for number, item in enumerate(after["items"]):
         item["loss"] += 0.01 * number
     after["items"][4] |= {"text": "Freeze it.", "recall": 0.0}
@@ -229,9 +246,24 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     files.write_json(run_dir / "gate.json", answer_gate.decide(before, after, rule))
     text = results.write_report(run_dir).read_text(encoding="utf-8")
     content = files.read_json(run_dir / "report.json")
-    assert [row["id"] for row in content["clearest"]] == ["r0", "r1", "r2"]
-    assert content["worst"][0]["id"] == "r4" and [row["id"] for row in content["unsafe"]] == ["r4"]
-    assert Check(text).loads == ["data:,", "#r4"] and 'id="r4"' in text
+    assert [row["id"] for row in content["clearest"]] == ["r0", "r2", "r3"], "r1 asks for the same fact as r0"
+    assert (
+        len(content["worst"]) == 3
+        and content["worst"][0]["id"] == "r4"
+        and [row["id"] for row in content["unsafe"]] == ["r4"]
+    )
+    best, worst = (text.index(f'id="{name}"') for name in ("clearest", "worst"))
+    assert best < worst < text.index('id="unsafe"') < text.index('id="scores"') < text.index('id="all"')
+    assert text.count("Chosen by rule") == 2 and '<a href="#r0">' in text[best:worst]
+    linked = {load for load in Check(text).loads if load.startswith("#")}
+    assert linked >= {f"#{row['id']}" for name in ("clearest", "worst", "unsafe") for row in content[name]} | {
+        "#clearest",
+        "#worst",
+        "#unsafe",
+        "#scores",
+        "#all",
+    }
+    assert all(f'id="{load[1:]}"' in text for load in linked) and "<details open>" in text
     assert [score["title"] for score in content["scores"]] == ["Answer loss", "Asked in new words", "Never taught"]
     assert "1 of 5 answered ones" in text and "without a model, gives 50%" in text
     assert "50% before, 80% after (5 questions" in text

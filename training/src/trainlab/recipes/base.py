@@ -19,7 +19,7 @@ class Recipe(ABC):
     """The parts of a run that differ between kinds of models; the files of a run directory do not."""
 
     SCORES: ClassVar[Mapping[str, str]]
-    """Keys of gate.json that compare base with tuned model, in display order -> what each pair of scores is about."""
+    """Keys of gate.json that hold a score, in display order -> what it counts; each has a row on the terminal and in report.json."""
 
     def __init__(self, phase: Phase, models: Path | None = None) -> None:
         self.phase, self.models, self.memory = phase, models, Profile()

@@ -32,6 +32,7 @@ class Language(Recipe):
     SCORES = dict.fromkeys(
         (
             "taught_recall",
+            "lookup_recall",
             "fact_recall",
             "label_accuracy",
             "form_adherence",

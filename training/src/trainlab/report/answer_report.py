@@ -178,7 +178,7 @@ def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str,
 
 def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
     """Return {heldout: all rows that both models answered, in the order of the data set, and those picked from them:
-    clearest, worst: CHOSEN taught rows each, unsafe: those whose wrong answer could cause harm, emergencies: how many rows
+    clearest, worst: CHOSEN taught rows each, no fact twice, unsafe: those whose wrong answer could cause harm, emergencies: how many rows
     tell of one, missed: those of them whose label is not right}."""
     rows = _heldout(before, after, phase)
     taught = [row for row in rows if row["taught"]]
@@ -191,14 +191,22 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
     best = sorted(taught, key=gain, reverse=True)
     return {
         "heldout": rows,
-        "clearest": [row for row in best[:CHOSEN] if gain(row)[0] > 0],
-        "worst": sorted(taught, key=lambda row: (sum(row["tuned"]["found"]) / len(row["facts"] or [1]), gain(row)))[
-            :CHOSEN
-        ],
+        "clearest": [row for row in _each_fact_once(best) if gain(row)[0] > 0],
+        "worst": _each_fact_once(
+            sorted(taught, key=lambda row: (sum(row["tuned"]["found"]) / len(row["facts"] or [1]), gain(row)))
+        ),
         "unsafe": [row for row in rows if row["safety"] and not all(row["tuned"]["found"])],
         "emergencies": len(emergencies),
         "missed": [row for row in emergencies if not row["tuned"]["labelled"]],
     }
+
+
+def _each_fact_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the first CHOSEN rows with different right answers: the wordings of one fact show the same twice."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        first.setdefault(row["reference"], row)
+    return list(first.values())[:CHOSEN]
 
 
 def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -38,6 +38,10 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
         what = f"the last {phase['unfreeze']['layers']} layers {head}"
     if lora.get("rank"):
         where = ", ".join(lora["target_modules"]) or "all linear layers except the head"
+        if lora["layers"]:
+            where += (
+                f", in the last {str(lora['layers']) + ' decoder layers' if lora['layers'] > 1 else 'decoder layer'}"
+            )
         what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
     rows: Facts = [
         ("Recipe", f"{phase['recipe']}: {what}"),

@@ -11,6 +11,7 @@ from trainlab.config import Phase
 from trainlab.config.loading import load_values
 from trainlab.evaluation.benchmarks import task_comparison
 from trainlab.recipes.base import Scores
+from trainlab.report import terminal
 from trainlab.run import stage_gate
 
 COMPLETE = "trainlab: {} is complete: nothing to do"
@@ -51,7 +52,9 @@ def write_report(run_dir: Path, *, out: Path | None = None) -> Path:
     when there is no run in `run_dir`.
     """
     files.read_json(run_dir / "phase.json")  # a clear error where there is no run
-    collected, text = recipes.of(phase_of(run_dir)).report(run_dir)
+    recipe, gate = recipes.of(phase_of(run_dir)), run_dir / "gate.json"
+    collected, text = recipe.report(run_dir)
+    collected["rows"] = terminal.rows(files.read_json(gate) if gate.exists() else None, recipe.SCORES)
     files.write_json(run_dir / "report.json", collected)
     target = out or run_dir / "report.html"
     files.write_text(target, text)
@@ -62,9 +65,7 @@ def decide(
     phase: Phase, run_dir: Path, before: Scores, after: Scores, override: stage_gate.Override | None = None
 ) -> dict[str, Any]:
     """Return the content of gate.json: the recipe's decision, what a stage adds, and the tasks, which decide nothing."""
-    recipe = recipes.of(phase)
-    decision = stage_gate.complete(recipe.decide(before, after), after, phase, run_dir, override)
-    decision["scores"] = {key: items for key, items in recipe.SCORES.items() if decision.get(key)}
+    decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
     rows = task_comparison.rows(before, after, phase)
     return {**decision, "tasks": rows} if rows else decision
 

@@ -3,10 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tiny import phase_from, write_data, write_taught
 from trainlab import files, recipes
+from trainlab.config.loading import load_values
+from trainlab.data.nearest import with_nearest
+from trainlab.evaluation import answer_gate
 from trainlab.progress import Progress
 from trainlab.run import results
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:
@@ -28,10 +34,26 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
     files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
     decision = results.decide(phase, run_dir, before, after)
     files.write_json(run_dir / "gate.json", decision)
-    assert decision["lookup_recall"]["mean"] == 1.0 and list(decision["scores"])[:2] == ["taught_recall", "fact_recall"]
+    assert decision["lookup_recall"]["mean"] == 1.0
     page = results.write_report(run_dir).read_text(encoding="utf-8")
+    told = [row["what"] for row in files.read_json(run_dir / "report.json")["rows"]]
+    assert told[:3] == ["taught recall", "lookup recall", "fact recall"]
     assert "Taught facts, asked in wording that was never trained on" in page and "Never taught" in page
     assert "Wrong answers that could cause harm" in page
+
+
+@pytest.mark.parametrize(
+    ("overlays", "told"), [(["local/survival.yaml"], "66.9 % (56.9 to 76.9)"), ([], "51.9 % (134 questions")]
+)
+def test_the_page_of_survival_tells_what_a_search_finds(overlays: list[str], told: str) -> None:
+    phase = load_values([ROOT / "values" / name for name in ("survival.yaml", *overlays)]).phase
+    train, heldout = recipes.of(phase).rows(ROOT / "data" / "survival")
+    rows = [{**row, "loss": 1.0} for row in with_nearest(heldout, train)]
+    found = answer_gate.decide({"items": rows}, {"items": rows}, phase)["lookup_recall"]
+    page = (ROOT / "docs" / "phases" / "survival.md").read_text(encoding="utf-8").replace("\n", " ")
+    interval, count = f"{found['low']:.1%} to {found['high']:.1%}".replace("%", ""), f"{found['pairs']} questions"
+    assert told.startswith(f"{found['mean']:.1%}".replace("%", " %"))
+    assert told in page and interval in page and count in page
 
 
 def test_labels_are_trained_scored_and_shown(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class CptRecipe(Language):
     """Base model from a model volume, running text, OpenAI's API; a chat's last message is the text to continue."""
 
-    SCORES = {"heldout_loss": "blocks", "next_token_accuracy": "blocks"}
+    SCORES = {"perplexity": "blocks", "heldout_loss": "blocks", "next_token_accuracy": "blocks"}
     phase: TextPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:

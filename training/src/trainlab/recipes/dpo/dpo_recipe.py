@@ -12,6 +12,7 @@ from trainlab.recipes.language import Language
 class DpoRecipe(Language):
     """The parent's model, preference pairs; judged by how far it moved from its parent, pair by pair."""
 
+    SCORES = {"preference_margin": "pairs", "preference_accuracy": "pairs", **Language.SCORES}
     phase: DpoPhase
 
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:

@@ -31,6 +31,7 @@ def decide(before: Mapping[str, Any], after: Mapping[str, Any], phase: DpoPhase)
         "verdict": gain["verdict"] if gain else SAME,
         "metric": phase.gate.metric,
         "gain": gain,
+        "preference_margin": gain,
         "answer_loss": answer_gate.compared(both, "loss", phase),
         "fact_recall": answer_gate.compared(both, "recall", phase),
         "label_accuracy": None,

@@ -20,7 +20,7 @@ STANDARD = f"CIFAR-10: {image_sources.LICENSE}"
 class ResnetRecipe(Recipe):
     """A network built from scratch, images from a package or the model volume, the Open Inference Protocol."""
 
-    SCORES = {"accuracy": "images"}
+    SCORES = {"accuracy": "images", "test_accuracy": "images"}
     phase: ResnetPhase
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:

