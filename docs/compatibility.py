@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"
 PARTS = ("kubernetes", "etcd", "coredns", "training-operator", "trainer", "jobset", "kserve", "kueue", "helm")
 SCENARIO = "rhoai-"
+KINDS = ("cuda", "cpu")
 
 
 def prepare() -> None:
@@ -82,6 +83,21 @@ def prepared() -> str:
     return "\n".join(
         f"{name} is prepared, not tested: its channels and versions are expected, not observed." for name in names
     )
+
+
+def engines() -> str:
+    """Return one row for each release: its vLLM, and the Templates that name its images."""
+    from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+
+    rows = [
+        [
+            release,
+            str(vllm.get("version", "not known")),
+            *(f"`{vllm[kind]}`" if kind in vllm else "none" for kind in KINDS),
+        ]
+        for release, vllm in ((release, entry["vllm"]) for release, entry in releases().items())
+    ]
+    return table(["OpenShift AI", "vLLM", "Template for GPUs", "Template for CPU"], rows)
 
 
 def admitted() -> str:
@@ -150,6 +166,14 @@ release on a real OpenShift.** `molecule test -s {SCENARIO}3.4` runs one of them
 one (that of 3.4) only, `make molecule` all.
 
 {admitted()}
+
+## vLLM
+
+{engines()}
+
+`image_vllm_template` of the role image reads the image from such a Template in `redhat-ods-applications`, with its digest,
+and writes it to `site.images.vllm`. vLLM before 0.19.1 reads models with transformers 4, later ones with 5; a run's result is
+tested with both.
 
 ## Operators
 

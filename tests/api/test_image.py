@@ -20,6 +20,38 @@ from api_server.server import Server
 
 VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}
+PRODUCT = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "redhat-ods-applications"}}
+VLLM = f"registry.redhat.io/rhaii/vllm-cuda-rhel9@sha256:{'3' * 64}"
+TEMPLATE: dict[str, Any] = {  # as odh-model-controller of 3.5 makes it (config/runtimes/vllm/vllm-cuda-template.yaml)
+    "apiVersion": "template.openshift.io/v1",
+    "kind": "Template",
+    "metadata": {
+        "name": "vllm-cuda-runtime-template",
+        "namespace": "redhat-ods-applications",
+        "labels": {"opendatahub.io/dashboard": "true", "opendatahub.io/ootb": "true"},
+        "annotations": {"opendatahub.io/apiProtocol": "REST", "opendatahub.io/modelServingSupport": '["single"]'},
+    },
+    "objects": [
+        {
+            "apiVersion": "serving.kserve.io/v1alpha1",
+            "kind": "ServingRuntime",
+            "metadata": {"name": "vllm-cuda-runtime", "labels": {"opendatahub.io/dashboard": "true"}},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "kserve-container",
+                        "image": VLLM,
+                        "command": ["python", "-m", "vllm.entrypoints.openai.api_server"],
+                        "args": ["--port=8080", "--model=/mnt/models", "--served-model-name={{.Name}}"],
+                    }
+                ],
+                "multiModel": False,
+                "supportedModelFormats": [{"name": "vLLM", "autoSelect": True}],
+            },
+        }
+    ],
+    "parameters": [],
+}
 
 
 @pytest.fixture
@@ -27,10 +59,12 @@ def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds
     """The build controller, and a namespace for the image; all of it is gone afterwards."""
     builds.serve(cluster.client)
     cluster.client.apply(SPACE)
+    cluster.client.apply(PRODUCT)
+    cluster.client.apply(TEMPLATE)
     one = builds.Builder(server, tmp_path)
     yield one
     one.close()
-    things = [*builds.definitions(), SPACE]
+    things = [*builds.definitions(), SPACE, PRODUCT]
     for thing in things:
         cluster.client.delete(thing)
     end = time.monotonic() + 60
@@ -57,7 +91,9 @@ def test_checkout_is_sent_built_and_its_digest_written(
 ) -> None:
     """Check mode builds nothing; the digest is handed on; the second run builds nothing; a failure shows the log's end."""
     site = tmp_path / "image.yaml"
-    wanted = given(builder, image_site_file=os.path.relpath(site, os.environ["PWD"]), image_pull_namespaces=["other"])
+    read = {"image_vllm_template": "vllm-cuda-runtime-template"}
+    relative = os.path.relpath(site, os.environ["PWD"])
+    wanted = given(builder, image_site_file=relative, image_pull_namespaces=["other"], **read)
     planned = cluster.playbook("image", "--check", **wanted)
     assert planned.code == 0, planned.text
     assert builder.started == 0
@@ -71,8 +107,9 @@ def test_checkout_is_sent_built_and_its_digest_written(
     )
     assert not any("__pycache__" in each or each.startswith("training/tests") for each in builder.sent[0])
     text = site.read_text(encoding="utf-8")
-    image = yaml.safe_load(text)["site"]["images"]["trainer"]
-    assert re.fullmatch(rf"{builds.REGISTRY}/demo/trainlab-trainer@sha256:[0-9a-f]{{64}}", image)
+    images = yaml.safe_load(text)["site"]["images"]
+    assert re.fullmatch(rf"{builds.REGISTRY}/demo/trainlab-trainer@sha256:[0-9a-f]{{64}}", images["trainer"])
+    assert images["vllm"] == VLLM, "of the release's own Template"
     config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
     assert config
     docker = config["spec"]["strategy"]["dockerStrategy"]
@@ -103,6 +140,10 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "base": ({"image_base": ""}, "image_base is empty and trainlab_platform_release"),
         "address": ({"trainlab_image_source": "git"}, "image_git_uri is empty"),
+        "template": (
+            {"image_vllm_template": "vllm-cpu"},
+            "Template redhat-ods-applications/vllm-cpu was not found; name one that meta/releases.yml has",
+        ),
         "two": ({"trainlab_image_build": True}, "two builds"),
         "namespace": ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
     }

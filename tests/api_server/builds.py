@@ -35,6 +35,7 @@ def definitions() -> list[Json]:
         crds.reduced("build.openshift.io", "BuildConfig", ["v1"], True),
         crds.reduced("build.openshift.io", "Build", ["v1"], True),
         crds.reduced("image.openshift.io", "ImageStream", ["v1"], True),
+        crds.reduced("template.openshift.io", "Template", ["v1"], True),
     ]
 
 

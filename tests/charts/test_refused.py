@@ -23,6 +23,7 @@ OF_RECIPE = {
 SET = f"source: 'hf:own/set@{'0' * 40}'"
 HUB = f"phase: {{data: {{{SET}, hub: {{accept_license: true, columns: {{%s}}}}}}}}"
 GATE = "gate: {metric: answer_loss}"
+ON_CPU = {"phase": {"serve": {"gpus": 0}}, "site": {"images": {"vllm": "a/vllm-cpu:1"}}}  # vLLM without GPUs
 CACHED = "phase: {train: {cache_frozen_activations: true}, %s}"
 
 
@@ -137,14 +138,17 @@ BROKEN = [
         "phase.train.memory_snapshot",
         "phase: {train: {memory_snapshot: true}, resources: {gpus_per_node: 0}}",
     ),
-    ("survival", "phase.serve.gpus", "phase: {serve: {gpus: 0}}"),
     (
         "survival",
         "phase.evaluate.generate_rows",
         "phase: {evaluate: {generate_rows: 2000000}, data: {heldout_rows: 1000000}}",
     ),
     *(
-        ("survival", "site.env", yaml.safe_dump({"site": {"env": {name: ""}, "caConfigMap": "ca"}}))
+        (
+            "survival",
+            "site.env",
+            yaml.safe_dump({**ON_CPU, "site": {**ON_CPU["site"], "env": {name: ""}, "caConfigMap": "ca"}}),
+        )
         for name in OWN_ENVIRONMENT
         if name != "OMP_NUM_THREADS"
     ),
@@ -153,10 +157,16 @@ BROKEN = [
         "site.env",
         "{phase: {resources: {gpus_per_node: 0}, model: {dtype: auto}}, site: {env: {OMP_NUM_THREADS: '4'}}}",
     ),
+    (
+        "survival",
+        "site.env",
+        "{phase: {serve: {gpus: 0}}, site: {env: {OMP_NUM_THREADS: '4'}, images: {vllm: 'a/b:c'}}}",
+    ),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.gpuResource", "site: {gpuResource: " + "\u00e9" * 3000 + "}"),
     ("survival", "site.images.trainer", "site: {images: {trainer: foo bar}}"),
     ("survival", "site.images.vllm", "site: {images: {vllm: foo bar}}"),
+    ("survival", "site.images.vllm", "phase: {serve: {gpus: 0}}"),
     ("survival", "site.images.vllm", 'site: {images: {vllm: ""}}'),
     ("survival", "site.storage.models.subPath", "site: {storage: {models: {subPath: /models}}}"),
     ("survival", "site.storage.runs.subPath", "site: {storage: {runs: {subPath: a/../b}}}"),

@@ -153,11 +153,12 @@ def test_environment_and_certificates_reach_who_needs_them() -> None:
 def test_each_variable_of_our_own_is_known_as_such() -> None:
     sets = ("site.storage.data.size=1Gi", "site.hfTokenSecret=hf", "site.caConfigMap=ca")
     seen: set[str] = set()
-    for files in (FULL, LOCAL):
-        for _, _, spec in pods(objects(*sets, files=files)):
+    on_cpu = (*sets, "phase.serve.gpus=0", "site.images.vllm=a/vllm-cpu:1")
+    for files, settings in ((FULL, sets), (LOCAL, sets), (FULL, on_cpu)):
+        for _, _, spec in pods(objects(*settings, files=files)):
             for container in spec.get("initContainers", []) + spec["containers"]:
                 seen |= {item["name"] for item in container["env"]}
-        for container in one(objects(*sets, files=files), "ServingRuntime")["spec"]["containers"]:
+        for container in one(objects(*settings, files=files), "ServingRuntime")["spec"]["containers"]:
             seen |= {item["name"] for item in container["env"]}
     assert seen == set(OWN_ENVIRONMENT)
 
@@ -241,6 +242,34 @@ def test_servers_by_runtime() -> None:
     assert local["name"] == "kserve-container"
     assert local["command"] == ["trainlab", "serve", "/etc/trainlab/phase.json"]
     assert local["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
+@pytest.mark.parametrize(("dtype", "memory", "kept"), [("float32", "16Gi", "4"), ("bfloat16", "3000Mi", "1")])
+def test_vllm_on_cpu_computes_as_it_was_scored_and_keeps_to_its_pod(dtype: str, memory: str, kept: str) -> None:
+    sets = ("phase.serve.gpus=0", "phase.serve.cpu=1500m", f"phase.serve.memory={memory}", f"phase.model.dtype={dtype}")
+    runtime = one(objects(*sets, "site.images.vllm=a/vllm-cpu:1", files=FULL), "ServingRuntime")
+    (container,) = runtime["spec"]["containers"]
+    assert {f"--dtype={dtype}", "--enforce-eager"} < set(container["args"])
+    assert not [one for one in container["args"] if "tensor-parallel" in one]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert (env["VLLM_CPU_KVCACHE_SPACE"], env["OMP_NUM_THREADS"]) == (kept, "2")
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    annotations = runtime["metadata"]["annotations"]
+    assert annotations["opendatahub.io/template-name"] == "vllm-cpu-x86-runtime-template"
+    assert "opendatahub.io/recommended-accelerators" not in annotations
+
+
+def test_the_dashboard_finds_what_it_reads() -> None:
+    full = objects(files=FULL)
+    runtime, service = one(full, "ServingRuntime"), one(full, "InferenceService")
+    annotations = runtime["metadata"]["annotations"]
+    assert annotations["opendatahub.io/template-name"] == "vllm-cuda-runtime-template"
+    assert annotations["opendatahub.io/recommended-accelerators"] == '["nvidia.com/gpu"]'
+    assert runtime["spec"]["annotations"]["opendatahub.io/kserve-runtime"] == "vllm"
+    assert service["metadata"]["annotations"]["opendatahub.io/model-type"] == "generative"
+    own = one(objects(), "ServingRuntime")
+    assert "opendatahub.io/template-name" not in own["metadata"]["annotations"]
+    assert own["spec"]["annotations"] == {"prometheus.io/port": "8080", "prometheus.io/path": "/metrics"}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ data:
 {{- $asked := $resolved.phase.serve }}
 {{- $vllm := eq $asked.runtime "vllm" }}
 {{- $rank := int ($resolved.phase.lora | default dict).rank }}
+{{- $onCpu := and $vllm (eq (int $asked.gpus) 0) }}
 {{- /* KServe mounts the run at /mnt/models, from a volume of its own. Where the models lie in the same claim, it mounts all of
 that claim (below), and both are found in there. */}}
 {{- $shared := eq $resolved.claims.models $resolved.claims.runs }}
@@ -43,8 +44,20 @@ metadata:
     {{- include "trainjob.stableLabels" $resolved | nindent 4 }}
   annotations:
     openshift.io/display-name: {{ $resolved.phase.title | quote }}
+    opendatahub.io/apiProtocol: REST
+    {{- if $vllm }}
+    opendatahub.io/template-name: {{ $onCpu | ternary "vllm-cpu-x86-runtime-template" "vllm-cuda-runtime-template" }}
+    {{- end }}
+    {{- if int $asked.gpus }}
+    opendatahub.io/recommended-accelerators: {{ list $resolved.site.gpuResource | toJson | quote }}
+    {{- end }}
 spec:
-  annotations: {prometheus.io/port: "8080", prometheus.io/path: /metrics}
+  annotations:
+    {{- if $vllm }}
+    opendatahub.io/kserve-runtime: vllm # which of its boards the dashboard draws
+    {{- end }}
+    prometheus.io/port: "8080"
+    prometheus.io/path: /metrics
   multiModel: false
   {{- if eq $resolved.protocol "v2" }}
   protocolVersions: [v2]
@@ -73,7 +86,12 @@ spec:
         {{- end }}
         - --max-model-len={{ add (int $resolved.phase.model.max_length) (int $asked.max_tokens) }}
         - --max-num-seqs={{ int $asked.max_concurrency }}
+        {{- if $onCpu }}
+        - --dtype={{ include "trainjob.servedDtype" $resolved.phase }}
+        - --enforce-eager # compiling takes a C++ compiler and minutes
+        {{- else }}
         - --tensor-parallel-size={{ int $asked.gpus }}
+        {{- end }}
       {{- else }}
       {{- include "trainjob.image" $resolved.site | nindent 6 }}
       command: [trainlab, serve, /etc/trainlab/phase.json]
@@ -86,6 +104,14 @@ spec:
         {{- if $vllm }}
         # torch asks for the user's name, which a UID without a passwd entry does not have.
         - {name: USER, value: trainlab}
+        - {name: VLLM_NO_USAGE_STATS, value: "1"}
+        {{- end }}
+        {{- if $onCpu }}
+        # GiB, whole ones; plan/server.py counts the same.
+        - {name: VLLM_CPU_KVCACHE_SPACE, value: {{ max 1 (divf (include "trainjob.bytes" $asked.memory) 4294967296 | floor) | quote }}}
+        # Otherwise it takes all cores of the node, one thread bound to each.
+        - {name: VLLM_CPU_OMP_THREADS_BIND, value: nobind}
+        - {name: OMP_NUM_THREADS, value: {{ include "trainjob.threads" (dict "cpu" $asked.cpu "processes_per_node" 1) | quote }}}
         {{- end }}
       ports: [{name: http, containerPort: 8080, protocol: TCP}]
       startupProbe:
@@ -125,6 +151,12 @@ spec:
     - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $resolved.phase.resources.shared_memory }}}}
 {{- end -}}
 
+{{- /* What vLLM on CPU computes in: as the run was trained and scored (models/compute.py). */}}
+{{- define "trainjob.servedDtype" -}}
+{{- $auto := gt (int .resources.gpus_per_node) 0 | ternary "bfloat16" "float32" -}}
+{{- eq .model.dtype "auto" | ternary $auto .model.dtype -}}
+{{- end -}}
+
 {{- define "trainjob.inferenceService" -}}
 {{- $served := .served -}}
 {{- with .resolved -}}
@@ -144,6 +176,7 @@ server takes the quota of the next training; OpenShift AI 2.25 and 3.3 deny one 
     {{- end }}
   annotations:
     openshift.io/display-name: {{ .phase.title | quote }}
+    opendatahub.io/model-type: {{ eq .protocol "v2" | ternary "predictive" "generative" }}
     serving.kserve.io/deploymentMode: RawDeployment
     # Otherwise an autoscaler is made that finds no metrics.
     serving.kserve.io/autoscalerClass: none

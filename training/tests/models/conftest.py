@@ -1,29 +1,19 @@
 """A tiny base model and what a run of it leaves, for the tests of what other engines read."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bases_of
 import pytest
-from tiny import make_phase, train, write_data
-from trainlab import files
-from trainlab.data import chat_rows
-from trainlab.engine.training_job import TrainingJob
-from trainlab.models import chat
-from trainlab.progress import Progress
-
-TRAIN = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 1, "validation_fraction": 0.2}
+from results import TRAIN, make_result
+from tiny import make_phase, write_data
 
 
 @pytest.fixture
 def base(tmp_path: Path, tiny_model: Path) -> Path:
-    """The tiny model as transformers 5 writes it, with the rope base of SmolLM2, which is not transformers' default."""
-    folder = Path(shutil.copytree(tiny_model, tmp_path / "base"))
-    config = files.read_json(folder / "config.json")
-    config["rope_parameters"]["rope_theta"] = 100000.0
-    files.write_json(folder / "config.json", config)
-    return folder
+    """The tiny model as transformers 5 writes it."""
+    return bases_of.transformers_5(tiny_model, tmp_path / "base")
 
 
 @pytest.fixture
@@ -32,10 +22,21 @@ def result(tmp_path: Path, base: Path, phase_dict: dict[str, Any]) -> Callable[.
     data = write_data(tmp_path / "data")
 
     def make(**blocks: Any) -> Path:
-        phase = make_phase(phase_dict, train=TRAIN, **blocks)
-        model, tokenizer = chat.load_base(base, phase)
-        rows = chat_rows.load_train(phase.data, data)
-        train(TrainingJob(phase, tmp_path / "run", model, tokenizer, rows, Progress(False)))
-        return tmp_path / "run" / ("lora_adapter" if phase.adapter_rank else "best_model")
+        return make_result(make_phase(phase_dict, train=TRAIN, **blocks), base, data, tmp_path / "run")
 
     return make
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, phase_dict: dict[str, Any]) -> dict[str, Any]:
+    """Two runs of one base, of full weights and of an adapter: by name (phase, folder of the run); `base` is a folder."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_data(folder / "data")
+    # the least that vLLM's attention on CPU knows
+    found: dict[str, Any] = {"base": bases_of.transformers_5(tiny_model, folder / "base", head_dim=32)}
+    blocks: dict[str, Any] = {"weights": {}, "adapter": {"lora": {"rank": 4, "alpha": 8}}}
+    for name, changed in blocks.items():
+        phase = make_phase(phase_dict, train=TRAIN, data={"system_prompt": "Answer briefly."}, **changed)
+        make_result(phase, found["base"], data, folder / name)
+        found[name] = (phase, folder / name)
+    return found

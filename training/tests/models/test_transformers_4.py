@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bases_of
+import overlays
 import pytest
 from checkout import DATA
-from embedded_cluster import locks, paths, pyenv
+from results import TRAIN, make_result
+from tiny import make_phase, write_data
 from trainlab import files
 
 LOCK = Path(__file__).with_name("transformers_4.lock")
@@ -21,17 +23,24 @@ READ = """
 import json, sys
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, __version__
 
-folder, asked, texts = sys.argv[1], *map(json.loads, sys.stdin.read().splitlines())
-tokenizer = AutoTokenizer.from_pretrained(folder)
-prompt = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-found = {"ids": tokenizer(texts).input_ids, "prompt": prompt, "special": tokenizer.special_tokens_map}
-if "adapter" not in folder:
-    config = AutoConfig.from_pretrained(folder)
-    found["rope"] = config.rope_theta if __version__ < "5" else config.rope_parameters["rope_theta"]
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
-    found["answer"] = model.generate(given)[0].tolist()  # generation_config.json says how
-print(json.dumps({"version": __version__[0], **found}))
+folders, asked, texts = map(json.loads, sys.stdin.read().splitlines())
+everything = {"version": __version__[0]}
+for name, folder in folders.items():
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompt = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    found = {"ids": tokenizer(texts).input_ids, "prompt": prompt, "special": tokenizer.special_tokens_map}
+    if "adapter" not in folder:
+        config = AutoConfig.from_pretrained(folder)
+        if __version__ < "5":
+            bases = [config.rope_theta, getattr(config, "rope_local_base_freq", None)]
+        else:
+            rope = config.rope_parameters
+            bases = [rope.get("full_attention", rope)["rope_theta"], rope.get("sliding_attention", {}).get("rope_theta")]
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
+        found |= {"rope": bases, "answer": model.generate(given)[0].tolist()}  # generation_config.json says how
+    everything[name] = found
+print(json.dumps(everything))
 """
 ASKED = [{"role": "user", "content": "is it safe?"}]
 
@@ -39,20 +48,7 @@ ASKED = [{"role": "user", "content": "is it safe?"}]
 @pytest.fixture(scope="session")
 def transformers_4() -> Path:
     """A folder with transformers 4.57 and what it needs in other versions than the environment has; 90 MB, kept."""
-    folder = paths.CACHE / f"transformers-{files.sha256(LOCK)[:12]}"
-    with locks.waiting(paths.CACHE / "transformers.lock", "another command downloads transformers 4.57"):
-        if not folder.exists():
-            pip = [
-                pyenv.installer() / "bin" / "pip",
-                "--quiet",
-                "--no-cache-dir",
-                "install",
-                "--no-deps",
-                "--no-compile",
-            ]
-            with files.whole_folder(folder) as made:
-                subprocess.run([*pip, "--require-hashes", "--target", made, "-r", LOCK], check=True)
-    return folder
+    return overlays.folder(LOCK)
 
 
 @pytest.fixture(scope="session")
@@ -64,12 +60,13 @@ def texts() -> list[str]:
     return found
 
 
-def read(folder: Path, texts: list[str], packages: Path | None = None) -> dict[str, Any]:
-    """Read a result with the transformers of `packages`, or the environment's: ids of texts, prompt, answer, rope base."""
+def read(folders: dict[str, Path], texts: list[str], packages: Path | None = None) -> dict[str, Any]:
+    """Read results with the transformers of `packages`, or the environment's: ids of texts, prompt, answer, rope bases."""
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    given = [{name: str(folder) for name, folder in folders.items()}, ASKED, texts]
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(folder)],
-        input=f"{json.dumps(ASKED)}\n{json.dumps(texts)}",
+        [sys.executable, "-c", READ],
+        input="\n".join(map(json.dumps, given)),
         env={**env, "PYTHONPATH": str(packages or "")},
         capture_output=True,
         text=True,
@@ -79,17 +76,35 @@ def read(folder: Path, texts: list[str], packages: Path | None = None) -> dict[s
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.fixture
+def results(tmp_path: Path, base: Path, phase_dict: dict[str, Any]) -> dict[str, Path]:
+    """What runs leave by the kind of their base: transformers 5's (also as an adapter), 4's, a GGUF file's, a run's, Gemma's."""
+    data = write_data(tmp_path / "data")
+    bases = {
+        "weights": base,
+        "adapter": base,
+        "written by 4": bases_of.transformers_4(base, tmp_path / "old"),
+        "gguf": bases_of.gguf(base, tmp_path / "gguf"),
+        "gemma": bases_of.gemma(base, tmp_path / "gemma"),
+    }
+    found: dict[str, Path] = {}
+    for name in [*bases, "staged"]:
+        blocks: dict[str, Any] = {"lora": {"rank": 4, "alpha": 8}} if name == "adapter" else {}
+        phase = make_phase(phase_dict, train=TRAIN, data={"system_prompt": "Answer briefly."}, **blocks)
+        found[name] = make_result(phase, bases.get(name) or found["weights"], data, tmp_path / "runs" / name)
+    return found
+
+
 @pytest.mark.whole
-@pytest.mark.parametrize("blocks", [{}, {"lora": {"rank": 4, "alpha": 8}}], ids=["weights", "adapter"])
-def test_both_read_the_same(
-    result: Callable[..., Path], texts: list[str], transformers_4: Path, blocks: dict[str, Any]
-) -> None:
-    folder = result(data={"system_prompt": "Answer briefly."}, **blocks)
-    old, new = read(folder, texts, transformers_4), read(folder, texts)
+def test_both_read_the_same(results: dict[str, Path], texts: list[str], transformers_4: Path) -> None:
+    old, new = read(results, texts, transformers_4), read(results, texts)
     assert (old.pop("version"), new.pop("version")) == ("4", "5")
-    assert old == new
-    assert "Answer briefly." in old["prompt"]
-    assert blocks or old["rope"] == 100000.0
+    for name in results:
+        assert old[name] == new[name], name
+        assert "Answer briefly." in old[name]["prompt"]
+    ropes = {name: found["rope"] for name, found in old.items() if name != "adapter"}
+    assert ropes.pop("gemma") == [500000.0, 20000.0]
+    assert set(map(tuple, ropes.values())) == {(100000.0, None)}
 
 
 @pytest.mark.whole
@@ -98,7 +113,7 @@ def test_a_result_as_transformers_5_leaves_it_is_refused_or_misread(
 ) -> None:
     """The two faults that the spelling for both prevents; when this fails, it is no longer needed."""
     with pytest.raises(AssertionError, match="TokenizersBackend does not exist"):
-        read(base, texts, transformers_4)
+        read({"base": base}, texts, transformers_4)
     config = files.read_json(base / "tokenizer_config.json")
     files.write_json(base / "tokenizer_config.json", {**config, "tokenizer_class": "PreTrainedTokenizerFast"})
-    assert read(base, texts, transformers_4)["rope"] != 100000.0
+    assert read({"base": base}, texts, transformers_4)["base"]["rope"] != [100000.0, None]

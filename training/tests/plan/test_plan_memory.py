@@ -94,6 +94,20 @@ def test_vllm_by_hand() -> None:
     )
 
 
+def test_vllm_on_cpu_by_hand() -> None:
+    """The same in float32 in a pod: 147,456 bytes a token, and a quarter of the pod in whole GiB kept for them."""
+    job = replace(jobs.SURVIVAL, tie_word_embeddings=False, serve_runtime="vllm", serve_gpus=0, serve_tokens=768)
+    job = replace(job, weight_bytes=4, serve_memory=24 * 2**30)
+    found = served(job, H100)  # wherever it was trained
+    assert found.weights == pytest.approx(4 * 3_337_767_000, rel=0.001) and found.cache == 147_456 * 768
+    assert found.room == pytest.approx(found.weights + 1.6e9 + 6 * 2**30) and found.requests == 56
+    assert "server-memory" not in codes(job, H100)
+    text = codes(replace(job, serve_memory=16 * 2**30), H100)["server-memory"]
+    assert "phase.serve.memory is 16Gi: vLLM on CPU needs" in text and "raise it" in text
+    long = replace(job, serve_tokens=50_000)  # one request is more than what is kept
+    assert "lower phase.model.max_length" in codes(long, H100)["server-memory"]
+
+
 def test_our_own_server_holds_base_and_tuned() -> None:
     job = replace(jobs.PRETRAIN, serve_runtime="trainlab", serve_memory=32e9, serve_tokens=2304)
     assert served(job, H100).weights == 4 * BYTES

@@ -19,11 +19,16 @@ VOLUMES: dict[str, tuple[tuple[Condition, ...], ...]] = {
 }
 """Volume -> when a release has it: if any of these holds."""
 
+_VLLM_ON_CPU: tuple[Condition, ...] = (("phase.serve.runtime", "is", "vllm"), ("phase.serve.gpus", "is", 0))
+
 OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
     "HOME": (),
     "PYTHONUNBUFFERED": (),
     "OMP_NUM_THREADS": (("phase.resources.gpus_per_node", "is", 0),),
     "USER": (("phase.serve.runtime", "is", "vllm"),),
+    "VLLM_NO_USAGE_STATS": (("phase.serve.runtime", "is", "vllm"),),
+    "VLLM_CPU_KVCACHE_SPACE": _VLLM_ON_CPU,
+    "VLLM_CPU_OMP_THREADS_BIND": _VLLM_ON_CPU,
     "HF_TOKEN": (),
     "HF_HUB_OFFLINE": (),
     "SSL_CERT_FILE": (("site.caConfigMap", "set", True),),
@@ -239,11 +244,6 @@ RULES: tuple[Rule, ...] = (
         (_set("phase.train.memory_snapshot"), *_NO_GPU),
     ),
     Rule(
-        "phase.serve.gpus",
-        "0 with serve.runtime vllm; set at least 1, or runtime to trainlab",
-        (("phase.serve.runtime", "is", "vllm"), ("phase.serve.gpus", "is", 0)),
-    ),
-    Rule(
         "phase.evaluate.generate_rows",
         "{phase.evaluate.generate_rows} is more than data.heldout_rows {phase.data.heldout_rows}; lower it",
         (("phase.evaluate.generate_rows", "exceeds", "phase.data.heldout_rows"),),
@@ -263,7 +263,17 @@ RULES: tuple[Rule, ...] = (
         "'{site.gpuResource}' is not an extended resource name; use vendor/resource, e.g. nvidia.com/gpu",
         (("site.gpuResource", "has not form", "^[a-z0-9.-]+/[A-Za-z0-9._-]+$"),),
     ),
+    Rule(
+        "site.env",
+        "OMP_NUM_THREADS is set by the chart; remove it",
+        (*_VLLM_ON_CPU, ("site.env.OMP_NUM_THREADS", "is not", None)),
+    ),
     *(_image(name) for name in ("trainer", "vllm")),
+    Rule(
+        "site.images.vllm",
+        "'{site.images.vllm}' with phase.serve.gpus 0 is vLLM's image for GPUs; name one for CPU, or set gpus 1",
+        (*_VLLM_ON_CPU, ("site.images.vllm", "starts", "docker.io/vllm/vllm-openai:")),
+    ),
     Rule(
         "site.images.vllm",
         "empty with phase.serve.runtime vllm; name vLLM's image",

@@ -63,5 +63,6 @@ class AnswerServe(Serve):
     """The inference server of a chat model."""
 
     runtime: Literal["trainlab", "vllm"] = Field(
-        "trainlab", description="trainlab: our own CPU server for base and tuned; vllm: the vLLM image on a GPU."
+        "trainlab",
+        description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0.",
     )

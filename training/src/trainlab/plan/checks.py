@@ -170,7 +170,13 @@ def _server(plan: Plan) -> Iterator[Finding]:
     text = (
         f"weights {gib(need.weights)}, keys and values of one request of {job.serve_tokens:,} tokens {gib(need.cache)}"
     )
-    if need.runtime == "vllm":
+    if need.runtime == "vllm" and not need.gpus:
+        yield refuse(
+            "server-memory",
+            f"phase.serve.memory is {claim(job.serve_memory)}: vLLM on CPU needs {gib(need.total)} and may use "
+            f"{gib(need.room)}: {text}; raise it, or lower phase.model.max_length",
+        )
+    elif need.runtime == "vllm":
         text = f"phase.serve.gpus is {need.gpus}: vLLM needs {gib(need.total)} on each and may use {gib(need.room)}: {text}"
         yield refuse("engine-memory", f"{text}; use more GPUs or a larger one, or lower phase.model.max_length")
     else:

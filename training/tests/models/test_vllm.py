@@ -1,0 +1,165 @@
+"""Real vLLM on CPU serves what a run leaves: the greedy tokens of our scorer, for a bare question, within the exported limit."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import overlays
+import pytest
+from tiny import make_phase, write_text
+from trainlab import files
+from trainlab.data import corpus, pack
+from trainlab.evaluation import answer_score
+from trainlab.models import chat
+from trainlab.progress import Progress
+from trainlab.recipes.cpt import cpt_trainer
+
+pytestmark = pytest.mark.whole
+LOCK = Path(__file__).with_name("vllm.lock")
+QUESTIONS = ["Is the water safe?", "How do I boil it?", "the water"]
+STARTS = 600  # seconds; 40 of CPU, more where others want the CPU too
+OPTIONS = ["--dtype=float32", "--enforce-eager", "--max-model-len=256", "--max-num-seqs=4"]
+# One process and one import of vLLM for several models; no settings are given, so that those of the folder count.
+IN_PROCESS = """
+import json, sys
+from vllm import LLM
+
+found = []
+for folder, mode, asked in json.load(sys.stdin):
+    engine = LLM(folder, dtype="float32", enforce_eager=True, max_model_len=256, max_num_seqs=4)
+    if mode == "chat":
+        outputs = engine.chat([[{"role": "user", "content": text}] for text in asked], use_tqdm=False)
+    else:
+        outputs = engine.generate(asked, engine.get_default_sampling_params(), use_tqdm=False)
+    found.append([[one.outputs[0].text.strip(), len(one.outputs[0].token_ids)] for one in outputs])
+    del engine
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """Variables under which the environment's Python finds vLLM, which asks nobody and runs on one core."""
+    packages = overlays.folder(LOCK)
+    return {
+        **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},  # halves a start
+        "PYTHONPATH": str(packages),
+        "VLLM_CACHE_ROOT": f"{packages}.cache",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, whole ones
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+@pytest.fixture(scope="session")
+def client(
+    runs: dict[str, Any], environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[openai.OpenAI]:
+    """A server as the chart starts it for an adapter: base and tuned by name."""
+    _, run_dir = runs["adapter"]
+    adapter = run_dir / "lora_adapter"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    named = [f"--model={runs['base']}", "--served-model-name=base", "--enable-lora", "--max-lora-rank=8"]
+    # The adapter's own template and settings: vLLM reads them from the folder of --model only.
+    own = [f"--chat-template={adapter / 'chat_template.jinja'}", f"--generation-config={adapter}"]
+    argv = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host=127.0.0.1", f"--port={port}"]
+    said = tmp_path_factory.mktemp("vllm") / "log"
+    with said.open("w") as log:
+        argv += [*OPTIONS, *named, *own, f"--lora-modules=tuned={adapter}"]
+        server = subprocess.Popen(argv, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_ready(server, f"http://127.0.0.1:{port}/health", said)
+        yield openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def wait_ready(server: subprocess.Popen[bytes], url: str, said: Path) -> None:
+    end = time.monotonic() + STARTS
+    while time.monotonic() < end:
+        assert server.poll() is None, said.read_text()[-3000:]
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError(f"not ready after {STARTS} s: {said.read_text()[-3000:]}")
+
+
+def scored(model: Any, tokenizer: Any, phase: Any) -> list[tuple[str, int]]:
+    """Answers to QUESTIONS as our scorer gives them, with their tokens."""
+    found = answer_score.answers(model, tokenizer, phase, QUESTIONS, say=lambda _: None)
+    return [(whole(one["text"]), one["text_tokens"]) for one in found]
+
+
+def whole(text: str) -> str:
+    """Without a character that the limit cut in the middle: vLLM leaves its bytes out, our scorer writes U+FFFD for them."""
+    return text.rstrip("\ufffd").strip()
+
+
+def test_base_and_adapter_answer_by_name_as_they_were_scored(client: openai.OpenAI, runs: dict[str, Any]) -> None:
+    phase, run_dir = runs["adapter"]
+    expected = {
+        "base": scored(*chat.load_base(runs["base"], phase), phase),
+        "tuned": scored(*chat.load_tuned(run_dir, phase, runs["base"]), phase),
+    }
+    assert expected["base"] != expected["tuned"]
+    assert [model.id for model in client.models.list()] == ["base", "tuned"]
+    for name, answers in expected.items():
+        found = []
+        for question in QUESTIONS:  # no system message, no limit, no temperature
+            reply = client.chat.completions.create(model=name, messages=[{"role": "user", "content": question}])
+            assert reply.usage
+            found.append((whole(reply.choices[0].message.content or ""), reply.usage.completion_tokens))
+        assert found == answers, name
+
+
+@pytest.fixture
+def text_run(tmp_path: Path, runs: dict[str, Any], phase_dict: dict[str, Any]) -> tuple[Any, Path]:
+    """A phase of running text and its run."""
+    phase = make_phase(
+        {**phase_dict, "recipe": "cpt", "unfreeze": {}, "gate": {"metric": "perplexity"}},
+        model={"max_length": 32},
+        data={"source": "pvc:text.jsonl", "train_rows": 40},
+        train={"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 1, "validation_fraction": 0.1},
+    )
+    rows = corpus.load(phase, write_text(tmp_path / "text.jsonl"))
+    model, tokenizer = chat.load_base(runs["base"], phase)
+    parts = pack.pack_corpus(tokenizer, rows, 32, phase.data.train_rows, None)
+    cpt_trainer.train(cpt_trainer.TextJob(phase, tmp_path / "run", model, tokenizer, parts, Progress(False)))
+    return phase, tmp_path / "run"
+
+
+def test_whole_weights_and_a_text_phase_answer_as_they_were_scored(
+    runs: dict[str, Any], text_run: tuple[Any, Path], environment: dict[str, str]
+) -> None:
+    jobs, expected = [], []
+    for (phase, run_dir), mode in ((runs["weights"], "chat"), (text_run, "text")):
+        jobs.append([str(run_dir / "best_model"), mode, QUESTIONS])
+        expected.append([list(one) for one in scored(*chat.load_tuned(run_dir, phase), phase)])
+    assert files.read_json(runs["weights"][1] / "best_model" / "config.json")["rope_theta"] == 100000.0
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PROCESS],
+        input=json.dumps(jobs),
+        env={**environment, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+        capture_output=True,
+        text=True,
+        timeout=STARTS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answered = json.loads(done.stdout.splitlines()[-1])
+    assert [[[whole(text), tokens] for text, tokens in answers] for answers in answered] == expected

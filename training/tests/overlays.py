@@ -1,0 +1,22 @@
+"""Other readers of a run's result: packages laid over the environment's, in folders of the cache that are kept."""
+
+import subprocess
+from pathlib import Path
+
+from embedded_cluster import locks, paths, pyenv
+from trainlab import files
+
+
+def folder(lock: Path) -> Path:
+    """Return a folder for PYTHONPATH with the packages of a lock file, which the first call downloads with pip.
+
+    Only what the environment lacks or has in other versions belongs in the lock: torch is shared.
+    """
+    kept = paths.CACHE / f"{lock.stem}-{files.sha256(lock)[:12]}"
+    with locks.waiting(paths.CACHE / f"{lock.stem}.lock", f"another command downloads the packages of {lock.name}"):
+        if not kept.exists():
+            pip = [pyenv.installer() / "bin" / "pip", "--quiet", "--no-cache-dir", "install"]
+            with files.whole_folder(kept) as made:
+                options = ["--no-deps", "--no-compile", "--require-hashes", "--target", made, "-r", lock]
+                subprocess.run([*pip, *options], check=True)
+    return kept
