@@ -106,7 +106,10 @@ REFUSED = [
         "preset: {phase: lyrics}\nphase: {vision: {flip: true}}",
         "phase.vision: recipe sft does not read it, only resnet",
     ),
-    ("preset: {phase: survival}\nphase: {serve: {gpus: 0}}", "phase.serve.gpus: "),
+    (
+        "preset: {phase: survival}\nsite: {storage: {runs: {accessMode: ReadWriteOnce}}}",
+        "site.storage.runs.accessMode: ReadWriteOnce with phase.resources.nodes 4",
+    ),
 ]
 
 
