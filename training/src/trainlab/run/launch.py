@@ -29,9 +29,9 @@ RANK_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
-# torchrun options. Without an address the ranks resolve this machine's hostname, and hang if neither DNS nor a file has it.
 REPORTED_FIRST = 10.0
 """Seconds that a pod whose peer is gone waits before it ends: where the peer ended with an error, its end is the job's."""
+# torchrun options. Without an address the ranks resolve this machine's hostname, and hang if neither DNS nor a file has it.
 ONE_MACHINE = ("--standalone", "--nnodes=1", "--local-addr=127.0.0.1")
 
 
