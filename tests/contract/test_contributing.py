@@ -170,7 +170,9 @@ def test_a_recipe_with_a_phase(tree: Tree) -> None:
     whole = {"name": "echo", "recipe": "echo", "title": "Nothing is learnt", **small}
     whole["data"] = {"source": "builtin:survival", **small["data"]}
     for folder, phase in (("values", whole), ("values/local", small)):
-        tree.write(f"{folder}/echo.yaml", "---\n" + yaml.safe_dump({"phase": phase}, sort_keys=False))
+        overlay = " -f values/local/echo.yaml" if folder == "values/local" else ""
+        line = f"# helm install echo charts/trainjob -f values/echo.yaml{overlay} -f artifacts/site.yaml\n"
+        tree.write(f"{folder}/echo.yaml", f"---\n{line}" + yaml.safe_dump({"phase": phase}, sort_keys=False))
     checked = tree.run(
         sys.executable, "-m", "trainlab.cli", "check", "values/echo.yaml", "-f", "values/local/echo.yaml"
     )
