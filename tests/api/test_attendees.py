@@ -29,7 +29,8 @@ SHARED = {
     "provisioner": "nfs.csi.k8s.io",
 }
 """The default class, which the chart looks for, as attendees may list classes."""
-INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
+INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml", "--set", "phase.resources.nodes=1")
+"""An attendee has one GPU, and four nodes want four."""
 
 
 def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
