@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 SITE = "site.yaml"
 SHORTEST_HOURS = 1.0
 """Below ten minutes the API server refuses; in less than an hour no training finishes."""
+AT_ONCE = 8
+"""Requests in flight: each waits for a distant API server, and the client library's pool keeps five connections per processor."""
 
 
 class ActionModule(ClusterAction):
@@ -40,22 +44,15 @@ class ActionModule(ClusterAction):
             ) from error
 
     def _all(self, args: Json, folder: Path, cluster: Json) -> Json:
-        account = args["service_account"]
         written, until = [], []
-        for one in args["attendees"]:
-            name, namespace = one["name"], one["namespace"]
-            file = folder / f"{name}.kubeconfig"
-            path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
-            found = self.api.get(path)
-            token = tokens.token_in(file)
-            if found is None or not tokens.still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
-                if self.check:
-                    written.append(name)
-                    continue
-                token = self._token(path, int(args["hours"] * 3600))
+        for one, token in self._tokens(args, folder):
+            if not token:
+                written.append(one["name"])
+                continue
             until.append(tokens.ends(token))
-            if not self.check and tokens.write(file, tokens.kubeconfig_text(cluster, namespace, name, token)):
-                written.append(name)
+            text = tokens.kubeconfig_text(cluster, one["namespace"], one["name"], token)
+            if not self.check and tokens.write(_file(folder, one), text):
+                written.append(one["name"])
         site, changed = folder / SITE, bool(written)
         if not self.check and args["site"]:
             changed = tokens.write(site, f"---\n{yaml.safe_dump({'site': args['site']}, sort_keys=False)}") or changed
@@ -65,6 +62,21 @@ class ActionModule(ClusterAction):
         first = min(until).strftime("%Y-%m-%d %H:%M UTC") if until else ""
         return {"changed": changed, "dest": str(folder), "written": written, "until": first}
 
+    def _tokens(self, args: Json, folder: Path) -> Iterator[tuple[Json, str]]:
+        """Yield each attendee, in their order, with the token that serves: empty where check mode asks for none."""
+        account, seconds = args["service_account"], int(args["hours"] * 3600)
+
+        def one(attendee: Json) -> str:
+            path = f"/api/v1/namespaces/{attendee['namespace']}/serviceaccounts/{account}"
+            found = self.api.get(path)
+            token = tokens.token_in(_file(folder, attendee))
+            if found is not None and tokens.still_serves(token, found["metadata"]["uid"], datetime.now(UTC)):
+                return token
+            return "" if self.check else self._token(path, seconds)
+
+        with ThreadPoolExecutor(AT_ONCE) as several:
+            yield from zip(args["attendees"], several.map(one, args["attendees"]), strict=True)
+
     def _token(self, path: str, seconds: int) -> str:
         wanted = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -72,3 +84,7 @@ class ActionModule(ClusterAction):
             "spec": {"expirationSeconds": seconds},
         }
         return str(self.api.send("POST", f"{path}/token", wanted)["status"]["token"])
+
+
+def _file(folder: Path, attendee: Json) -> Path:
+    return folder / f"{attendee['name']}.kubeconfig"

@@ -29,7 +29,8 @@ SHARED = {
     "provisioner": "nfs.csi.k8s.io",
 }
 """The default class, which the chart looks for, as attendees may list classes."""
-INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml")
+INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml", "--set", "phase.resources.nodes=1")
+"""An attendee has one GPU, and four nodes want four."""
 
 
 def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -66,10 +67,14 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     made = cluster.objects()
     labels = cluster.client.look("v1", "Namespace", "trainlab-ada")["metadata"]["labels"]  # type: ignore[index]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-grace") or {})["status"])
+    untouched = beside_ada(cluster, made - bare)
+    assert len(untouched) > 6
 
     second = cluster.playbook("attendees", "-v", **wanted)
     assert (second.code, second.changed) == (0, 0), second.text
     assert ada.read_text(encoding="utf-8") == written
+    assert beside_ada(cluster, made - bare) == untouched
     planned = cluster.playbook("attendees", "--check", **wanted)
     assert (planned.code, planned.changed) == (0, 0), planned.text
 
@@ -82,10 +87,12 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     assert one_gone.code == 0, one_gone.text
     assert [each.name for each in sorted(dest.iterdir())] == ["grace.kubeconfig", "site.yaml"]
     assert not any("ada" in each for each in cluster.objects())
+    assert beside_ada(cluster, made - bare) == untouched
     again = cluster.playbook("attendees", **wanted)
     assert again.code == 0, again.text
     assert ada.read_text(encoding="utf-8") != written, "the token of a ServiceAccount that is gone is not kept"
     assert may(ada, "create", "kubeflow.org", "pytorchjobs", "trainlab-ada")
+    assert beside_ada(cluster, made - bare) == untouched
 
     gone = {"attendees_state": "absent", "attendees_dest": str(dest), "attendees_timeout": 60}
     undone = cluster.playbook("attendees", **gone)
@@ -95,6 +102,19 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     again = cluster.playbook("attendees", **gone)
     assert (again.code, again.changed) == (0, 0), again.text
     cluster.client.delete(SHARED)
+
+
+def beside_ada(cluster: Cluster, made: set[str]) -> dict[str, tuple[str, str]]:
+    """Return uid and resourceVersion of what the play made for the others, or for all: one that changes was written."""
+    kinds = {tuple(each.split(" ")[:2]) for each in made}
+    found = {}
+    for api_version, kind in sorted(kinds):
+        for one in cluster.client.items(api_version, kind, labelSelector="trainlab.dev/owner=attendees"):
+            metadata = one["metadata"]
+            key = f"{kind} {metadata.get('namespace', '')}/{metadata['name']}"
+            if "trainlab-ada" not in key:
+                found[key] = (metadata["uid"], metadata["resourceVersion"])
+    return found
 
 
 ABOUT_ONESELF = {

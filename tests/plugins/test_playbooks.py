@@ -167,6 +167,14 @@ def test_a_refusal_can_be_overruled(cluster: Any, how: Any, shown: int) -> None:
     assert done.stdout.count("REFUSED [runs-volume]") == shown
 
 
+def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None:
+    done = planned(
+        cluster, "drill", phase="quick", drill="rank", trainlab_phase_overrides={"resources": {"restarts": 0}}
+    )
+    assert "phase.resources.restarts is 0 in phase quick, so a loss would end the job; set it to 1" in error_of(done)
+    assert {method for method, _ in cluster.asked} == {"GET"}
+
+
 def test_another_word_for_it_is_refused(cluster: Any) -> None:
     assert "train_plan" in error_of(planned(cluster, "plan", train_plan="maybe"))
     assert cluster.asked == []

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-API = ("objects_apply", "platform_requests")  # they start an API server; `make bench` runs them
+API = ("objects_apply", "places", "platform_requests")  # they start an API server; `make bench` runs them
 
 
 @pytest.fixture

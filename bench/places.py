@@ -1,0 +1,104 @@
+"""How long do places for a room take? playbooks/attendees.yml from its start to its end: made, made again, more of them, removed.
+
+PYTHONPATH=cluster:tests python bench/places.py [--json FILE]
+Starts the test API server (a real kube-apiserver with etcd and the controllers that matter, tests/api_server), with Kueue's kinds. Every
+place is counted: the same kinds of objects in each namespace, and a kubeconfig with a token of its own that may train there and nowhere
+else. Exits with 1 when a place lacks something, the second run changed something, something was left, or a bound below was missed.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import outcome
+from api_server.attendee import may
+from api_server.client import Client
+from api_server.harness import Cluster, Run
+from api_server.training_api import KUEUE, Training
+
+PLACES, MORE = 40, 100
+BOUNDS = {"made": 10.0, "made again": 5.0, "removed": 15.0, "more made": 15.0}
+"""Seconds of each run; `more` are MORE places, the others PLACES."""
+RBAC = "rbac.authorization.k8s.io/v1"
+KINDS = (
+    ("v1", "ServiceAccount"),
+    ("v1", "ResourceQuota"),
+    ("v1", "LimitRange"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    (RBAC, "Role"),
+    (RBAC, "RoleBinding"),
+    (KUEUE, "LocalQueue"),
+)
+OURS = "trainlab.dev/owner=attendees"
+
+
+def whole(client: Client, folder: Path, places: int) -> bool:
+    """Tell whether there are so many namespaces of ours, the same things in each, and as many kubeconfigs that differ."""
+    spaces = [each["metadata"]["name"] for each in client.items("v1", "Namespace", labelSelector=OURS)]
+    found = {space: Counter[str]() for space in spaces}
+    for api_version, kind in KINDS:
+        for one in client.items(api_version, kind, labelSelector=OURS):
+            found[one["metadata"]["namespace"]][kind] += 1
+    files = sorted(folder.glob("*.kubeconfig"))
+    each = next(iter(found.values()), Counter())
+    own = all(
+        may(file, "create", "kubeflow.org", "pytorchjobs", f"trainlab-{file.stem}")
+        for file in files[:: max(1, places // 10)]
+    )
+    other = may(files[0], "create", "kubeflow.org", "pytorchjobs", f"trainlab-{files[-1].stem}") and places > 1
+    same = all(one == each for one in found.values()) and {kind for _api, kind in KINDS} - {"Role"} <= set(each)
+    return (
+        len(spaces) == len(files) == len({file.read_text(encoding="utf-8") for file in files}) == places
+        and same
+        and own
+        and not other
+    )
+
+
+def main() -> int:
+    """Make places, make them again, remove them, make more; print and check."""
+    args = outcome.parser(__doc__).parse_args()
+    places, more = (1, 2) if args.smoke else (PLACES, MORE)
+    seconds: dict[str, float] = {}
+    good: dict[str, bool] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        server = Training(folder / "api")
+        server.start()
+        try:
+            cluster, dest = Cluster(server, folder), folder / "handed"
+
+            def run(what: str, **variables: Any) -> Run:
+                began = time.monotonic()
+                done = cluster.playbook(
+                    "attendees", attendees_dest=str(dest), attendees_cluster_queue="nvidia-pool", **variables
+                )
+                seconds[what] = round(time.monotonic() - began, 2)
+                if done.code:
+                    sys.exit(done.text[-3000:])
+                print(f"{what:12} {seconds[what]:6.2f} s, changed={done.changed}", flush=True)
+                return done
+
+            bare = cluster.objects()
+            run("made", attendees_count=places)
+            good["made"] = whole(cluster.client, dest, places)
+            good["made again"] = run("made again", attendees_count=places).changed == 0
+            run("removed", attendees_state="absent")
+            good["removed"] = cluster.objects() == bare and not dest.exists()
+            run("more made", attendees_count=more)
+            good["more made"] = whole(cluster.client, dest, more)
+        finally:
+            server.stop()
+    counts = {"made": places, "made again": places, "removed": places, "more made": more}
+    result: dict[str, Any] = {"seconds": seconds, "places": counts, "good": good}
+    result["hardware"] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    bounds = {f"seconds: {counts[what]} places {what}": (seconds[what], bound) for what, bound in BOUNDS.items()}
+    return outcome.end(args, result, equal=all(good.values()), at_most=bounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

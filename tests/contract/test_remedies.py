@@ -1,0 +1,153 @@
+"""Every command and variable that a message, a page or NOTES prints has a test that runs it, or a reason why none does.
+
+What is printed is collected from the sources (tests/api_server/remedies.py). A new one fails here until it is in the tables,
+one that nobody prints any more until it is out of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from api_server import remedies
+
+ROOT = Path(__file__).resolve().parents[2]
+OPENSHIFT = "oc on OpenShift, which no test has; that it is printed for its failure is tested"
+BUILDS = f"{OPENSHIFT} (tests/api/test_image.py)"
+FOR_EVER = "follows, forwards a port or opens an editor until a person ends it"
+POD = "there is no kubelet on the test API server; that the chart names this pod is tested (tests/charts/test_notes.py)"
+SETUP = "installs or builds for minutes; every machine of tests/fresh starts with it"
+UNDERSTOOD = "tests/api/test_rights.py::test_printed_commands_work_as_they_stand"
+RIGHTS = "tests/api/test_rights.py::test_the_commands_that_it_prints_give_the_rights"
+LIVE = "tests/api/test_live.py::test_life_of_a_release"
+DEMO = "tests/e2e/test_demo.py::test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes"
+REGISTRY = "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
+
+COMMANDS = {
+    "ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml": (
+        "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written"
+    ),
+    "ansible-playbook playbooks/local.yml": "tests/e2e/test_cluster.py",
+    "helm -n {} status {}": UNDERSTOOD,
+    "helm get values {} -n {} -a -o yaml | trainlab plan -": (
+        "tests/charts/test_notes.py::test_the_plan_of_a_release_is_that_of_its_files"
+    ),
+    "helm install {} charts/trainjob": DEMO,
+    "helm install {} charts/trainjob -f values/{}.yaml -f site.yaml": DEMO,
+    "helm test {} -n {}": "tests/e2e/test_demo.py::test_helm_test_passes",
+    "helm uninstall {} -n {}": LIVE,
+    "helm upgrade --install {} {}": "tests/api/test_release.py::test_what_began_badly_is_repaired_by_another_run",
+    "kubectl -n {} create secret docker-registry {} ...": "... stands for a registry's address, user and password",
+    "kubectl -n {} create secret generic {} --from-file=token=FILE": UNDERSTOOD,
+    "kubectl -n {} create serviceaccount {}": UNDERSTOOD,
+    "kubectl -n {} delete localqueue default": UNDERSTOOD,
+    "kubectl -n {} delete pvc {}": LIVE,
+    "kubectl -n {} delete secret": "tests/api/test_release.py::test_what_began_badly_is_repaired_by_another_run",
+    "kubectl -n {} delete {},jobs,configmaps -l app.kubernetes.io/instance={},app.kubernetes.io/component=run": (
+        "tests/api/test_served.py::test_a_served_model_is_replaced_only_by_a_promoted_one"
+    ),
+    "kubectl -n {} delete {}{},job{} -l {}/run={} && helm rollback {} {} -n {}": LIVE,
+    "kubectl -n {} describe inferenceservice {}": UNDERSTOOD,
+    "kubectl -n {} describe pod {}": UNDERSTOOD,
+    "kubectl -n {} describe pods": UNDERSTOOD,
+    "kubectl -n {} describe pvc {}": UNDERSTOOD,
+    "kubectl -n {} describe {} {}": UNDERSTOOD,
+    "kubectl -n {} edit configmap inferenceservice-config": FOR_EVER,
+    "kubectl -n {} get pods": UNDERSTOOD,
+    "kubectl -n {} get pods -l app.kubernetes.io/name={} -o wide": UNDERSTOOD,
+    "kubectl -n {} get pods -l {}/run={} -o wide -w": FOR_EVER,
+    "kubectl -n {} get pods,events": UNDERSTOOD,
+    "kubectl -n {} logs -f job/{}": POD,
+    "kubectl -n {} logs -f {}": POD,
+    "kubectl -n {} logs -l app.kubernetes.io/component=promote,{}={}": UNDERSTOOD,
+    "kubectl -n {} logs -l serving.kserve.io/inferenceservice={}": UNDERSTOOD,
+    "kubectl -n {} port-forward deployment/{}-predictor 8080": FOR_EVER,
+    "kubectl -n {} port-forward {} {}": FOR_EVER,
+    "kubectl cordon {}": UNDERSTOOD,
+    "kubectl create namespace {}": UNDERSTOOD,
+    "kubectl describe nodes": UNDERSTOOD,
+    "kubectl get --raw /version": UNDERSTOOD,
+    "kubectl get clusterqueues": UNDERSTOOD,
+    "kubectl get namespace kube-system -o jsonpath={.metadata.uid}": UNDERSTOOD,
+    "kubectl label namespace {} pod-security.kubernetes.io/enforce=restricted": UNDERSTOOD,
+    "kubectl role trainlab --verb=* --resource={}": RIGHTS,
+    "kubectl rolebinding trainlab --role=trainlab {}": RIGHTS,
+    "kubectl rolebinding trainlab-admin --clusterrole=admin {}": RIGHTS,
+    "make binaries": SETUP,
+    "make lock": "needs a package index and rewrites the lock files, which change with the day",
+    "make venv": SETUP,
+    "oc -n nvidia-gpu-operator get pods": OPENSHIFT,
+    "oc -n openshift-nfd get installplans": OPENSHIFT,
+    "oc -n redhat-ods-applications get pods": OPENSHIFT,
+    "oc -n {} describe imagestream {}": BUILDS,
+    "oc -n {} describe subscriptions.operators.coreos.com,installplans,clusterserviceversions": OPENSHIFT,
+    "oc -n {} get rolebindings": OPENSHIFT,
+    "oc -n {} logs build/{}": BUILDS,
+    "oc debug node/{} -- chroot /host chronyc tracking": OPENSHIFT,
+    "oc describe datasciencecluster": OPENSHIFT,
+    "oc edit kueue cluster": FOR_EVER,
+    "oc get configs.imageregistry.operator.openshift.io cluster -o yaml": OPENSHIFT,
+    "oc get packagemanifests -n openshift-marketplace": OPENSHIFT,
+    "oc get project {}": OPENSHIFT,
+    "oc get {} -A": OPENSHIFT,
+    "oc label namespace {} {}": OPENSHIFT,
+    "oc new-project {}": OPENSHIFT,
+    REGISTRY + """'{"spec": {"managementState": "Managed\"""": OPENSHIFT,
+    REGISTRY + """'{"spec": {"managementState": "Managed"}}'""": OPENSHIFT,
+    "oc {}describe {} {}": OPENSHIFT,
+    "trainlab check": "the name of the program in a sentence about how it ended",
+    "trainlab plan {}": "tests/plugins/test_playbooks.py::test_printed_files_are_quoted",
+}
+"""The test that runs it, as FILE or FILE::TEST, or the reason why none does."""
+
+VARIABLES = {
+    "image_prepull": "tests/api/test_prepull.py::test_images_are_on_the_nodes_before_anything_else",
+    "image_site_file": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
+    "phase": "tests/plugins/test_playbooks.py::test_an_image_classifier_is_planned_too",
+    "train_again": "tests/api/test_release.py::test_a_job_that_waits_for_ever_is_removed_on_request",
+    "train_plan": "tests/plugins/test_playbooks.py::test_a_refusal_can_be_overruled",
+    "trainlab_image_source": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
+    "trainlab_platform_release": "tests/api/test_platform.py::test_from_a_release_and_a_channel_to_the_next",
+    "teardown_volumes": "tests/api/test_connections.py::test_trained_by_a_credential_and_removed_from_a_pod",
+}
+"""The test that sets it, in the same form."""
+
+
+def test_every_printed_command_is_run_or_has_a_reason() -> None:
+    found = remedies.commands()
+    assert {command: file for command, file in found.items() if command not in COMMANDS} == {}, "new"
+    assert set(COMMANDS) - set(found) == set(), "printed by nobody any more"
+
+
+def test_every_printed_variable_is_set_by_a_test() -> None:
+    found = remedies.variables()
+    assert {name: file for name, file in found.items() if name not in VARIABLES} == {}, "new"
+    assert set(VARIABLES) - set(found) == set(), "printed by nobody any more"
+    for name, where in VARIABLES.items():
+        assert name in (ROOT / where.partition("::")[0]).read_text(encoding="utf-8"), f"{where} does not mention {name}"
+
+
+def test_the_tests_that_are_named_exist() -> None:
+    named = [where for where in (*COMMANDS.values(), *VARIABLES.values()) if where.startswith("tests/")]
+    for where in named:
+        file, _, test = where.partition("::")
+        assert (ROOT / file).is_file(), where
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert not test or test in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}, where
+
+
+def test_what_is_said_to_work_as_it_stands_is_run_so() -> None:
+    """The test on the API server has exactly these commands."""
+    assert {command for command, where in COMMANDS.items() if where == UNDERSTOOD} == set(remedies.RUN)
+
+
+def test_a_command_in_a_message_is_found(tmp_path: Path) -> None:
+    """In backticks, without them, in NOTES; not in a docstring or a comment."""
+    source = '"""`kubectl get nothing`."""\nsay = f"see {api.kubectl} -n {n} get pods, or `{api.oc} get x`; set it"\n'
+    texts = list(remedies._strings(ast.parse(source)))
+    assert [command for text in texts for command in remedies._commands(text)] == ["oc get x", "kubectl -n {} get pods"]
+    page = "{{/* `helm get x` */}}\n# `helm get x`\nWatch:\n  kubectl -n {{ $n }} logs {{ $job }}   # then\n"
+    found = [command for text in remedies._template(page) for command in remedies._commands(text)]
+    assert found == ["kubectl -n {} logs {}"]
+    assert re.search("{}", found[0])

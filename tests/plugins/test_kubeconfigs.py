@@ -1,0 +1,100 @@
+"""plugins/action/attendees_kubeconfigs.py against a server that speaks HTTP: many at once, each its own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.trainlab.rhoai.plugins.action import attendees_kubeconfigs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
+
+PEOPLE = [{"name": f"user{number}", "namespace": f"trainlab-user{number}"} for number in range(1, 13)]
+HOUR = 3600
+TOGETHER = 4
+SECONDS = 5.0
+
+
+def path(one: dict[str, str]) -> str:
+    return f"/api/v1/namespaces/{one['namespace']}/serviceaccounts/attendee"
+
+
+def token(uid: str, hours: float) -> dict[str, Any]:
+    """Return the answer to a TokenRequest; the claims say whose it is."""
+    now = int(time.time())
+    claims = {"iat": now, "exp": now + int(hours * HOUR), "kubernetes.io": {"serviceaccount": {"uid": uid}}}
+    part = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return {"status": {"token": f"head.{part}.signature"}}
+
+
+def serve(cluster: Any, answer: Callable[[int], Any]) -> None:
+    """Serve the ServiceAccounts; `answer` is given the attendee's number when a token is asked for."""
+    for number, one in enumerate(PEOPLE):
+        cluster.objects[path(one)] = {"metadata": {"uid": one["name"]}}
+        cluster.objects[f"{path(one)}/token"] = lambda _sent, number=number: answer(number)
+
+
+def write(cluster: Any, dest: Path) -> dict[str, Any]:
+    """Run the plugin as Ansible does."""
+    action = attendees_kubeconfigs.ActionModule.__new__(attendees_kubeconfigs.ActionModule)
+    action._task = SimpleNamespace(check_mode=False)
+    action.api = PlatformApi(str(cluster.kubeconfig))
+    args = {
+        "attendees": PEOPLE,
+        "service_account": "attendee",
+        "dest": str(dest),
+        "hours": 2.0,
+        "server": "",
+        "site": {},
+    }
+    found: dict[str, Any] = action.run_on_cluster(args)
+    return found
+
+
+def owners(dest: Path) -> dict[str, str]:
+    """Return whose token is in each file."""
+    found = {}
+    for file in dest.glob("*.kubeconfig"):
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        claims = attendees_kubeconfigs.tokens.claims(config["users"][0]["user"]["token"])
+        found[file.stem] = claims["kubernetes.io"]["serviceaccount"]["uid"]
+        assert config["contexts"][0]["context"]["namespace"] == f"trainlab-{file.stem}"
+    return found
+
+
+def test_many_are_asked_for_at_once_and_each_gets_their_own(cluster: Any, tmp_path: Path) -> None:
+    """Answered four by four, which one after the other would wait for ever, and the later ones first."""
+    several = threading.Barrier(TOGETHER)
+
+    def answer(number: int) -> dict[str, Any]:
+        several.wait(SECONDS)
+        time.sleep(0.02 * (TOGETHER - number % TOGETHER))
+        return token(PEOPLE[number]["name"], hours=2 + number)
+
+    serve(cluster, answer)
+    names = [one["name"] for one in PEOPLE]
+    first = write(cluster, tmp_path / "out")
+    assert first["written"] == names, "in the order in which they were given"
+    assert owners(tmp_path / "out") == dict(zip(names, names, strict=True))
+    ends = attendees_kubeconfigs.tokens.ends(token("", hours=2)["status"]["token"])
+    assert first["until"][:13] == ends.strftime("%Y-%m-%d %H"), "when the first of them expires"
+    cluster.asked.clear()
+    second = write(cluster, tmp_path / "out")
+    assert (second["changed"], second["written"], second["until"]) == (False, [], first["until"])
+    assert len(cluster.asked) == len(PEOPLE)
+
+
+def test_one_that_is_refused_ends_it_after_those_before(cluster: Any, tmp_path: Path) -> None:
+    """As one by one: what was written before stays, and the next run goes on from there."""
+    serve(cluster, lambda number: 403 if number == 2 else token(PEOPLE[number]["name"], hours=2))
+    with pytest.raises(ApiError, match="said no"):
+        write(cluster, tmp_path / "out")
+    assert sorted(owners(tmp_path / "out")) == ["user1", "user2"]
