@@ -9,12 +9,13 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action impo
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
 OWNER = "attendees"
 RBAC = "rbac.authorization.k8s.io/v1"
-BESIDE = ((RBAC, "ClusterRoleBinding"), (RBAC, "RoleBinding"), ("v1", "PersistentVolume"))
+BESIDE = ((RBAC, "ClusterRoleBinding"), (RBAC, "RoleBinding"), ("v1", "PersistentVolume"), (KUEUE, "ClusterQueue"))
 """What lies outside the attendees' namespaces; each carries the attendee's name as a label."""
 SHARED = ((RBAC, "ClusterRole"),)
 """What all of them share; removed with the last one."""
@@ -50,8 +51,10 @@ class ActionModule(ClusterAction):
 
     def _list(self, api_version: str, kind: str, names: list[str]) -> list[Json]:
         path = self.api.path(api_version, kind)
+        if path is None:  # a cluster without Kueue
+            return []
         found = self.api.items(
-            str(path), f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
+            path, f"{labels.OWNER}={OWNER}" + ("" if kind == "ClusterRole" else f",{labels.ATTENDEE}")
         )
         return [one | {"apiVersion": api_version, "kind": kind} for one in found if not names or _name(one) in names]
 

@@ -15,6 +15,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, Losses
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE, in_use
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
@@ -38,10 +39,7 @@ class ActionModule(ClusterAction):
         return {"changed": bool(self._removed), "removed": self._removed, "kept": self._kept}
 
     def _everything(self, table: dict[str, Json], resources: dict[str, Json], remove_data: bool) -> None:
-        path = self.api.path(OLM, "Subscription")
-        if path is None:
-            return
-        found = {one["spec"]["name"]: self._typed(one, OLM, "Subscription") for one in self.api.items(path)}
+        found = {one["spec"]["name"]: one for one in self._list(OLM, "Subscription")}  # none without OLM
         entries = []
         for entry in reversed(list(table.values())):
             subscription = found.get(entry["package"])
@@ -54,6 +52,7 @@ class ActionModule(ClusterAction):
                 entries.append((entry, subscription, _record(mine)))
         self._groups = {crd["spec"]["group"] for each in entries for crd in self._crds(*each)}
         self._ask(entries, remove_data)
+        self._refuse_queue_in_use()
         for name in reversed(list(resources)):
             entry = resources[name]
             self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}"))
@@ -79,6 +78,20 @@ class ActionModule(ClusterAction):
                 f"{'nothing' if not self._removed else 'nothing more'} was removed, because people would lose what they made: "
                 f"{sentence}; save or move what they still need, delete it, and run the teardown again. "
                 "platform_remove_data=true deletes all of that with the platform, for good"
+            )
+
+    def _refuse_queue_in_use(self) -> None:
+        """AnsibleActionFail while a job or another queue uses ours: Kueue keeps what it is deleted with until that ends."""
+        users = in_use(
+            self._list(KUEUE, "ResourceFlavor"), self._list(KUEUE, "ClusterQueue"), self._list(KUEUE, "Workload")
+        )
+        if users and self.check:
+            self._kept.append(f"would be refused: our ClusterQueue is in use by {users}")
+        elif users:
+            raise AnsibleActionFail(
+                f"nothing was removed, because our ClusterQueue is in use by {users}; remove attendees with `ansible-playbook "
+                "playbooks/attendees.yml -e attendees_state=absent`, let jobs end or delete them (`"
+                f"{self.api.kubectl} get workloads -A`), and run the teardown again"
             )
 
     def _look_at(self, losses: Losses, entry: Json, subscription: Json | None, record: str) -> None:

@@ -9,6 +9,7 @@ description:
   - Removes only what carries our owner label, in reverse order, from any half-installed state.
   - What people would lose with it is counted and listed first, and nothing is removed if there is any; check mode returns it in
     RV(kept).
+  - Nothing is removed while a job has quota of our ClusterQueue, or another queue borrows from it.
 version_added: 0.1.0
 options:
   table:

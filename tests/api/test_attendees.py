@@ -35,12 +35,14 @@ INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml", "--set",
 
 def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Each may install the chart in their own namespace and nothing elsewhere; runs repeat; nothing stays."""
+    nothing = cluster.objects()
     cluster.client.apply(SHARED)
+    pool(cluster)
     bare, dest = cluster.objects(), tmp_path / "handed" / "out"
     wanted: dict[str, Any] = {
         "attendees_names": ["ada", "grace"],
         "attendees_dest": str(dest),
-        "attendees_cluster_queue": "nvidia-pool",
+        "attendees_cluster_queue": "trainlab-pool",
         "attendees_timeout": 60,
         # what is the presenter's alone stays there
         "trainlab_site": {
@@ -67,6 +69,12 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     made = cluster.objects()
     labels = cluster.client.look("v1", "Namespace", "trainlab-ada")["metadata"]["labels"]  # type: ignore[index]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    error = cluster.playbook("platform_teardown").error
+    assert (
+        "is in use by ClusterQueue trainlab-attendee-trainlab-ada, ClusterQueue trainlab-attendee-trainlab-grace"
+        in error
+    )
+    assert cluster.objects() == made
     until(lambda: "hard" in (cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-grace") or {})["status"])
     untouched = beside_ada(cluster, made - bare)
     assert len(untouched) > 6
@@ -78,6 +86,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     planned = cluster.playbook("attendees", "--check", **wanted)
     assert (planned.code, planned.changed) == (0, 0), planned.text
 
+    borrowed(cluster)
     rights(ada)
     admission(cluster, ada)
     life_of_a_release(cluster, ada, dest / "site.yaml")
@@ -101,7 +110,46 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     assert not dest.exists()
     again = cluster.playbook("attendees", **gone)
     assert (again.code, again.changed) == (0, 0), again.text
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, undone.text
     cluster.client.delete(SHARED)
+    assert cluster.objects() == nothing
+
+
+def pool(cluster: Cluster) -> None:
+    """Our own ClusterQueue, without any operator: what the node offers, but for what the inventory says, and the same again."""
+    wanted: dict[str, Any] = {
+        "platform_queue": "trainlab-pool",
+        "platform_queue_quota": {"memory": "32Gi"},
+        # without a kubelet no node becomes ready
+        "trainlab_site": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
+    }
+    for _run in range(2):
+        run = cluster.playbook("platform", **wanted)
+        assert run.code == 0, run.text
+    assert run.changed == 0, run.text
+    made = cluster.client.look(KUEUE, "ClusterQueue", "trainlab-pool")
+    assert made and made["metadata"]["labels"] == {"trainlab.dev/owner": "platform"}
+    (flavor,) = made["spec"]["resourceGroups"][0]["flavors"]
+    assert flavor["name"] == "trainlab-pool"
+    assert {each["name"]: each["nominalQuota"] for each in flavor["resources"]} == {
+        "cpu": "8",
+        "memory": "32Gi",
+        "nvidia.com/gpu": "4",
+    }
+
+
+def borrowed(cluster: Cluster) -> None:
+    """Each has a queue of their own, which borrows as many GPUs as their quota allows, and owns none."""
+    for name in ("trainlab-ada", "trainlab-grace"):
+        local = cluster.client.look(KUEUE, "LocalQueue", "trainlab", name)
+        assert local and local["spec"]["clusterQueue"] == f"trainlab-attendee-{name}"
+        queue = cluster.client.look(KUEUE, "ClusterQueue", f"trainlab-attendee-{name}")
+        assert queue and queue["spec"]["cohort"] == "trainlab-pool"
+        assert queue["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": name}}
+        (flavor,) = queue["spec"]["resourceGroups"][0]["flavors"]
+        gpus = {"name": "nvidia.com/gpu", "nominalQuota": "0", "borrowingLimit": "1"}
+        assert flavor["name"] == "trainlab-pool" and gpus in flavor["resources"]
 
 
 def beside_ada(cluster: Cluster, made: set[str]) -> dict[str, tuple[str, str]]:
@@ -252,6 +300,7 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
         "attendees_models_claim": "shared/models",
         "attendees_image_namespace": "shared",
         "attendees_preflight": False,
+        "attendees_cluster_queue": "nvidia-pool",
         "attendees_quota": {"requests.cpu": 8, "requests.memory": "1024Mi"},
     }
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}}
@@ -270,12 +319,16 @@ def test_shared_models_and_image(cluster: Cluster, tmp_path: Path) -> None:
     assert not may(tmp_path / "out" / "user1.kubeconfig", "list", "", "nodes")
     site = yaml.safe_load((tmp_path / "out" / "site.yaml").read_text(encoding="utf-8"))
     images = {"trainer": IMAGE}
-    assert site == {"site": {"images": images, "storage": {"models": {"existing": "models"}}, "preflight": False}}
+    models = {"existing": "models"}
+    assert site == {"site": {"images": images, "storage": {"models": models}, "queue": "trainlab", "preflight": False}}
+    local = cluster.client.look(KUEUE, "LocalQueue", "trainlab", "trainlab-user1")
+    assert local and local["spec"]["clusterQueue"] == "nvidia-pool", "somebody else's is used as it is"
+    assert {each["metadata"]["name"] for each in cluster.client.items(KUEUE, "ClusterQueue")} == {"nvidia-pool"}
     second = cluster.playbook("attendees", **wanted)
     assert (second.code, second.changed) == (0, 0), second.text
     quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")
     assert quota and quota["spec"]["hard"]["requests.memory"] == "1Gi"
-    assert quota["spec"]["hard"]["requests.nvidia.com/gpu"] == "4"
+    assert quota["spec"]["hard"]["requests.nvidia.com/gpu"] == "1"
     fewer = cluster.playbook("attendees", **wanted | {"attendees_quota": {}})
     assert (fewer.code, fewer.changed) == (0, 1), fewer.text
     quota = cluster.client.look("v1", "ResourceQuota", "trainlab", "trainlab-user1")

@@ -77,6 +77,14 @@ def queue(**nominal: str) -> dict[str, Any]:
     return {"spec": {"resourceGroups": [{"flavors": [{"name": "gpu", "resources": resources}]}]}}
 
 
+def borrower(limits: dict[str, str] | None = None, **nominal: str) -> dict[str, Any]:
+    """A ClusterQueue in a cohort, from which it borrows as much as there is, or up to these limits."""
+    made = queue(**nominal)
+    for each in made["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+        each |= {"borrowingLimit": limits[each["name"]]} if limits else {}
+    return {"spec": {"cohort": "all", **made["spec"]}}
+
+
 ENOUGH = {"cpu": "8", "memory": "64Gi", GPU: "4"}
 NODES = "/api/v1/nodes"
 FOUR = [gpu_node(f"n{number}") for number in range(1, 5)]
@@ -204,6 +212,13 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "does not cover nvidia",
     ),
     ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {GPU: "2"})), "error", "the job requests 4"),
+    ("queue quota", break_(f"{KUEUE}/clusterqueues/pool", borrower(cpu="8")), "error", "does not cover memory"),
+    (
+        "queue quota",
+        break_(f"{KUEUE}/clusterqueues/pool", borrower(ENOUGH | {GPU: "1"}, **ENOUGH | {GPU: "2"})),
+        "error",
+        "has 2 of nvidia.com/gpu and may borrow 1, the job requests 4",
+    ),
     (
         "queue named default",
         break_(f"{KUEUE}/namespaces/demo/localqueues", {"items": [{"metadata": {"name": "default"}}]}),
@@ -258,7 +273,7 @@ def test_every_check_of_this_file_has_a_fault() -> None:
 
 def test_what_would_be_no_fault(case: Case) -> None:
     objects = case.cluster.objects
-    objects[f"{KUEUE}/clusterqueues/pool"] = {"spec": {"cohort": "all", **queue(**ENOUGH | {GPU: "1"})["spec"]}}
+    objects[f"{KUEUE}/clusterqueues/pool"] = borrower(**ENOUGH | {GPU: "1"})
     objects[QUOTAS] = quota({"limits.cpu": "64"})
     objects[RANGES] = limit_range(default={"cpu": "4"})
     objects[NODES] = {"items": [gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})]}
@@ -266,7 +281,9 @@ def test_what_would_be_no_fault(case: Case) -> None:
     objects[KSERVE] = {"data": {"deploy": mode, "service": '{"serviceClusterIPNone": true}'}}
     found = case.states()
     assert found["serving mode"].state == "ok", "headless Services"
-    assert found["queue quota"].state == "skipped"
+    assert found["queue quota"].state == "skipped", "what others in the cohort do not use is not known"
+    objects[f"{KUEUE}/clusterqueues/pool"] = borrower(**ENOUGH)
+    assert case.states()["queue quota"].state == "ok", "nothing needs to be borrowed"
     assert found["namespace quota"].state == found["namespace limits"].state == "ok"
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
 

@@ -26,6 +26,7 @@ def test_nothing_that_operators_report_on_their_way_ends_a_wait() -> None:
     for file, sequence, judge in (
         ("nfd-4.20", "NodeFeatureDiscovery", lambda one: ready.judge(one, NFD)),
         ("jobset-1.0", "JobSetOperator", lambda one: ready.judge(one, NFD)),
+        ("kueue-1.3", "Kueue", lambda one: ready.judge(one, NFD)),
         ("olm", "ClusterServiceVersion, reinstalled", ready.judge_csv),
         ("odf-4.20", "StorageCluster", lambda one: ready.judge(one, {"path": "status.phase", "equals": "Ready"})),
     ):

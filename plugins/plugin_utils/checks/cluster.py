@@ -68,7 +68,7 @@ def queue(cluster_state: ClusterState) -> Finding:
             "error",
             f"trainlab_cluster_queue is {leads_to}, but there is no such ClusterQueue",
             "the job would stay suspended forever",
-            f"{cluster_state.api.kubectl} get clusterqueues; name one of them",
+            f"{cluster_state.api.kubectl} get clusterqueues; name one of them, or let playbooks/platform.yml make it (platform_queue)",
         )
     path = f"/apis/{KUEUE}/namespaces/{cluster_state.namespace}/localqueues"
     if cluster_state.api.get(f"{path}/{name}"):

@@ -114,13 +114,18 @@ class ClusterState:
         return bool(pod["metadata"].get("namespace") == self.namespace and self.release in ours)
 
     def _takes(self, node: Json) -> bool:
-        labels, spec = node["metadata"].get("labels", {}), node.get("spec", {})
         conditions = node.get("status", {}).get("conditions", [])
         ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        chosen = all(labels.get(key) == value for key, value in self.site["nodeSelector"].items())
-        taints = [taint for taint in spec.get("taints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
-        tolerated = all(any(tolerates(each, taint) for each in self.site["tolerations"]) for taint in taints)
-        return ready and chosen and tolerated and not spec.get("unschedulable")
+        return ready and open_to(node, self.site["nodeSelector"], self.site["tolerations"])
+
+
+def open_to(node: Json, selector: Json, tolerations: list[Json]) -> bool:
+    """Tell whether the scheduler may send a pod with this node selector and these tolerations to the node."""
+    labels, spec = node["metadata"].get("labels", {}), node.get("spec", {})
+    chosen = all(labels.get(key) == value for key, value in selector.items())
+    taints = [taint for taint in spec.get("taints", []) if taint["effect"] in ("NoSchedule", "NoExecute")]
+    tolerated = all(any(tolerates(each, taint) for each in tolerations) for taint in taints)
+    return chosen and tolerated and not spec.get("unschedulable")
 
 
 def tolerates(toleration: Json, taint: Json) -> bool:

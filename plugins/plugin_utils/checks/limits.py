@@ -40,29 +40,44 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
     cluster = cluster_state.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
     if cluster is None:
         return Finding.skipped("see the check queue")
-    if cluster["spec"].get("cohort") or cluster["spec"].get("cohortName"):
-        return Finding.skipped(f"ClusterQueue {leads_to} may borrow from its cohort")
-    offered: dict[str, Decimal] = {}
-    for group in cluster["spec"].get("resourceGroups") or []:
-        for flavor in group["flavors"]:
-            for each in flavor["resources"]:  # all pods of a job get one flavor, so quotas do not add up
-                offered[each["name"]] = max(offered.get(each["name"], Decimal(0)), quantity(each["nominalQuota"]))
+    owned, most = _quotas(cluster["spec"])
+    borrows = []
     for resource, (wanted, key) in _wanted(cluster_state).items():
-        if resource not in offered:
+        if resource not in owned:
             return Finding(
                 "error",
                 f"ClusterQueue {leads_to} does not cover {resource}, which the pods request",
                 "Kueue never admits the job",
                 f"add {resource} to its resourceGroups, or empty site.queue",
             )
-        if offered[resource] < wanted:
+        if most[resource] < wanted:
             return Finding(
                 "error",
-                f"ClusterQueue {leads_to} has {offered[resource]} of {resource}, the job requests {wanted}",
+                f"ClusterQueue {leads_to} has {owned[resource]} of {resource}"
+                f"{f' and may borrow {most[resource] - owned[resource]}' if most != owned else ''}, the job requests {wanted}",
                 "Kueue never admits the job",
-                f"raise its nominalQuota, or lower {key} or phase.resources.nodes",
+                f"raise its {'borrowingLimit' if most != owned else 'nominalQuota'}, or lower {key} or phase.resources.nodes",
             )
+        if owned[resource] < wanted:
+            borrows.append(resource)
+    if borrows:
+        return Finding.skipped(f"ClusterQueue {leads_to} may borrow {', '.join(borrows)} from its cohort")
     return Finding.ok(f"ClusterQueue {leads_to} is big enough")
+
+
+def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+    """What a ClusterQueue owns of each resource, and what it has at most, with what it may borrow from its cohort."""
+    cohort = spec.get("cohort") or spec.get("cohortName")
+    owned: dict[str, Decimal] = {}
+    most: dict[str, Decimal] = {}
+    for group in spec.get("resourceGroups") or []:
+        for flavor in group["flavors"]:
+            for each in flavor["resources"]:  # all pods of a job get one flavor, so quotas do not add up
+                own, limit = quantity(each["nominalQuota"]), each.get("borrowingLimit")
+                borrowed = Decimal("Infinity") if cohort and limit is None else quantity(limit)
+                owned[each["name"]] = max(owned.get(each["name"], Decimal(0)), own)
+                most[each["name"]] = max(most.get(each["name"], Decimal(0)), own + borrowed)
+    return owned, most
 
 
 def namespace_limits(cluster_state: ClusterState) -> Finding:
