@@ -43,6 +43,7 @@ RUN: dict[str, tuple[str, ...]] = {
     "kubectl describe nodes": (),
     "kubectl get --raw /version": (),
     "kubectl get clusterqueues": (),
+    "kubectl get workloads -A": (),
     "kubectl get namespace kube-system -o jsonpath={.metadata.uid}": (),
 }
 """What fills the gaps of each command that works on the test API server as it stands (tests/api/test_rights.py)."""

@@ -28,6 +28,9 @@ COMMANDS = {
     "ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml": (
         "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written"
     ),
+    "ansible-playbook playbooks/attendees.yml -e attendees_state=absent": (
+        "tests/api/test_attendees.py::test_two_attendees_from_nothing_to_nothing"
+    ),
     "ansible-playbook playbooks/local.yml": "tests/e2e/test_cluster.py",
     "helm -n {} status {}": UNDERSTOOD,
     "helm get values {} -n {} -a -o yaml | trainlab plan -": (
@@ -70,6 +73,7 @@ COMMANDS = {
     "kubectl get --raw /version": UNDERSTOOD,
     "kubectl get clusterqueues": UNDERSTOOD,
     "kubectl get namespace kube-system -o jsonpath={.metadata.uid}": UNDERSTOOD,
+    "kubectl get workloads -A": UNDERSTOOD,
     "kubectl label namespace {} pod-security.kubernetes.io/enforce=restricted": UNDERSTOOD,
     "kubectl role trainlab --verb=* --resource={}": RIGHTS,
     "kubectl rolebinding trainlab --role=trainlab {}": RIGHTS,
@@ -102,6 +106,7 @@ COMMANDS = {
 """The test that runs it, as FILE or FILE::TEST, or the reason why none does."""
 
 VARIABLES = {
+    "attendees_state": "tests/api/test_attendees.py::test_two_attendees_from_nothing_to_nothing",
     "image_prepull": "tests/api/test_prepull.py::test_images_are_on_the_nodes_before_anything_else",
     "image_site_file": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
     "phase": "tests/plugins/test_playbooks.py::test_an_image_classifier_is_planned_too",

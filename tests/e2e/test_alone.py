@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -33,7 +34,8 @@ def _make(target: str, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[str]:
-    """A free port; afterwards the server has ended, and what it wrote is gone."""
+    """A free port, and no run of an earlier version; afterwards the server has ended, and what it wrote is gone."""
+    shutil.rmtree(machine.HOME / f"alone-{machine.CLUSTER}" / "runs", ignore_errors=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         found = str(probe.getsockname()[1])

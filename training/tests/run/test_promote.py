@@ -133,7 +133,9 @@ def test_switches_last_and_then_removes_what_it_replaces(
         "run-1-abc": "2026-11-02T00:00:00Z",
         "run-1-old": "2026-11-01T00:00:01Z",
     }
-    items = [{"metadata": {"name": name, "creationTimestamp": when}} for name, when in born.items()]
+    items = [
+        {"metadata": {"name": name, "creationTimestamp": when, "resourceVersion": "7"}} for name, when in born.items()
+    ]
     service = {"spec": {"predictor": {"model": {"runtime": "run-1-abc"}}}}
     replies = [busy, held("u-1"), held("u-2"), held("u-3"), (500, {}), held("u-4"), (200, {"items": items})]
     with api(account, *replies, (200, service), (200, {}), (404, {"message": "gone"})) as fake:
@@ -188,7 +190,8 @@ class Cluster:
     def apply(self, path: str, value: dict[str, Any]) -> dict[str, Any]:
         self._interrupt("PATCH", path)
         self.clock += 1
-        born = {"uid": str(self.clock), "creationTimestamp": f"2026-11-24T10:00:{self.clock:02}Z"}
+        # all in one second; an object that is applied without a change keeps its resourceVersion
+        born = {"uid": str(self.clock), "creationTimestamp": "2026-11-24T10:00:00Z", "resourceVersion": str(self.clock)}
         there = self.objects.get(path, {"metadata": born})["metadata"]
         self.objects[path] = value | {"metadata": there | value["metadata"]}
         return self.objects[path]
@@ -291,7 +294,8 @@ def test_the_clock_starts_with_the_training(
 def test_waits_for_the_gate(run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files.write_json(run_dir / "manifest.json", {})
     threading.Timer(0.2, write_gate, (run_dir, True)).start()
-    there = {"items": [{"metadata": {"name": "run-1-abc", "creationTimestamp": "2026-11-02T00:00:00Z"}}]}
+    born = {"creationTimestamp": "2026-11-02T00:00:00Z", "resourceVersion": "7"}
+    there = {"items": [{"metadata": {"name": "run-1-abc"} | born}]}
     service = {"spec": {"predictor": {"model": {"runtime": "run-1-abc"}}}}
     with api(account, *[held("u")] * 4, (200, there), (200, service)) as fake:
         assert run(run_dir, fake, monkeypatch, timeout=1) == 0

@@ -130,17 +130,21 @@ def _settle(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, re
         _prepare(kube, wanted, namespace, release)
         born, named = _found(kube, wanted, namespace)
     for name, when in born.items():
-        if when < born.get(named, ""):  # RFC 3339 in UTC, as text
+        if named in born and when < born[named]:
             kube.delete(_path("ServingRuntime", namespace, name))
 
 
-def _found(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str) -> tuple[dict[str, str], str]:
-    """Return when each ServingRuntime of the release was made, by name, and then the name of the one that is served."""
+def _found(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str) -> tuple[dict[str, tuple[str, int]], str]:
+    """Return the age of each ServingRuntime of the release, by name, and then the name of the one that is served.
+
+    Its age is the second in which it was made, and the resourceVersion, which decides between two of the same second.
+    """
     labels = wanted["ServingRuntime"]["metadata"]["labels"]
     selector = ",".join(f"{label}={labels[label]}" for label in SAME_RELEASE)
     items = kube.get(f"{_path('ServingRuntime', namespace)}?labelSelector={selector}").get("items", [])
     service = kube.get(_path("InferenceService", namespace, _name(wanted["InferenceService"])))
-    born = {_name(one): str(one["metadata"]["creationTimestamp"]) for one in items}
+    made = ((_name(one), one["metadata"]) for one in items)
+    born = {name: (str(one["creationTimestamp"]), int(one["resourceVersion"])) for name, one in made}
     return born, str(service["spec"]["predictor"]["model"]["runtime"])
 
 
