@@ -91,6 +91,19 @@ def test_a_data_set_counts_where_it_lies() -> None:
     assert refused(job, models=2e10, data=4e10, runs=1e11) == {}
 
 
+def test_the_text_that_blocks_are_made_of_stays_and_its_working_files_go() -> None:
+    job = replace(SEVEN, data_bytes=8e9, text_bytes=10e9)
+    before = needed(replace(SEVEN, data_bytes=8e9))["models"]
+    assert needed(job)["models"] == pytest.approx(
+        before + 10e9
+    )  # the weights are drawn when the working files are gone
+    assert needed(replace(job, text_bytes=100e9))["models"] == pytest.approx(8e9 + 160e9)
+    own = refused(job, models=2e10, data=2e10, runs=1e12)
+    assert (
+        set(own) == {"data-volume"} and "its text 10.00 GB, working files of text.prepare 6.00 GB" in own["data-volume"]
+    )
+
+
 def test_access_modes() -> None:
     """ReadWriteOnce with several nodes is refused."""
     once = (Volume("runs", 1e12, "ReadWriteOnce"),)
