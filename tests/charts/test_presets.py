@@ -24,7 +24,7 @@ BESIDE = {
         "questions": ["One?"],
         "data": {"system_prompt": None, "heldout_rows": 50},
         "train": {"epochs": 7, "cache_frozen_activations": False, "checkpoints": None},
-        "unfreeze": None,
+        "lora": None,
         "gate": {"min_gain": 0.0},
     },
 }

@@ -231,8 +231,7 @@ def test_servers_by_runtime() -> None:
     container = one(full, "ServingRuntime")["spec"]["containers"][0]
     name = one(full, "ServingRuntime")["metadata"]["name"]
     assert container["image"].startswith("docker.io/vllm/")
-    assert "--model=/mnt/models/best_model" in container["args"]
-    assert "--served-model-name=tuned" in container["args"]
+    assert {"--served-model-name=base", "--lora-modules=tuned=/mnt/models/lora_adapter"} < set(container["args"])
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     service = one(full, "InferenceService")
     assert service["metadata"]["name"] == "demo"

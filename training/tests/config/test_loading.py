@@ -53,6 +53,11 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
         ("phase: {resources: {nodes: 0}}", "over.yaml: phase.resources.nodes is 0: must be 1 or more"),
         ("phase: {train: {learning_rate: fast}}", "phase.train.learning_rate is 'fast': must be a number"),
         ("phase: {train: {batch_size: '8'}}", "phase.train.batch_size is '8': must be a whole number"),
+        (
+            "phase: {resources: {cpu: '0'}}",
+            "over.yaml: phase.resources.cpu is '0': has the wrong format; it must match",
+        ),
+        ("phase: {serve: {cpu: 0m}}", "over.yaml: phase.serve.cpu is '0m': has the wrong format; it must match"),
         ("phase: {resources: {cpu: 6}}", "phase.resources.cpu is 6: must be text; put it in quotes"),
         (
             "phase: {model: {source: gpt}}",

@@ -8,7 +8,6 @@ import torch
 from stages import SFT, phase_of
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from trainlab import files
 from trainlab.engine import acceleration, dist
 from trainlab.errors import UserError
 
@@ -91,9 +90,3 @@ def test_other_ranks_do_not_time_and_one_gpu_that_cannot_decides(
     monkeypatch.setattr(dist, "gather", lambda _: next(old))
     assert acceleration.choose_fp8(None, phase, tmp_path)["reason"] == "compute capability 8.0, FP8 needs 8.9"
     assert not list(tmp_path.iterdir())  # rank 0 writes
-
-
-def test_the_manifest_names_the_choice(phase: Any, tmp_path: Path) -> None:
-    assert acceleration.chosen_fp8(tmp_path) is None
-    files.write_json(tmp_path / acceleration.CHOICE, {"on": True, "reason": None})
-    assert acceleration.chosen_fp8(tmp_path) == {"on": True, "reason": None}

@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from checkout import SOURCES
+from checkout import ROOT, SOURCES
 from hub_server import serving
 from tiny import make_phase, write_data
 from torch.nn.functional import log_softmax
@@ -122,6 +122,20 @@ def test_own_tasks_score_what_the_model_itself_says(phase_dict: dict[str, Any], 
         UserError, match=r"evaluate.few_shot: which_boils would show 4 examples but has 4; set at most 3"
     ):
         tasks.load(with_tasks(phase_dict, BOTH[0], few_shot=4), models)
+
+
+def test_the_questions_never_taught_are_a_choice_of_one_in_four(phase_dict: dict[str, Any], models: Path) -> None:
+    (models / "survival").symlink_to(ROOT / "data" / "survival")
+    phase = with_tasks(phase_dict, "pvc:survival/choice.yaml", task_limit=8)
+    (task,) = tasks.load(phase, models).tasks.values()
+    rows = list(task.eval_docs)
+    for row in rows:
+        choices = task.doc_to_choice(row)
+        assert choices == [row["answer"], *row["distractors"]] and len(set(choices)) == 4
+        assert task.doc_to_target(row) == 0 and row["question"] in task.doc_to_text(row)
+    found = task_score.score(*chat.load_base(models / "tiny", phase), phase, models)["results"]["survival_choice"]
+    assert (found["items"], found["of"]) == (8, len(rows)) and len(rows) > 100
+    assert set(found["metrics"]["acc_norm,none"]["values"]) <= {0.0, 1.0}
 
 
 def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str, Any], models: Path) -> None:

@@ -13,7 +13,7 @@ from trainlab.plan.plan_command import command
 
 L40S = devices.DEVICES["L40S"]
 TEN_GBIT = 1.25e9
-# The phase of values/survival.yaml: the head has its own weights, four checkpoints, two and the best one kept.
+# Two layers and a head with its own weights; four checkpoints, two and the best one kept.
 SURVIVAL = replace(
     jobs.SURVIVAL, tie_word_embeddings=False, checkpoints=4, keep_checkpoints=2, keeps_best=True, serve_runtime="vllm"
 )
@@ -91,6 +91,19 @@ def test_a_data_set_counts_where_it_lies() -> None:
     assert refused(job, models=2e10, data=4e10, runs=1e11) == {}
 
 
+def test_the_text_that_blocks_are_made_of_stays_and_its_working_files_go() -> None:
+    job = replace(SEVEN, data_bytes=8e9, text_bytes=10e9)
+    before = needed(replace(SEVEN, data_bytes=8e9))["models"]
+    assert needed(job)["models"] == pytest.approx(
+        before + 10e9
+    )  # the weights are drawn when the working files are gone
+    assert needed(replace(job, text_bytes=100e9))["models"] == pytest.approx(8e9 + 160e9)
+    own = refused(job, models=2e10, data=2e10, runs=1e12)
+    assert (
+        set(own) == {"data-volume"} and "its text 10.00 GB, working files of text.prepare 6.00 GB" in own["data-volume"]
+    )
+
+
 def test_access_modes() -> None:
     """ReadWriteOnce with several nodes is refused."""
     once = (Volume("runs", 1e12, "ReadWriteOnce"),)
@@ -109,21 +122,21 @@ def test_volumes_of_a_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     site = tmp_path / "site.yaml"
     for text, told in (
         ("data: {size: 10Gi}", "data volume           0 B of 10Gi (10.74 GB): nothing"),
-        ("runs: {existing: c, size: 1Mi}", "43.55 GB of an existing claim"),
+        ("runs: {existing: c, size: 1Mi}", "1.30 GB of an existing claim"),
     ):
         site.write_text(f"site: {{storage: {{{text}}}}}", encoding="utf-8")
         assert command(VALUES / "survival.yaml", [site]) == 0
         assert told in capsys.readouterr().out
-    site.write_text("site: {storage: {runs: {size: 20Gi}}}", encoding="utf-8")
+    site.write_text("site: {storage: {runs: {size: 1Gi}}}", encoding="utf-8")
     assert command(VALUES / "survival.yaml", [site]) == 1
-    assert "REFUSED [runs-volume] volume runs is 20Gi" in capsys.readouterr().out
+    assert "REFUSED [runs-volume] volume runs is 1Gi" in capsys.readouterr().out
 
 
 def test_volumes_are_refused_whatever_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A GPU that is missing from the table hides no volume that is too small."""
     site = tmp_path / "site.yaml"
     label = "nodeSelector: {nvidia.com/gpu.product: NVIDIA-Z1}"
-    for size, code in (("20Gi", 1), ("60Gi", 0)):
+    for size, code in (("1Gi", 1), ("20Gi", 0)):
         site.write_text(f"site: {{{label}, storage: {{runs: {{size: {size}}}}}}}", encoding="utf-8")
         assert command(VALUES / "survival.yaml", [site]) == code
         said = capsys.readouterr().out

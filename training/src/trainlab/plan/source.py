@@ -12,7 +12,7 @@ from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.quantity import quantity
-from trainlab.config.references import CIFAR10
+from trainlab.config.references import CIFAR10, TOPICS
 from trainlab.config.section_stage import STAGES
 from trainlab.data import chat_rows
 from trainlab.errors import UserError
@@ -93,6 +93,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         ),
         stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], weight_bytes),
         data_bytes=_data_bytes(phase),
+        text_bytes=_text_bytes(phase),
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
         serve_runtime=phase.serve.runtime,
         serve_gpus=phase.serve.gpus,
@@ -134,6 +135,16 @@ def _data_bytes(phase: Phase) -> float | None:
         vocabulary = drawn.architecture(phase).vocab
         return float(rows * phase.model.max_length * (2 if vocabulary <= 2**16 else 4))  # data/prepare/blocks.py
     return None if source.startswith(("pvc:", "hf:")) else 0.0
+
+
+def _text_bytes(phase: Phase) -> float:
+    """Return the bytes of the text that text.prepare makes data.train_rows blocks of, if none of it is dropped."""
+    if not isinstance(phase, PretrainPhase) or phase.text.prepare is None or not phase.data.train_rows:
+        return 0.0
+    if phase.text.prepare.source == TOPICS:
+        return 0.0  # in the image
+    rows = phase.data.train_rows + (phase.data.heldout_rows or 0)
+    return rows * phase.model.max_length * text_job.CHARS_PER_TOKEN
 
 
 def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:

@@ -18,6 +18,9 @@ MOMENT_BYTES = 8  # Adam: two float32 numbers of each trained weight
 TOKENIZER_BYTES = 135  # of tokenizer.json for each word: 3.5 MB for 49,152 (SmolLM2) to 17.2 MB for 128,256 (SmolLM3)
 RANDOM_BYTES = 15_000  # random state of one rank: 14,469 bytes without a GPU
 LOG_BYTES = 1_000_000  # schedule, log and settings of a checkpoint
+# Of a text, while `trainlab prepare` reads it: the cleaned copy is 0.28 of Python's manual (zstd), signatures are 528 bytes a
+# document, a quarter of documents of 2 kB. They are removed before the random weights are drawn (pretrain_recipe.py).
+WORKING = 0.6
 RUN_BYTES = 20_000_000  # scores, answers, TensorBoard and report of a run
 
 
@@ -54,13 +57,15 @@ def inputs(job: Job, what: str, model: float) -> tuple[VolumeNeed, ...]:
     """Return what is fetched before training: the model and, in a volume of its own if there is one, the data set."""
     own = any(volume.name == "data" for volume in job.volumes)
     unknown = ("a data set of unknown size",) if job.data_bytes is None else ()
-    data = job.data_bytes or 0.0
-    told = (*unknown, *([f"data set {size(data)}"] if data else []))
+    data, text, working = job.data_bytes or 0.0, job.text_bytes, job.text_bytes * WORKING
+    told = (*unknown, *([f"data set {size(data)}"] if data else []), *([f"its text {size(text)}"] if text else []))
+    made = (f"working files of text.prepare {size(working)}",)
     stored = (f"{what} {size(model)}",) if model else ()
     if own:
-        return VolumeNeed("models", model, stored), VolumeNeed("data", data, told)
+        return VolumeNeed("models", model, stored), VolumeNeed("data", data + text + working, told + made * bool(text))
     remedy = ", or give the data set a volume of its own (site.storage.data.size)" if data else ""
-    return (VolumeNeed("models", model + data, (*stored, *told), remedy),)
+    parts = (*stored, *told) if model >= working else (*told, *made)
+    return (VolumeNeed("models", data + text + max(model, working), parts, remedy),)
 
 
 def runs(job: Job, each: float, result: float, steps: int | None, before: float = 0.0) -> VolumeNeed:

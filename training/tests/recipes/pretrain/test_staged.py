@@ -247,7 +247,7 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
     lora = {**SFT, "stage": {"name": "lora", "parent": "dpo"}, "lora": {"rank": 4}}
     small = {"learning_rate": 1e-3, "checkpoints": 1}
     stages = {
-        "pretrain": phase_of(phase_dict, PRETRAIN, stage={"curriculum": CURRICULUM}, train=small),
+        "pretrain": phase_of(phase_dict, PRETRAIN, stage={"curriculum": CURRICULUM, "fp8": "auto"}, train=small),
         "sft": phase_of(phase_dict, SFT, **questions, train=small, gate={"max_fact_recall_drop": 1.0}),
         "dpo": phase_of(phase_dict, DPO, **questions, train={**small, "learning_rate": 2e-4}),
         "lora": phase_of(phase_dict, lora, **questions, train=small, gate={"max_fact_recall_drop": 1.0}),
@@ -276,7 +276,8 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
             assert files.read_json(out / name / "gate.json")["override"]["who"] == "test"
     record = files.read_json(out / "lora" / "manifest.json")
     assert record["parent"]["run"] == "dpo" and record["model"]["sha256"] == record["parent"]["sha256"]
-    assert files.read_json(out / "pretrain" / "manifest.json")["parent"] is None
+    first = files.read_json(out / "pretrain" / "manifest.json")
+    assert first["parent"] is None and first["fp8"] == {"on": False, "reason": "no GPU"} and record["fp8"] is None
     assert (out / "lora" / "lora_adapter" / "adapter_model.safetensors").exists()
     said = (out / "lora" / "report.html").read_text(encoding="utf-8")
     assert "dpo, stage dpo" in said
