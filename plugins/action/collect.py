@@ -42,6 +42,7 @@ class ActionModule(ClusterAction):
         self._observer = Observer(
             self.api, args["operators"], args["resources"], args["brings"], args["namespace"], args["files"]
         )
+        self._kubernetes = self.api.get("/version") or {}
         began = datetime.now(UTC)
         self._name = f"trainlab-collect-{self._cluster()}-{began.strftime('%Y%m%dT%H%M%SZ')}"
         archive = Path(args["dest"]).expanduser().absolute() / f"{self._name}.tar.gz"
@@ -146,7 +147,7 @@ class ActionModule(ClusterAction):
                 asked = {key: spec.get(key) for key in ("channel", "source", "startingCSV", "installPlanApproval")}
                 subscriptions[name] = asked | {"installedCSV": status.get("installedCSV")}
         return {
-            "kubernetes": self.api.get("/version") or {},
+            "kubernetes": self._kubernetes,
             "openshift": [
                 one.get("status", {}).get("desired") for one in self._observer.objects.get("ClusterVersion", [])
             ],

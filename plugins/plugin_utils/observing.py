@@ -117,12 +117,19 @@ class Observer:
         return tuple(sorted(found - {""}))
 
     def look(self) -> tuple[list[Seen], set[str]]:
-        """Return what each object reports, and the kinds that could be listed completely."""
+        """Return what each object reports, and the kinds that could be listed completely.
+
+        A server that does not answer ends the pass: each further request would wait as long.
+        """
         seen: list[Seen] = []
         listed: dict[str, bool] = {}
         objects: dict[str, list[Json]] = {}
         for source in self._sources():
-            found = self._list(source)
+            try:
+                found = self._list(source)
+            except Unreachable as error:
+                self._away(error)
+                return seen, set()
             listed[source.kind] = listed.get(source.kind, True) and found is not None
             for thing in found or []:
                 metadata = thing["metadata"]
@@ -190,7 +197,15 @@ class Observer:
     def events(self) -> list[Json]:
         """Return the events of these namespaces."""
         places = self.namespaces
-        return self._list(Source("v1", "Event", "", status_of(), places)) or []
+        try:
+            return self._list(Source("v1", "Event", "", status_of(), places)) or []
+        except Unreachable as error:
+            self._away(error)
+            return []
+
+    def _away(self, error: Unreachable) -> None:
+        """Remember it, also when the server is back: something may have been missed."""
+        self.unread["API server"] = f"did not answer for a while: {error}"
 
     def log(self, namespace: str, name: str, container: str, lines: int, previous: bool) -> str:
         """Return a container's last lines, empty where there are none or they may not be read."""
@@ -233,7 +248,7 @@ class Observer:
                     found += [thing for name in source.names if (thing := self._api.get(f"{path}/{name}"))]
                 else:
                     found += self._api.items(path, **dict(source.query))
-        except (ApiError, Unreachable) as error:
+        except ApiError as error:
             self.unread[source.kind] = str(error)
             return None
         self.unread.pop(source.kind, None)

@@ -20,12 +20,12 @@ WHOLE = (
     re.compile(r"\b(?:hf_|nvapi-|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-)[\w-]{8,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
 )
 IN_PLACE = (
-    re.compile(r"(?P<before>\w://)[^/\s\"'@]+(?P<after>@)"),  # the user of a URL
+    re.compile(r"(?P<before>\w://)[^/\s\"']+(?P<after>@)"),  # the user of a URL
     re.compile(
         # numbers of tokens are what training reports
         r"(?<![\w.-])(?!\w*tokens[\"']?\s*[=:]\s*[\d.]+\b)"
-        rf"(?P<before>(?:[\w.-]*(?:{NAMES})[\w.-]*|\w+_KEY)\\?[\"']?\s*[=:]\s*\\?[\"']?(?:(?:Bearer|Basic)\s+)?)"
-        r"[^\s\"'\\,;&}]+(?P<after>)",
+        rf"(?P<before>(?:[\w.-]*(?:{NAMES})[\w.-]*|\w+_KEY)\\?[\"']?\s*[=:]\s*)"
+        r"(?:\\\"(?:(?!\\\").)*|\"[^\"]*|'[^']*|(?:(?:Bearer|Basic)\s+)?[^\s\"'\\]+)(?P<after>)",
         re.IGNORECASE,
     ),
     re.compile(rf"(?P<before>--[\w-]*(?:{NAMES})[\w-]*\s+)[^\s-]\S*(?P<after>)", re.IGNORECASE),

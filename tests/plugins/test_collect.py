@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle, kube
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = "correct-horse-battery"
@@ -104,6 +106,24 @@ def test_a_bundle_explains_what_happened_and_holds_no_secret(planted: Any, tmp_p
 
     assert {method for method, _path in planted.asked} == {"GET"}
     assert not [path for _method, path in planted.asked if "/secrets" in path or "/configmaps" in path]
+
+
+def test_a_server_that_goes_away_ends_the_pass_and_nothing_is_taken_for_gone(
+    planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further request would wait as long for an answer."""
+    table = yaml.safe_load((ROOT / "roles" / "platform" / "vars" / "main.yml").read_text(encoding="utf-8"))
+    monkeypatch.setattr(kube, "PAUSES", ())
+    parts = [table[f"__platform_{name}"] for name in ("table", "resources", "brings")]
+    watch = Observer(PlatformApi(str(planted.kubeconfig)), *parts, "demo", {"gpu": "gpu-operator"})
+    seen, complete = watch.look()
+    kept = watch.objects
+    assert {"NodeFeatureDiscovery", "Pod"} <= complete and "Node" not in complete and watch.unread.keys() == {"Node"}
+    planted.objects[f"{OLM}/clusterserviceversions"] = -1
+    planted.asked.clear()
+    fewer, complete = watch.look()
+    assert 0 < len(fewer) < len(seen) and complete == set() and watch.objects is kept
+    assert "API server" in watch.unread and planted.asked[-1][1].startswith(f"{OLM}/clusterserviceversions")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
