@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import tarfile
 import time
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -16,9 +20,13 @@ OURS: Json = {"labels": {"trainlab.dev/owner": "platform"}}
 """So that the role's undo removes it."""
 
 
-def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -> None:
-    """Each step is seen, in its order, and what OpenShift AI makes without an owner outlives its owner."""
+def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster, tmp_path: Path) -> None:
+    """Each step is seen, in its order, and what OpenShift AI makes without an owner outlives its owner.
+
+    A playbook that collects beside it reads only, and its bundle is the sequence of the file again.
+    """
     client, bare = cluster.client, cluster.objects()
+    collecting = Collecting(cluster, tmp_path)
     for package, namespace in (("nfd", "openshift-nfd"), ("rhods-operator", "redhat-ods-operator")):
         install(cluster, package, namespace, "stable" if package == "nfd" else "stable-3.4")
     csv = ("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "nfd.4.20.0-202510211040", "openshift-nfd")
@@ -27,13 +35,16 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
         [step["status"]["reason"] for step in steps]
     )
 
+    collecting.await_in("versions.yaml", "nfd.4.20.0")
+    cluster.server.fault({"nfd": "0"})
     nfd = {"apiVersion": "nfd.openshift.io/v1", "kind": "NodeFeatureDiscovery"}
     client.apply(nfd | {"metadata": OURS | {"name": "nfd-instance", "namespace": "openshift-nfd"}, "spec": {}})
-    place = (nfd["apiVersion"], nfd["kind"], "nfd-instance", "openshift-nfd")
     steps = recorded.read("nfd-4.20")["sequences"]["NodeFeatureDiscovery"]
-    assert seen(cluster, place, active, "AllInstanceComponentsAreDeployedSuccessfuly") == unique(
-        [active(step["status"]) for step in steps]
-    )
+    for at, step in enumerate(steps):  # a step would end before the playbook has looked
+        cluster.server.fault({"nfd": str(at)})
+        collecting.await_in("statuses/nfd-4.20.yaml", active(step["status"]))
+    cluster.server.fault({})
+    assert collecting.replayed("nfd-4.20", "NodeFeatureDiscovery") == unique([active(step["status"]) for step in steps])
 
     wait(lambda: client.look("services.platform.opendatahub.io/v1alpha1", "GatewayConfig", "default-gateway"))
     auth = client.look("services.platform.opendatahub.io/v1alpha1", "Auth", "auth")
@@ -48,6 +59,49 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
 
     assert cluster.playbook("platform_teardown").code == 0
     wait(lambda: cluster.objects() == bare)
+
+
+class Collecting:
+    """The playbook that collects, beside the test: through the proxy, which notes each request."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        """Start it."""
+        self._bundles, self._requests = folder / "bundles", cluster.server.folder / "proxy.log"
+        self._before = self._requests.stat().st_size
+        settings = {"collect_seconds": 120, "collect_poll": 0.1, "collect_dest": str(self._bundles)}
+        inventory = cluster.inventory(cluster.server.shaky, **settings)
+        self._process = cluster.beside("collect", inventory, folder / "collect.log")
+
+    def await_in(self, name: str, words: str) -> None:
+        """Wait until a file of the bundle has these words."""
+        wait(lambda: words in self._text(name))
+
+    def _text(self, name: str) -> str:
+        """Return a file of the bundle as it is by now, empty while there is none."""
+        for archive in self._bundles.glob("trainlab-collect-*.tar.gz"):
+            with tarfile.open(archive) as packed:
+                found = [one for one in packed if one.name.endswith(f"/{name}")]
+                stream = packed.extractfile(found[0]) if found else None
+                return stream.read().decode("utf-8") if stream else ""
+        return ""
+
+    def replayed(self, file: str, sequence: str) -> list[str]:
+        """Interrupt the playbook as Ctrl-C does, and replay what is in its bundle."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        self._process.wait(timeout=60)
+        told = self._requests.read_text(encoding="utf-8")[self._before :].splitlines()
+        requests = [line for line in told if line.startswith("passed ")]
+        assert len(requests) > 50 and all(line.startswith("passed GET ") for line in requests)
+        assert not [line for line in requests if "/secrets" in line or "/configmaps" in line]
+
+        folder = self._bundles / "statuses"
+        folder.mkdir()
+        (folder / f"{file}.yaml").write_text(self._text(f"statuses/{file}.yaml"), encoding="utf-8")
+        assert all(map(recorded.sourced, recorded.entries(file, folder)))
+        steps = recorded.read(file, folder)["sequences"][sequence]
+        replay, thing = recorded.Replay(), {"metadata": {"uid": "1"}}
+        said = [active(replay.step(thing, steps, sequence)["status"]) for _step in steps]
+        return unique([reason for reason in said if reason])
 
 
 def install(cluster: Cluster, package: str, namespace: str, channel: str) -> None:

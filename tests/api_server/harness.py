@@ -103,18 +103,36 @@ class Cluster:
         environment: Mapping[str, str] | None = None,
     ) -> Run:
         """Run a playbook with an inventory and these variables of the environment; `within` is a command that runs it."""
-        program = str(Path(sys.executable).with_name("ansible-playbook"))
-        own = {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")}
         done = subprocess.run(
-            [*within, program, "-i", str(inventory), f"playbooks/{name}.yml", *options],
+            [*within, *self._command(name, inventory), *options],
             cwd=REPO,
-            env={**os.environ, **own, **(environment or {})},
+            env={**self._environment(), **(environment or {})},
             capture_output=True,
             text=True,
             timeout=PLAYBOOK_SECONDS,
             check=False,
         )
         return Run(done.returncode, done.stdout + done.stderr)
+
+    def beside(self, name: str, inventory: Path, log: Path) -> subprocess.Popen[bytes]:
+        """Start a playbook in a process group of its own, which writes what it prints to a file; ended by whoever starts it."""
+        with log.open("wb") as stream:
+            return subprocess.Popen(
+                self._command(name, inventory),
+                cwd=REPO,
+                env=self._environment(),
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+
+    def _command(self, name: str, inventory: Path) -> list[str]:
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        return [program, "-i", str(inventory), f"playbooks/{name}.yml"]
+
+    def _environment(self) -> dict[str, str]:
+        own = {"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(self._folder / "ansible")}
+        return {**os.environ, **own}
 
     def objects(self) -> set[str]:
         """Name every object in the API server."""

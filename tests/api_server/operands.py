@@ -28,7 +28,8 @@ class Operands:
     """Lets every installed operator act once per call of `step`."""
 
     def __init__(self, client: Client, faults: dict[str, str]) -> None:
-        """Faults by package: `not-ready` (never becomes ready); for nfd `no-worker`, for gpu-operator-certified `no-gpus` (its
+        """Faults by package: `not-ready` (never becomes ready); for nfd `no-worker`, or the index of
+        the step at which it stays, for gpu-operator-certified `no-gpus` (its
         pods never offer one), for rhods-operator also `webhook` (see webhook.py)."""
         self._client, self.faults = client, faults
         self._webhook, self._policies, self._replay = SlowWebhook(client), Policies(client), recorded.Replay()
@@ -79,9 +80,10 @@ class Operands:
 
     def _nfd(self, _csv: Json) -> None:
         file, kind = "nfd-4.20", "NodeFeatureDiscovery"
-        sequence = f"{kind}, no worker" if self.faults.get("nfd") == "no-worker" else kind
+        fault = self.faults.get("nfd", "")
+        sequence = f"{kind}, no worker" if fault == "no-worker" else kind
         for one in self._client.items("nfd.openshift.io/v1", kind):
-            self._next(one, file, sequence)
+            self._next(one, file, sequence, stay=fault == str(self._replay.at(one, sequence)))
             if sequence == kind and self._ended(one, file, kind):
                 for node in self._client.items("v1", "Node"):
                     vendor = (node["metadata"].get("annotations") or {}).get(HARDWARE)

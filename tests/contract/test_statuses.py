@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from api_server import catalog, policies, recorded
 
-FILES = sorted(path.stem for path in recorded.FOLDER.glob("*.yaml"))
+FILES = sorted(str(path.relative_to(recorded.FOLDER).with_suffix("")) for path in recorded.FOLDER.rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_step_has_its_source(name: str) -> None:
-    """Repository, commit, path and line."""
+    """Repository, commit, path and line; or a bundle from a cluster and the line of its log."""
     entries = recorded.entries(name)
     assert entries
-    for entry in entries:
-        assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry["repository"]), entry
-        assert re.fullmatch(r"[0-9a-f]{40}", entry["commit"]), entry
-        assert re.fullmatch(r"[\w./-]+\.(go|yaml):\d+", entry["source"]), entry
+    assert [entry for entry in entries if not recorded.sourced(entry)] == []
     assert all(policies.known(denial["what"]) for denial in recorded.read(name).get("denies", []))
+
+
+def test_a_source_is_code_or_a_line_of_a_bundle() -> None:
+    """A bundle's line is not one of a repository, and a bundle without a line is none."""
+    code = {"repository": "openshift/cluster-nfd-operator", "commit": "a" * 40, "source": "internal/status.go:7"}
+    seen = {"bundle": "trainlab-collect-3f2a1b9c-20261124T223000Z", "source": "changes.jsonl:7"}
+    assert recorded.sourced(code) and recorded.sourced(seen)
+    wrong = (code | {"source": seen["source"]}, seen | {"source": code["source"]}, {"source": "changes.jsonl:7"})
+    assert not any(
+        recorded.sourced(each) for each in (*wrong, code | {"commit": "main"}, seen | {"source": "changes.jsonl"})
+    )
 
 
 def test_every_release_that_the_catalog_offers_has_its_file() -> None:

@@ -1,0 +1,171 @@
+"""Records what a cluster reports while operators are installed and a phase is trained, without changing anything there.
+
+What is written is cleaned of secrets; plugin_utils/observing.py says what is read. The bundle is complete after each pass, so
+Ctrl-C leaves one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer, containers, images, troubled
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import READY, Verdict
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import CHANGES, Recording
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.redaction import clean, clean_text
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+
+STAMP = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class ActionModule(ClusterAction):
+    """Looks, records what has changed, and looks again until the time is over."""
+
+    OPERATION = "collecting"
+    TARGET = CLUSTER
+
+    def run_on_cluster(self, args: Json) -> Json:
+        """Collect; returns `bundle`, `changes` and `unread`."""
+        self._lines, self._record = StatusLines(), Recording()
+        self._events: dict[str, str] = {}
+        self._logs: dict[str, str] = {}
+        self._waits: dict[str, list[Json]] = {}
+        self._args = args
+        self._observer = Observer(
+            self.api, args["operators"], args["resources"], args["brings"], args["namespace"], args["files"]
+        )
+        self._kubernetes = self.api.get("/version") or {}
+        began = datetime.now(UTC)
+        self._name = f"trainlab-collect-{self._cluster()}-{began.strftime('%Y%m%dT%H%M%SZ')}"
+        archive = Path(args["dest"]).expanduser().absolute() / f"{self._name}.tar.gz"
+        while True:
+            last = self._lines.seconds + args["poll"] > args["seconds"] or self.check
+            if (self._pass(last) or last) and not self.check:
+                self._write(archive)
+            if last:
+                break
+            self._lines.alive(f"{len(self._record.lines)} changes so far")
+            time.sleep(args["poll"])
+        return {
+            "changed": not self.check,
+            "bundle": "" if self.check else str(archive),
+            "changes": len(self._record.lines),
+            "unread": self._unread(),
+        }
+
+    def _cluster(self) -> str:
+        """Return the beginning of the cluster's id, so that bundles of two clusters have two names."""
+        try:
+            found = self.api.get("/api/v1/namespaces/kube-system") or {"metadata": {}}
+        except ApiError:  # without the right to see it
+            return "unknown"
+        return str(found["metadata"].get("uid", "unknown"))[:8]
+
+    def _pass(self, last: bool) -> bool:
+        """Look once and record; tell whether anything was new."""
+        seen, complete = self._observer.look()
+        seconds, stamp = self._lines.seconds, datetime.now(UTC).strftime(STAMP)
+        new = [one for one in seen if self._record.see(seconds, stamp, one)]
+        gone = self._record.gone(seconds, stamp, complete, {one.place for one in seen})
+        self._tell(seconds, stamp)
+        events = self._new_events(seconds)
+        changed = {(one.place.namespace, one.place.name) for one in new if one.place.kind == "Pod"}
+        for pod in self._observer.objects.get("Pod", []):
+            ours = pod["metadata"].get("namespace") == self._args["namespace"]
+            place = (pod["metadata"].get("namespace"), pod["metadata"]["name"])
+            if (last and ours) or (troubled(pod) and (last or place in changed)):
+                self._keep_logs(pod)
+        return bool(new or gone or events)
+
+    def _tell(self, seconds: float, stamp: str) -> None:
+        """Keep, and print, what the role platform would now say of each thing that it waits for."""
+        for title, verdict in self._observer.verdicts().items():
+            text = clean_text(verdict.text)
+            told = self._waits.setdefault(title, [])
+            if not told or (told[-1]["state"], told[-1]["text"]) != (verdict.state, text):
+                told.append({"at": round(seconds, 1), "time": stamp, "state": verdict.state, "text": text})
+                if len(told) > 1 or _there(verdict):
+                    self._lines.say(f"{title}: {text}")
+
+    def _new_events(self, seconds: float) -> bool:
+        """Keep events that are new, or were counted again."""
+        before = len(self._events)
+        for event in self._observer.events():
+            count = event.get("count") or (event.get("series") or {}).get("count") or 1
+            thing = event.get("involvedObject") or {}
+            told = {
+                "at": round(seconds, 1),
+                "time": event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp"),
+                "namespace": event["metadata"].get("namespace"),
+                "object": f"{thing.get('kind')}/{thing.get('name')}",
+                "count": count,
+                **{key: event.get(key) for key in ("type", "reason", "message")},
+            }
+            self._events.setdefault(f"{event['metadata']['uid']} {count}", json.dumps(clean(told)))
+        return len(self._events) > before
+
+    def _keep_logs(self, pod: Json) -> None:
+        """Read the last lines of each container, and those of its last failure."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        for one in containers(pod):
+            file = f"logs/{namespace}/{name}.{one['name']}"
+            for previous in (False, True) if one.get("restartCount") else (False,):
+                text = self._observer.log(namespace, name, one["name"], self._args["log_lines"], previous)
+                if text:
+                    self._logs[f"{file}{'.previous' if previous else ''}.log"] = clean_text(text)
+
+    def _unread(self) -> list[str]:
+        return [f"{kind}: {clean_text(why)}" for kind, why in sorted(self._observer.unread.items())]
+
+    def _write(self, archive: Path) -> None:
+        files = {
+            f"statuses/{self._observer.file(key)}.yaml": _yaml(one)
+            for key, one in self._record.files(self._name).items()
+        }
+        files |= self._logs
+        files[CHANGES] = "".join(f"{line}\n" for line in self._record.lines)
+        files["events.jsonl"] = "".join(f"{line}\n" for line in self._events.values())
+        files["versions.yaml"] = _yaml(clean(self._versions()))
+        files["waits.yaml"] = _yaml({title: _timed(told) for title, told in self._waits.items()})
+        files["unread.yaml"] = _yaml(self._unread())
+        bundle.write(archive, files)
+
+    def _versions(self) -> Json:
+        subscriptions = {}
+        for name, one in self._args["operators"].items():
+            found = self._observer.subscription(one)
+            spec, status = found.get("spec") or {}, found.get("status") or {}
+            if found:
+                asked = {key: spec.get(key) for key in ("channel", "source", "startingCSV", "installPlanApproval")}
+                subscriptions[name] = asked | {"installedCSV": status.get("installedCSV")}
+        return {
+            "kubernetes": self._kubernetes,
+            "openshift": [
+                one.get("status", {}).get("desired") for one in self._observer.objects.get("ClusterVersion", [])
+            ],
+            "operators": subscriptions,
+            "images": images(self._observer.objects.get("Pod", [])),
+        }
+
+
+def _there(verdict: Verdict) -> bool:
+    """Tell whether there is more to say than that nothing has been installed."""
+    return verdict.state == READY or "does not exist" not in verdict.text
+
+
+def _timed(told: list[Json]) -> Json:
+    """Return the states with the seconds from the first of them until it was ready; None while it is not."""
+    ready = next((one["at"] for one in told if one["state"] == READY), None)
+    return {"ready_after": None if ready is None else round(ready - told[0]["at"], 1), "states": told}
+
+
+def _yaml(thing: Any) -> str:
+    return str(yaml.safe_dump(thing, sort_keys=False, allow_unicode=True, width=140))

@@ -1,0 +1,284 @@
+"""Reads what the roles wait for: lists and single objects, never a Secret or a ConfigMap, and of each only what is named here.
+
+What may not be read is told once and left out; a server that does not answer for a while is asked again in the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import jobs
+from .gpu_ready import judge_gpus
+from .kube import ApiError, Unreachable
+from .platform_api import PlatformApi
+from .platform_ready import Verdict, judge, judge_csv, judge_subscription
+from .recording import Json, Place, Seen
+
+OLM = "operators.coreos.com/v1alpha1"
+OPENSHIFT = "config.openshift.io/v1"
+CRD = "CustomResourceDefinition"
+INITIALIZATION, COMPONENTS = "DSCInitialization", "DataScienceCluster"
+SPOKEN = ("type", "status", "reason", "message")
+RUNTIME = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind and where to list it: in all namespaces without `namespaces`; `names` keeps only some.
+
+    `file` groups the sequences: an operator of the table, or another word.
+    """
+
+    api_version: str
+    kind: str
+    file: str
+    fields: Callable[[Json], Json]
+    namespaces: tuple[str, ...] = ("",)
+    names: tuple[str, ...] = ()
+    query: tuple[tuple[str, str], ...] = ()
+    keep: Callable[[Json], bool] = lambda _thing: True
+
+
+def status_of(*keys: str) -> Callable[[Json], Json]:
+    """Return a function that takes these keys of a status, or all of it."""
+
+    def taken(thing: Json) -> Json:
+        status = thing.get("status") or {}
+        return {"status": {key: status[key] for key in keys if key in status} if keys else status}
+
+    return taken
+
+
+def node(thing: Json) -> Json:
+    """Labels, what pods can get, conditions and versions; neither addresses nor the ids of a machine."""
+    status = thing.get("status") or {}
+    said = [{key: one.get(key) for key in SPOKEN} for one in status.get("conditions") or []]
+    info = status.get("nodeInfo") or {}
+    told = {"allocatable": status.get("allocatable") or {}, "conditions": said}
+    told["nodeInfo"] = {key: info[key] for key in RUNTIME if key in info}
+    return {"labels": thing["metadata"].get("labels") or {}, "status": told}
+
+
+def pod(thing: Json) -> Json:
+    """Phase, why it waits, and each container's image, digest and state; nothing of its specification."""
+    status = thing.get("status") or {}
+    told = {key: status[key] for key in ("phase", "reason", "message", "conditions") if key in status}
+    told["containers"] = [
+        {
+            key: one[key]
+            for key in ("name", "image", "imageID", "ready", "restartCount", "state", "lastState")
+            if key in one
+        }
+        for one in containers(thing)
+    ]
+    return {"status": told, "node": (thing.get("spec") or {}).get("nodeName", "")}
+
+
+def containers(thing: Json) -> list[Json]:
+    """Return the statuses of a pod's containers, those that run first included."""
+    status = thing.get("status") or {}
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def missing(thing: Json) -> Json:
+    """Phase of a ClusterServiceVersion, and which of its requirements are not met."""
+    status = thing.get("status") or {}
+    told = {key: status[key] for key in ("phase", "reason", "message") if key in status}
+    unmet = [one for one in status.get("requirementStatus") or [] if one.get("status") not in ("Present", "Created")]
+    if unmet:
+        told["requirementStatus"] = [
+            {key: one.get(key) for key in ("kind", "name", "status", "message")} for one in unmet
+        ]
+    return {"status": told}
+
+
+class Observer:
+    """Looks at a cluster again and again; `objects` are those of the last pass, `unread` says what could not be read and why."""
+
+    def __init__(
+        self, api: PlatformApi, table: Json, resources: Json, brings: Json, namespace: str, files: Json
+    ) -> None:
+        """The tables are those of the role platform; `files` names an operator's file where it is not the operator's name."""
+        self._api, self._table, self._resources, self._brings = api, table, resources, brings
+        self._own, self._files = namespace, files
+        self.unread: dict[str, str] = {}
+        self.objects: dict[str, list[Json]] = {}
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Our own, the operators', and those that they make."""
+        found = {self._own}
+        for one in self._table.values():
+            found |= {one["namespace"], *one.get("makes_namespaces", [])}
+        for one in self.objects.get(INITIALIZATION, []):
+            found.add((one.get("spec") or {}).get("applicationsNamespace", ""))
+        return tuple(sorted(found - {""}))
+
+    def look(self) -> tuple[list[Seen], set[str]]:
+        """Return what each object reports, and the kinds that could be listed completely.
+
+        A server that does not answer ends the pass: each further request would wait as long.
+        """
+        seen: list[Seen] = []
+        listed: dict[str, bool] = {}
+        objects: dict[str, list[Json]] = {}
+        for source in self._sources():
+            try:
+                found = self._list(source)
+            except Unreachable as error:
+                self._away(error)
+                return seen, set()
+            listed[source.kind] = listed.get(source.kind, True) and found is not None
+            for thing in found or []:
+                metadata = thing["metadata"]
+                objects.setdefault(source.kind, []).append(thing)
+                place = Place(source.kind, metadata.get("namespace") or "", metadata["name"])
+                seen.append(Seen(place, source.fields(thing), source.file))
+        self.objects = objects
+        return seen, {kind for kind, complete in listed.items() if complete}
+
+    def _sources(self) -> Iterator[Source]:
+        everything, places = status_of(), self.namespaces
+
+        def here(thing: Json) -> bool:
+            return thing["metadata"].get("namespace") in places
+
+        olm = status_of("state", "currentCSV", "installedCSV", "conditions", "catalogHealth")
+        yield Source(OLM, "Subscription", "olm", olm, keep=here)
+        yield Source(OLM, "InstallPlan", "olm", status_of("phase", "message", "conditions"), keep=here)
+        own = (("labelSelector", "!olm.copiedFrom"),)  # OLM shows an operator for all namespaces in each of them
+        yield Source(OLM, "ClusterServiceVersion", "olm", missing, query=own, keep=here)
+        yield Source(OLM, "CatalogSource", "olm", status_of("connectionState", "message", "reason"))
+        crds = tuple(one["crd"] for one in self._table.values() if one.get("crd"))
+        crds += tuple(one["name"] for one in self._brings.values() if one["kind"] == CRD)
+        yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=crds)
+        for name, one in [*self._resources.items(), *self._brings.items()]:
+            if one["kind"] != CRD:
+                named = (one["name"],) if one.get("by_name") or one["kind"] == "Deployment" else ()
+                spaces = (one["namespace"],) if one["kind"] == "Deployment" else ("",)
+                yield Source(one["apiVersion"], one["kind"], name, everything, spaces, named)
+        for name, each in self._table.items():
+            for one in each.get("leftovers", []):
+                yield Source(one["apiVersion"], one["kind"], name, everything)
+        yield Source("v1", "Node", "nodes", node)
+        for kind in jobs.KINDS.values():
+            yield Source(kind.group_version, kind.kind, "workload", everything, (self._own,))
+        for version, kind in (
+            ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+            ("kueue.x-k8s.io/v1beta1", "Workload"),
+            ("kueue.x-k8s.io/v1beta1", "LocalQueue"),
+            ("serving.kserve.io/v1beta1", "InferenceService"),
+            ("batch/v1", "Job"),
+        ):
+            yield Source(version, kind, "workload", everything, (self._own,))
+        yield Source(
+            "build.openshift.io/v1", "Build", "workload", status_of("phase", "reason", "message"), (self._own,)
+        )
+        yield Source(OPENSHIFT, "ClusterVersion", "", status_of("desired", "history", "conditions"))
+        yield Source("v1", "Pod", "", pod, places)
+
+    def file(self, sequences: str) -> str:
+        """Return the name of a file of statuses: an operator's has the release that is installed, where OLM tells."""
+        if sequences not in self._table:
+            return sequences
+        one = self._table[sequences]
+        csv = str((self.subscription(one).get("status") or {}).get("installedCSV") or "")
+        numbers = csv.partition(".")[2].removeprefix("v").split(".")
+        release = f"-{'.'.join(numbers[:2])}" if csv else ""
+        return f"{self._files.get(sequences, sequences)}{release}"
+
+    def subscription(self, one: Json) -> Json:
+        """Return the Subscription of an operator of the table as it was in the last pass, {} without one."""
+        found = self.objects.get("Subscription", [])
+        return next((each for each in found if (each.get("spec") or {}).get("name") == one["package"]), {})
+
+    def events(self) -> list[Json]:
+        """Return the events of these namespaces."""
+        places = self.namespaces
+        try:
+            return self._list(Source("v1", "Event", "", status_of(), places)) or []
+        except Unreachable as error:
+            self._away(error)
+            return []
+
+    def _away(self, error: Unreachable) -> None:
+        """Remember it, also when the server is back: something may have been missed."""
+        self.unread["API server"] = f"did not answer for a while: {error}"
+
+    def log(self, namespace: str, name: str, container: str, lines: int, previous: bool) -> str:
+        """Return a container's last lines, empty where there are none or they may not be read."""
+        query: Json = {"tailLines": lines} | ({"previous": "true"} if previous else {})
+        try:
+            return self._api.log(namespace, name, container, **query)
+        except (ApiError, Unreachable) as error:
+            self.unread["log of a pod"] = str(error)
+            return ""
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """Return what the role platform would make of the last pass, by what it waits for."""
+        found: dict[str, Verdict] = {}
+        versions = {csv["metadata"]["name"]: csv for csv in self.objects.get("ClusterServiceVersion", [])}
+        for one in self._table.values():
+            subscription = self.subscription(one)
+            csv = versions.get(str((subscription.get("status") or {}).get("installedCSV") or ""))
+            found[f"operator {one['title']}"] = judge_csv(csv) if csv else judge_subscription(subscription or None)
+        nodes = self.objects.get("Node", [])
+        for one in [*self._resources.values(), *self._brings.values()]:
+            thing = self._named(one["kind"], one["name"])
+            ready = one.get("ready") or {}
+            found[one["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
+        return found
+
+    def _named(self, kind: str, name: str) -> Json | None:
+        things = self.objects.get(kind, [])
+        return next((thing for thing in things if thing["metadata"]["name"] == name), None)
+
+    def _list(self, source: Source) -> list[Json] | None:
+        """Return the objects; none where the kind is not served, None where they could not be read."""
+        found: list[Json] = []
+        try:
+            version = self._version(source)
+            for namespace in source.namespaces:
+                path = self._api.path(version, source.kind, namespace) if version else None
+                if path is None:
+                    return []
+                if source.names:
+                    found += [thing for name in source.names if (thing := self._api.get(f"{path}/{name}"))]
+                else:
+                    found += self._api.items(path, **dict(source.query))
+        except ApiError as error:
+            self.unread[source.kind] = str(error)
+            return None
+        self.unread.pop(source.kind, None)
+        return [thing for thing in found if source.keep(thing)]
+
+    def _version(self, source: Source) -> str:
+        """Return the version to read: OpenShift AI's own kinds are told apart by release, and read in the preferred one."""
+        if source.kind not in (INITIALIZATION, COMPONENTS):
+            return source.api_version
+        group = self._api.get(f"/apis/{source.api_version.partition('/')[0]}") or {}
+        return str((group.get("preferredVersion") or {}).get("groupVersion") or "")
+
+
+def troubled(thing: Json) -> bool:
+    """Tell whether the pod failed, or a container of it keeps ending."""
+    if (thing.get("status") or {}).get("phase") == "Failed":
+        return True
+    for one in containers(thing):
+        ended = [(one.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
+        waits = ((one.get("state") or {}).get("waiting") or {}).get("reason", "")
+        if "BackOff" in waits or any(each.get("exitCode") for each in ended):
+            return True
+    return False
+
+
+def images(pods: list[Json]) -> dict[str, Any]:
+    """Return the digest that each image had on the nodes, by its name in the pods."""
+    found: dict[str, set[str]] = {}
+    for each in pods:
+        for one in containers(each):
+            if one.get("imageID"):
+                found.setdefault(str(one.get("image")), set()).add(str(one["imageID"]))
+    return {name: sorted(ids) for name, ids in sorted(found.items())}
