@@ -162,6 +162,14 @@ BROKEN = [
         "site.env",
         "{phase: {serve: {gpus: 0}}, site: {env: {OMP_NUM_THREADS: '4'}, images: {vllm: 'a/b:c'}}}",
     ),
+    *(
+        ("survival", key, f"site: {{serving: false, {key.split('.')[1]}: {{enabled: true}}}}")
+        for key in ("site.expose.enabled", "site.monitoring.enabled")
+    ),
+    *(
+        ("survival", f"site.expose.{key}", f"site: {{expose: {{{key}: a}}}}")
+        for key in ("host", "ingressClass", "tlsSecret")
+    ),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.gpuResource", "site: {gpuResource: " + "\u00e9" * 3000 + "}"),
     ("survival", "site.images.trainer", "site: {images: {trainer: foo bar}}"),

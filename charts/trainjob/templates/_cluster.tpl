@@ -24,6 +24,10 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- if and $resolved.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
 {{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
 {{- end -}}
+{{- if and $resolved.site.monitoring.enabled (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
+{{- fail "site.monitoring.enabled: true, but the cluster serves no monitoring.coreos.com/v1 PodMonitor; install the Prometheus operator or set it to false" -}}
+{{- end -}}
+{{- include "trainjob.checkExposure" $resolved -}}
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}
 {{- end -}}

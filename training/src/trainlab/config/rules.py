@@ -263,6 +263,22 @@ RULES: tuple[Rule, ...] = (
         "'{site.gpuResource}' is not an extended resource name; use vendor/resource, e.g. nvidia.com/gpu",
         (("site.gpuResource", "has not form", "^[a-z0-9.-]+/[A-Za-z0-9._-]+$"),),
     ),
+    *(
+        Rule(
+            key,
+            "true with site.serving false; nothing is served: change one of the two",
+            (_set(key), _unset("site.serving")),
+        )
+        for key in ("site.expose.enabled", "site.monitoring.enabled")
+    ),
+    *(
+        Rule(
+            f"site.expose.{key}",
+            f"{{site.expose.{key}}} with site.expose.enabled false; set that to true, or remove it",
+            (_set(f"site.expose.{key}"), _unset("site.expose.enabled")),
+        )
+        for key in ("host", "ingressClass", "tlsSecret")
+    ),
     Rule(
         "site.env",
         "OMP_NUM_THREADS is set by the chart; remove it",

@@ -72,6 +72,40 @@ class Storage(SiteBlock):
         return {"models": self.models, "runs": self.runs} | ({"data": self.data} if self.data.on else {})
 
 
+class Monitoring(SiteBlock):
+    """What Prometheus reads of the served model."""
+
+    enabled: bool = Field(
+        False,
+        description="Create a PodMonitor for the server's /metrics; takes the API monitoring.coreos.com/v1 and rights to its objects. "
+        "OpenShift AI creates a ServiceMonitor for each InferenceService itself; leave it false there.",
+    )
+    labels: dict[str, str] = Field(
+        {},
+        description="Further labels of the PodMonitor, by which a Prometheus may select it, such as `release: prometheus`.",
+    )
+
+
+class Expose(SiteBlock):
+    """An address of the served model outside of the cluster."""
+
+    enabled: bool = Field(
+        False,
+        description="Create a Route where the cluster serves route.openshift.io/v1, else an Ingress, to the Service of the model; it "
+        "outlives runs.",
+    )
+    host: ObjectName = Field("", description="Host name; an Ingress needs it, a Route gets one if it is empty.")
+    ingress_class: ObjectName = Field("", description="IngressClass; empty uses the cluster's default.")
+    tls_secret: ObjectName = Field(
+        "",
+        description="Secret of type kubernetes.io/tls for the Ingress; empty serves plain HTTP. A Route has the router's certificate.",
+    )
+    annotations: dict[str, str] = Field(
+        {},
+        description="Annotations of the Route or Ingress, such as cert-manager.io/cluster-issuer or a controller's time limits.",
+    )
+
+
 class Site(SiteBlock):
     """Where a phase runs; none of it changes what is trained."""
 
@@ -118,6 +152,8 @@ class Site(SiteBlock):
         "patch InferenceServices and ConfigMaps. Empty creates one with a Role, which only those may do who may create Roles.",
     )
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
+    expose: Expose = Expose()
+    monitoring: Monitoring = Monitoring()
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
     preflight: bool = Field(
         False, description="Helm also checks nodes (GPUs) and StorageClasses first; true only if you may list them."
