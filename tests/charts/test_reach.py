@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from charts.rendering import CHART, REAL_CLUSTER, SITE, VALUES, Document, documents, one, template
+from charts.rendering import CHART, REAL_CLUSTER, SITE, VALUES, Document, documents, one, template, with_service
 from charts.test_notes import helm
 
 LOCAL = (str(VALUES / "survival.yaml"), str(VALUES / "local" / "survival.yaml"))
@@ -92,3 +92,40 @@ def test_notes_name_the_address(sets: tuple[str, ...], says: str) -> None:
     given += [word for each in sets for word in ("--set", each)]
     out = helm("helm4", os.devnull, "install", "demo", str(CHART), *given, "--dry-run=client", "-o", "json")
     assert f"\n  curl -s {says}\n" in json.loads(out)["info"]["notes"]
+
+
+OPENSHIFT_AI = (*REAL_CLUSTER, ROUTES, "security.openshift.io/v1", "datasciencecluster.opendatahub.io/v2")
+
+
+def test_with_auth_all_who_ask_go_through_the_proxy_with_a_token() -> None:
+    """At 8443, the Service's only port then; the promoter may get the InferenceService, which the proxy asks for."""
+    on = ("site.auth=true", "site.expose.enabled=true")
+    found = with_service(objects(*on, served=OPENSHIFT_AI))
+    annotations = one(found, "InferenceService")["metadata"]["annotations"]
+    assert annotations["security.opendatahub.io/enable-auth"] == "true"
+    route = one(found, "Route")["spec"]
+    assert (route["port"]["targetPort"], route["tls"]["termination"]) == (8443, "reencrypt")
+    pod = one(found, "Pod")["spec"]
+    assert pod["automountServiceAccountToken"] is True and pod["serviceAccountName"] == "demo-promote"
+    (container,) = pod["containers"]
+    assert [word for word in container["args"] if "--url" in word] == [
+        "--url=https://demo-predictor.lab.svc.cluster.local:8443"
+    ]
+    assert {"TRAINLAB_TOKEN_FILE", "TRAINLAB_CA_FILE"} < {each["name"] for each in container["env"]}
+    (rule,) = [each for each in one(found, "Role")["rules"] if each.get("resourceNames") == ["demo"]]
+    assert "get" in rule["verbs"] and rule["resources"] == ["inferenceservices"]
+    named = one(objects(*on, "site.serviceAccount=mine", served=OPENSHIFT_AI), "Pod")
+    assert named["spec"]["serviceAccountName"] == "mine"
+    assert "site.auth: true, but the cluster has no OpenShift AI" in refusal("site.auth=true", served=REAL_CLUSTER)
+    assert "site.auth: true with an Ingress, which does not reach" in refusal(*NAMED, "site.auth=true")
+
+
+def test_a_hardware_profile_is_two_annotations_where_openshift_ai_reads_them() -> None:
+    name = "site.hardwareProfile.name=small"
+    served = (*REAL_CLUSTER, "infrastructure.opendatahub.io/v1")
+    for more, namespace in (((), "lab"), (("site.hardwareProfile.namespace=redhat-ods-applications",), None)):
+        found = with_service(objects(name, *more, served=served))
+        annotations = one(found, "InferenceService")["metadata"]["annotations"]
+        assert annotations["opendatahub.io/hardware-profile-name"] == "small"
+        assert annotations["opendatahub.io/hardware-profile-namespace"] == (namespace or "redhat-ods-applications")
+    assert "small, but the cluster serves no HardwareProfile of" in refusal(name, served=REAL_CLUSTER)

@@ -180,6 +180,14 @@ server takes the quota of the next training; OpenShift AI 2.25 and 3.3 deny one 
     serving.kserve.io/deploymentMode: RawDeployment
     # Otherwise an autoscaler is made that finds no metrics.
     serving.kserve.io/autoscalerClass: none
+    {{- if .site.auth }}
+    # OpenShift AI puts kube-rbac-proxy in front of it, on 8443, the only port of its Service then.
+    security.opendatahub.io/enable-auth: "true"
+    {{- end }}
+    {{- with .site.hardwareProfile.name }}
+    opendatahub.io/hardware-profile-name: {{ . }}
+    opendatahub.io/hardware-profile-namespace: {{ $.resolved.site.hardwareProfile.namespace | default $.resolved.namespace }}
+    {{- end }}
 spec:
   predictor:
     minReplicas: 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..jobs import KINDS, live, outcome
 from ..kube import ApiError
 from ..pods import condition
+from ..served import address
 from .cluster_state import ClusterState, Finding
 
 TUNED = "tuned"
@@ -82,7 +83,7 @@ def served(cluster_state: ClusterState) -> Finding:
         return Finding(
             "error", f"InferenceService {cluster_state.release} is not ready: {ready.get('message', '')}", "", fix
         )
-    path = f"/api/v1/namespaces/{cluster_state.namespace}/services/{cluster_state.release}-predictor:80/proxy/v1/models"
+    path = f"{address(cluster_state.api, cluster_state.namespace, cluster_state.release, service)}/v1/models"
     try:
         found = {each["id"] for each in cluster_state.api.send("GET", path).get("data", [])}
     except ApiError as error:

@@ -269,7 +269,28 @@ RULES: tuple[Rule, ...] = (
             "true with site.serving false; nothing is served: change one of the two",
             (_set(key), _unset("site.serving")),
         )
-        for key in ("site.expose.enabled", "site.monitoring.enabled")
+        for key in ("site.auth", "site.expose.enabled", "site.monitoring.enabled")
+    ),
+    Rule(
+        "site.auth",
+        "true with site.platform kubernetes; only OpenShift AI checks tokens: set false",
+        (_set("site.auth"), ("site.platform", "is", "kubernetes")),
+    ),
+    *(
+        Rule(
+            "site.hardwareProfile.name",
+            f"{{site.hardwareProfile.name}} {why}; remove it",
+            (_set("site.hardwareProfile.name"), condition),
+        )
+        for why, condition in (
+            ("with site.serving false; only a server has a profile", _unset("site.serving")),
+            ("with site.platform kubernetes; only OpenShift AI reads it", ("site.platform", "is", "kubernetes")),
+        )
+    ),
+    Rule(
+        "site.hardwareProfile.namespace",
+        "{site.hardwareProfile.namespace} without site.hardwareProfile.name; name the profile",
+        (_set("site.hardwareProfile.namespace"), _unset("site.hardwareProfile.name")),
     ),
     *(
         Rule(

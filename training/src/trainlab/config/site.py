@@ -106,6 +106,15 @@ class Expose(SiteBlock):
     )
 
 
+class HardwareProfile(SiteBlock):
+    """The HardwareProfile of OpenShift AI that places the server; training pods know none."""
+
+    name: ObjectName = Field("", description="Name of the HardwareProfile; empty for none.")
+    namespace: ObjectName = Field(
+        "", description="Its namespace, such as redhat-ods-applications; empty for that of the release."
+    )
+
+
 class Site(SiteBlock):
     """Where a phase runs; none of it changes what is trained."""
 
@@ -152,6 +161,12 @@ class Site(SiteBlock):
         "patch InferenceServices and ConfigMaps. Empty creates one with a Role, which only those may do who may create Roles.",
     )
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
+    auth: bool = Field(
+        False,
+        description="The server answers only who sends a token (Authorization: Bearer) of somebody who may get its InferenceService; "
+        "takes OpenShift AI.",
+    )
+    hardware_profile: HardwareProfile = HardwareProfile()
     expose: Expose = Expose()
     monitoring: Monitoring = Monitoring()
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
