@@ -1,12 +1,13 @@
-"""How others reach the served model: Prometheus, clients outside of the cluster."""
+"""How others reach the served model, and for how long: Prometheus, clients outside of the cluster, with a token."""
 
 import json
 import os
 
 import pytest
 
-from charts.rendering import CHART, REAL_CLUSTER, SITE, VALUES, Document, documents, one, template, with_service
+from charts.rendering import CHART, REAL_CLUSTER, SITE, VALUES, Document, documents, one, run_of, template, with_service
 from charts.test_notes import helm
+from charts.test_policy import assert_restricted
 
 LOCAL = (str(VALUES / "survival.yaml"), str(VALUES / "local" / "survival.yaml"))
 ROUTES = "route.openshift.io/v1"
@@ -129,3 +130,32 @@ def test_a_hardware_profile_is_two_annotations_where_openshift_ai_reads_them() -
         assert annotations["opendatahub.io/hardware-profile-name"] == "small"
         assert annotations["opendatahub.io/hardware-profile-namespace"] == (namespace or "redhat-ods-applications")
     assert "small, but the cluster serves no HardwareProfile of" in refusal(name, served=REAL_CLUSTER)
+
+
+def test_a_model_with_hours_is_taken_down_by_one_who_may_do_nothing_else() -> None:
+    assert "CronJob" not in {each["kind"] for each in objects()}
+    found = objects("phase.serve.hours=4")
+    assert run_of(found) == run_of(objects())
+    made = one(found, "CronJob")["spec"]["jobTemplate"]
+    assert made["metadata"]["labels"] == {"app.kubernetes.io/component": "lease"}  # or it passes for the promotion
+    job = made["spec"]
+    served_by = [one(with_service(each), "ServingRuntime")["metadata"]["name"] for each in (found, objects())]
+    assert served_by[0] == served_by[1]  # no restart
+    spec = job["template"]["spec"]
+    assert_restricted("CronJob", spec)
+    assert spec["serviceAccountName"] == "demo-lease" and spec["automountServiceAccountToken"] is True
+    assert spec["containers"][0]["args"] == ["--namespace=lab", "--name=demo"]
+    (role,) = [each for each in found if each["kind"] == "Role" and each["metadata"]["name"] == "demo-lease"]
+    assert role["rules"] == [
+        {
+            "apiGroups": ["serving.kserve.io"],
+            "resources": ["inferenceservices"],
+            "resourceNames": ["demo"],
+            "verbs": ["get", "delete"],
+        }
+    ]
+    (promote,) = one(found, "Job")["spec"]["template"]["spec"]["containers"]
+    assert "--hours=4" in promote["args"]
+    own = objects("phase.serve.hours=4", "site.serviceAccount=mine")
+    assert one(own, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+    assert not {"Role", "ServiceAccount"} & {each["kind"] for each in own}

@@ -5,9 +5,9 @@ that answers keeps its own until the InferenceService changes over, in one patch
 only by its name.
 */}}
 
-{{- /* Name of ServingRuntime and phase: the run and a hash of both. */}}
+{{- /* Name of ServingRuntime and phase: the run and a hash of both, but for the hours, for which no server has to restart. */}}
 {{- define "trainjob.servedName" -}}
-{{- $content := list (include "trainjob.servingRuntime" (dict "resolved" . "name" "")) (toJson .phase) -}}
+{{- $content := list (include "trainjob.servingRuntime" (dict "resolved" . "name" "")) (set (deepCopy .phase) "serve" (omit .phase.serve "hours") | toJson) -}}
 {{- printf "%s-%s" .run (join "\n" $content | sha256sum | trunc 6) -}}
 {{- end -}}
 

@@ -9,6 +9,8 @@ from ..served import address
 from .cluster_state import ClusterState, Finding
 
 TUNED = "tuned"
+UNTIL = "trainlab.dev/served-until"
+"""Annotation of a served model with phase.serve.hours."""
 
 
 def namespace(cluster_state: ClusterState) -> Finding:
@@ -74,7 +76,7 @@ def served(cluster_state: ClusterState) -> Finding:
         return Finding(
             "warning",
             f"there is no InferenceService {cluster_state.release}",
-            "the gate did not promote the run, or it is not finished",
+            "the gate did not promote the run, it is not finished, or the hours of phase.serve.hours are over",
             "playbooks/report.yml prints the gate's verdict; playbooks/serve.yml waits for the server",
         )
     ready = condition(service, "Ready")
@@ -89,5 +91,6 @@ def served(cluster_state: ClusterState) -> Finding:
     except ApiError as error:
         return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
     if TUNED in found:
-        return Finding.ok(f"answers as {', '.join(sorted(found))}")
+        until = (service.get("metadata", {}).get("annotations") or {}).get(UNTIL)
+        return Finding.ok(f"answers as {', '.join(sorted(found))}" + (f", until {until}" if until else ""))
     return Finding("error", f"the server lists {', '.join(sorted(found)) or 'no model'}, not {TUNED}", "", fix)
