@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels, served
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition, name
@@ -163,7 +163,8 @@ def _request(api: Api, args: Json, method: str, path: str, body: Json | None = N
     """Send one request through the API server's proxy, which works wherever the API does; AnsibleActionFail without an answer."""
     for left in reversed(range(ASK_TRIES)):
         try:
-            return api.send(method, f"{_backend(args)}:80/proxy/v1/{path}", body)
+            server = served.address(api, args["namespace"], args["release"], _service(api, args) or {})
+            return api.send(method, f"{server}/v1/{path}", body)
         except (ApiError, Unreachable) as error:
             if left == 0:
                 asked = f" {body['model']}" if body else ""

@@ -64,11 +64,13 @@ def test_everything_rendered_is_taken(client: Client) -> None:
 
 @pytest.mark.parametrize("existing", ["team", ""])
 @pytest.mark.parametrize("api", APIS)
-def test_sub_paths_and_a_third_volume_are_taken(client: Client, api: str, existing: str) -> None:
+def test_sub_paths_a_third_volume_and_an_ingress_are_taken(client: Client, api: str, existing: str) -> None:
     sets = [f"site.storage.{name}.subPath=a/{name}" for name in ("models", "runs", "data")]
     sets += [f"site.storage.{name}.existing={existing}" for name in ("models", "runs", "data") if existing]
     files = case(f"gemma-local-{api}").files
+    sets += ["site.expose.enabled=true", "site.expose.host=a.example", "site.expose.tlsSecret=a", "phase.serve.hours=4"]
     found = documents(template(files, f"site.trainingApi={api}", "site.storage.data.size=1Gi", *sets))
+    assert one(found, "Ingress") and one(found, "CronJob")
     assert [said for item in with_service(found) if (said := objection(client, item))] == []
 
 

@@ -162,6 +162,19 @@ BROKEN = [
         "site.env",
         "{phase: {serve: {gpus: 0}}, site: {env: {OMP_NUM_THREADS: '4'}, images: {vllm: 'a/b:c'}}}",
     ),
+    ("survival", "site.auth", "site: {serving: false, auth: true}"),
+    ("survival", "site.auth", "site: {platform: kubernetes, auth: true}"),
+    ("survival", "site.hardwareProfile.name", "site: {serving: false, hardwareProfile: {name: a}}"),
+    ("survival", "site.hardwareProfile.name", "site: {platform: kubernetes, hardwareProfile: {name: a}}"),
+    ("survival", "site.hardwareProfile.namespace", "site: {hardwareProfile: {namespace: a}}"),
+    *(
+        ("survival", key, f"site: {{serving: false, {key.split('.')[1]}: {{enabled: true}}}}")
+        for key in ("site.expose.enabled", "site.monitoring.enabled")
+    ),
+    *(
+        ("survival", f"site.expose.{key}", f"site: {{expose: {{{key}: a}}}}")
+        for key in ("host", "ingressClass", "tlsSecret")
+    ),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.gpuResource", "site: {gpuResource: " + "\u00e9" * 3000 + "}"),
     ("survival", "site.images.trainer", "site: {images: {trainer: foo bar}}"),

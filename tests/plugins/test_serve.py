@@ -57,6 +57,15 @@ def test_what_is_served_is_asked(cluster: Any, playbook: Path, names: tuple[str,
     assert done.returncode == 0 and f"answered by {' and '.join(names)}." in done.stdout, done.stdout
 
 
+def test_with_auth_the_pod_is_asked(cluster: Any, playbook: Path) -> None:
+    """Its Service has only the port that wants a token, which the API server's proxy does not pass on."""
+    cluster.objects[SERVICE]["metadata"]["annotations"] = {"security.opendatahub.io/enable-auth": "true"}
+    for path in [path for path in cluster.objects if path.startswith(f"{SERVER}:80/")]:
+        cluster.objects[path.replace(f"{SERVER}:80/", f"{SPACE}/pods/server:8080/")] = cluster.objects.pop(path)
+    done = ansible(str(playbook))
+    assert done.returncode == 0 and "answered by base and tuned." in done.stdout, done.stdout
+
+
 def test_a_server_without_the_tuned_model(cluster: Any, playbook: Path) -> None:
     lists(cluster, "base")
     said = error_of(ansible(str(playbook)))

@@ -24,6 +24,19 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- if and $resolved.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
 {{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
 {{- end -}}
+{{- if and $resolved.site.monitoring.enabled (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
+{{- fail "site.monitoring.enabled: true, but the cluster serves no monitoring.coreos.com/v1 PodMonitor; install the Prometheus operator or set it to false" -}}
+{{- end -}}
+{{- $served := .Capabilities.APIVersions -}}
+{{- if and $resolved.site.auth ($served.Has "v1/Pod") (not (or ($served.Has "datasciencecluster.opendatahub.io/v1") ($served.Has "datasciencecluster.opendatahub.io/v2"))) -}}
+{{- fail "site.auth: true, but the cluster has no OpenShift AI, which alone checks tokens; set false" -}}
+{{- end -}}
+{{- with $resolved.site.hardwareProfile.name -}}
+{{- if and ($served.Has "v1/Pod") (not (or ($served.Has "infrastructure.opendatahub.io/v1") ($served.Has "infrastructure.opendatahub.io/v1alpha1"))) -}}
+{{- fail (printf "site.hardwareProfile.name: %s, but the cluster serves no HardwareProfile of infrastructure.opendatahub.io, OpenShift AI's; remove it, and use site.nodeSelector and site.tolerations" .) -}}
+{{- end -}}
+{{- end -}}
+{{- include "trainjob.checkExposure" $resolved -}}
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}
 {{- end -}}

@@ -62,6 +62,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
     "protocol" (index $defaults.protocol $phase.recipe)
     "api" (include "trainjob.api" .)
     "platform" $platform
+    "exposure" (include "trainjob.exposure" (dict "root" . "real" $real "platform" $platform))
     "volumes" (include "trainjob.volumes" . | fromJson).names
     "claims" (include "trainjob.claims" . | fromJson)
     "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")

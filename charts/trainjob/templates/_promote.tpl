@@ -29,6 +29,9 @@ template:
           - --manifests=/etc/trainlab
           - --namespace={{ $resolved.namespace }}
           - --owner={{ include "trainjob.servedOwner" $resolved }}
+          {{- with int $resolved.phase.serve.hours }}
+          - --hours={{ . }}
+          {{- end }}
           - --timeout={{ add (int $resolved.phase.resources.timeout_minutes) 10 }}
         env:
           {{- include "trainjob.env" . | nindent 10 }}
@@ -64,6 +67,9 @@ inferenceservice.yaml: |
 
 {{- /* Who promotes, unless the site names somebody. */}}
 {{- define "trainjob.promoter" -}}{{ .release }}-promote{{- end -}}
+
+{{- /* Who takes the served model down when its time is over, and as whom. */}}
+{{- define "trainjob.lease" -}}{{ .release }}-lease{{- end -}}
 
 {{- /* The ConfigMap that owns all that is served, and lives as long as the release serves. */}}
 {{- define "trainjob.servedOwner" -}}{{ .release }}-served{{- end -}}

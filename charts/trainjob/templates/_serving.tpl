@@ -5,9 +5,9 @@ that answers keeps its own until the InferenceService changes over, in one patch
 only by its name.
 */}}
 
-{{- /* Name of ServingRuntime and phase: the run and a hash of both. */}}
+{{- /* Name of ServingRuntime and phase: the run and a hash of both, but for the hours, for which no server has to restart. */}}
 {{- define "trainjob.servedName" -}}
-{{- $content := list (include "trainjob.servingRuntime" (dict "resolved" . "name" "")) (toJson .phase) -}}
+{{- $content := list (include "trainjob.servingRuntime" (dict "resolved" . "name" "")) (set (deepCopy .phase) "serve" (omit .phase.serve "hours") | toJson) -}}
 {{- printf "%s-%s" .run (join "\n" $content | sha256sum | trunc 6) -}}
 {{- end -}}
 
@@ -180,6 +180,14 @@ server takes the quota of the next training; OpenShift AI 2.25 and 3.3 deny one 
     serving.kserve.io/deploymentMode: RawDeployment
     # Otherwise an autoscaler is made that finds no metrics.
     serving.kserve.io/autoscalerClass: none
+    {{- if .site.auth }}
+    # OpenShift AI puts kube-rbac-proxy in front of it, on 8443, the only port of its Service then.
+    security.opendatahub.io/enable-auth: "true"
+    {{- end }}
+    {{- with .site.hardwareProfile.name }}
+    opendatahub.io/hardware-profile-name: {{ . }}
+    opendatahub.io/hardware-profile-namespace: {{ $.resolved.site.hardwareProfile.namespace | default $.resolved.namespace }}
+    {{- end }}
 spec:
   predictor:
     minReplicas: 1

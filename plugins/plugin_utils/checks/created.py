@@ -5,9 +5,12 @@ from __future__ import annotations
 from ..jobs import KINDS, live, outcome
 from ..kube import ApiError
 from ..pods import condition
+from ..served import address
 from .cluster_state import ClusterState, Finding
 
 TUNED = "tuned"
+UNTIL = "trainlab.dev/served-until"
+"""Annotation of a served model with phase.serve.hours."""
 
 
 def namespace(cluster_state: ClusterState) -> Finding:
@@ -73,7 +76,7 @@ def served(cluster_state: ClusterState) -> Finding:
         return Finding(
             "warning",
             f"there is no InferenceService {cluster_state.release}",
-            "the gate did not promote the run, or it is not finished",
+            "the gate did not promote the run, it is not finished, or the hours of phase.serve.hours are over",
             "playbooks/report.yml prints the gate's verdict; playbooks/serve.yml waits for the server",
         )
     ready = condition(service, "Ready")
@@ -82,11 +85,12 @@ def served(cluster_state: ClusterState) -> Finding:
         return Finding(
             "error", f"InferenceService {cluster_state.release} is not ready: {ready.get('message', '')}", "", fix
         )
-    path = f"/api/v1/namespaces/{cluster_state.namespace}/services/{cluster_state.release}-predictor:80/proxy/v1/models"
+    path = f"{address(cluster_state.api, cluster_state.namespace, cluster_state.release, service)}/v1/models"
     try:
         found = {each["id"] for each in cluster_state.api.send("GET", path).get("data", [])}
     except ApiError as error:
         return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
     if TUNED in found:
-        return Finding.ok(f"answers as {', '.join(sorted(found))}")
+        until = (service.get("metadata", {}).get("annotations") or {}).get(UNTIL)
+        return Finding.ok(f"answers as {', '.join(sorted(found))}" + (f", until {until}" if until else ""))
     return Finding("error", f"the server lists {', '.join(sorted(found)) or 'no model'}, not {TUNED}", "", fix)

@@ -135,6 +135,14 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         help="minutes to wait once it trains (default %(default)s)",
     )
 
+    promote.add_argument(
+        "--hours", type=int, default=0, metavar="H", help="hours to serve it from now (default: without end)"
+    )
+
+    ended = _command(commands, "end-lease", _end_lease, "take down a served model whose time is over")
+    ended.add_argument("--namespace", required=True, metavar="NS")
+    ended.add_argument("--name", required=True, metavar="NAME", help="InferenceService")
+
     verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
     verify.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
     verify.add_argument(
@@ -276,7 +284,13 @@ def _serve(args: argparse.Namespace) -> int:
 def _promote(args: argparse.Namespace) -> int:
     from trainlab.run.promote import promote
 
-    return promote(args.run_dir, args.manifests, args.namespace, args.owner, args.timeout)
+    return promote(args.run_dir, args.manifests, args.namespace, args.owner, args.timeout, args.hours)
+
+
+def _end_lease(args: argparse.Namespace) -> int:
+    from trainlab.run.lease import end
+
+    return end(args.namespace, args.name)
 
 
 def _plan(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.run import kube, promote, verify_run
+from trainlab.run import kube, lease, promote, verify_run
 
 MANIFESTS = {
     "servingruntime.yaml": """
@@ -357,3 +358,60 @@ def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.Ca
     write_gate(run_dir, False)
     with pytest.raises(verify_run.NotServed, match=r"not promoted. Because of numbers."):
         verify_run.command(run_dir, ["http://127.0.0.1:1"])
+
+
+def leased(until: str | None) -> tuple[int, Any]:
+    """An InferenceService as the server returns it."""
+    return 200, {"metadata": {"resourceVersion": "7", "annotations": {lease.UNTIL: until} if until else None}}
+
+
+@pytest.mark.parametrize(
+    ("replies", "says", "deleted"),
+    [
+        ([leased("2026-01-01T00:00:00+00:00"), (200, {})], "was served until 2026-01-01", True),
+        ([leased("2026-01-01T00:00:00+00:00"), (409, {"message": "changed"})], "has just changed, and stays", True),
+        ([leased("9999-01-01T00:00:00+00:00")], "is served until 9999-01-01", False),
+        ([leased(None)], "is served without end", False),
+        ([(404, {"message": "not found"})], "is not there", False),
+        ([(503, {}), leased("2026-01-01T00:00:00+00:00"), (503, {}), (200, {})], "and is deleted", True),
+    ],
+)
+def test_a_served_model_ends_with_its_time(
+    run_dir: Path,
+    account: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    replies: list[tuple[int, Any]],
+    says: str,
+    deleted: bool,
+) -> None:
+    with api(account, *replies) as fake:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
+        assert lease.end("demo", "survival") == 0
+    assert says in capsys.readouterr().out
+    asked = [(path, body) for method, path, body, _ in fake.asked if method == "DELETE"]
+    assert asked == [(SERVICE, {"preconditions": {"resourceVersion": "7"}})] * len(asked) and bool(asked) is deleted
+
+
+@pytest.mark.parametrize("text", ["soon", "2026-01-01T00:00:00"])
+def test_an_end_that_is_no_time_ends_nothing(
+    run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    with api(account, leased(text)) as fake, pytest.raises(UserError, match="write a time with its zone"):
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
+        lease.end("demo", "survival")
+    assert [method for method, *_ in fake.asked] == ["GET"]
+
+
+def test_each_promotion_begins_the_hours_anew(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gate(run_dir, True)
+    cluster = Cluster()
+    monkeypatch.setattr(promote.Kube, "in_cluster", lambda *_: cluster)
+    for hours in (4, 9):
+        began = datetime.now(UTC)
+        assert run(run_dir, None, monkeypatch, hours=hours) == 0
+        until = datetime.fromisoformat(cluster.objects[SERVICE]["metadata"]["annotations"][lease.UNTIL])
+        assert -1 <= (until - began).total_seconds() - 3600 * hours <= 60
+    assert lease.begun({"metadata": {"name": "a"}}, 0) == {"metadata": {"name": "a"}}

@@ -263,6 +263,43 @@ RULES: tuple[Rule, ...] = (
         "'{site.gpuResource}' is not an extended resource name; use vendor/resource, e.g. nvidia.com/gpu",
         (("site.gpuResource", "has not form", "^[a-z0-9.-]+/[A-Za-z0-9._-]+$"),),
     ),
+    *(
+        Rule(
+            key,
+            "true with site.serving false; nothing is served: change one of the two",
+            (_set(key), _unset("site.serving")),
+        )
+        for key in ("site.auth", "site.expose.enabled", "site.monitoring.enabled")
+    ),
+    Rule(
+        "site.auth",
+        "true with site.platform kubernetes; only OpenShift AI checks tokens: set false",
+        (_set("site.auth"), ("site.platform", "is", "kubernetes")),
+    ),
+    *(
+        Rule(
+            "site.hardwareProfile.name",
+            f"{{site.hardwareProfile.name}} {why}; remove it",
+            (_set("site.hardwareProfile.name"), condition),
+        )
+        for why, condition in (
+            ("with site.serving false; only a server has a profile", _unset("site.serving")),
+            ("with site.platform kubernetes; only OpenShift AI reads it", ("site.platform", "is", "kubernetes")),
+        )
+    ),
+    Rule(
+        "site.hardwareProfile.namespace",
+        "{site.hardwareProfile.namespace} without site.hardwareProfile.name; name the profile",
+        (_set("site.hardwareProfile.namespace"), _unset("site.hardwareProfile.name")),
+    ),
+    *(
+        Rule(
+            f"site.expose.{key}",
+            f"{{site.expose.{key}}} with site.expose.enabled false; set that to true, or remove it",
+            (_set(f"site.expose.{key}"), _unset("site.expose.enabled")),
+        )
+        for key in ("host", "ingressClass", "tlsSecret")
+    ),
     Rule(
         "site.env",
         "OMP_NUM_THREADS is set by the chart; remove it",

@@ -44,6 +44,13 @@ class Serve(Strict):
     cpu: Cpu = Field("1", description="CPU request of the server, in cores such as 4, 0.5 or 500m.")
     memory: Bytes = Field("4Gi", description="Memory request and limit of the server, such as 512Mi or 8Gi.")
     gpus: int = Field(0, ge=0, le=8, description="GPUs of the server.")
+    hours: int = Field(
+        0,
+        ge=0,
+        le=8760,
+        description="Hours from its promotion after which the served model is taken down, within ten minutes; 0 serves without end. A "
+        "further promotion begins them anew.",
+    )
     max_tokens: int = Field(256, ge=1, le=32768, description="Longest answer a client may ask for.")
     max_concurrency: int = Field(
         4,

@@ -72,6 +72,49 @@ class Storage(SiteBlock):
         return {"models": self.models, "runs": self.runs} | ({"data": self.data} if self.data.on else {})
 
 
+class Monitoring(SiteBlock):
+    """What Prometheus reads of the served model."""
+
+    enabled: bool = Field(
+        False,
+        description="Create a PodMonitor for the server's /metrics; takes the API monitoring.coreos.com/v1 and rights to its objects. "
+        "OpenShift AI creates a ServiceMonitor for each InferenceService itself; leave it false there.",
+    )
+    labels: dict[str, str] = Field(
+        {},
+        description="Further labels of the PodMonitor, by which a Prometheus may select it, such as `release: prometheus`.",
+    )
+
+
+class Expose(SiteBlock):
+    """An address of the served model outside of the cluster."""
+
+    enabled: bool = Field(
+        False,
+        description="Create a Route where the cluster serves route.openshift.io/v1, else an Ingress, to the Service of the model; it "
+        "outlives runs.",
+    )
+    host: ObjectName = Field("", description="Host name; an Ingress needs it, a Route gets one if it is empty.")
+    ingress_class: ObjectName = Field("", description="IngressClass; empty uses the cluster's default.")
+    tls_secret: ObjectName = Field(
+        "",
+        description="Secret of type kubernetes.io/tls for the Ingress; empty serves plain HTTP. A Route has the router's certificate.",
+    )
+    annotations: dict[str, str] = Field(
+        {},
+        description="Annotations of the Route or Ingress, such as cert-manager.io/cluster-issuer or a controller's time limits.",
+    )
+
+
+class HardwareProfile(SiteBlock):
+    """The HardwareProfile of OpenShift AI that places the server; training pods know none."""
+
+    name: ObjectName = Field("", description="Name of the HardwareProfile; empty for none.")
+    namespace: ObjectName = Field(
+        "", description="Its namespace, such as redhat-ods-applications; empty for that of the release."
+    )
+
+
 class Site(SiteBlock):
     """Where a phase runs; none of it changes what is trained."""
 
@@ -115,9 +158,17 @@ class Site(SiteBlock):
     service_account: ObjectName = Field(
         "",
         description="ServiceAccount that promotes; it may create, patch, list and delete ServingRuntimes, and get, create and "
-        "patch InferenceServices and ConfigMaps. Empty creates one with a Role, which only those may do who may create Roles.",
+        "patch InferenceServices and ConfigMaps; with phase.serve.hours also delete InferenceServices. Empty creates one with a Role, which only those may do who may create Roles.",
     )
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
+    auth: bool = Field(
+        False,
+        description="The server answers only who sends a token (Authorization: Bearer) of somebody who may get its InferenceService; "
+        "takes OpenShift AI.",
+    )
+    hardware_profile: HardwareProfile = HardwareProfile()
+    expose: Expose = Expose()
+    monitoring: Monitoring = Monitoring()
     keep_volumes: bool = Field(True, description="helm uninstall keeps the volumes.")
     preflight: bool = Field(
         False, description="Helm also checks nodes (GPUs) and StorageClasses first; true only if you may list them."

@@ -1,4 +1,4 @@
-"""A minimal in-cluster client for the Kubernetes API: get, server-side apply and delete; used by promote.
+"""A minimal in-cluster client for the Kubernetes API: get, server-side apply and delete; used by promote and lease.
 
 Nothing else in the image needs the `kubernetes` package, and importing it takes longer than this work.
 """
@@ -51,11 +51,19 @@ class Kube:
         """Create or change one object by server-side apply; our fields win."""
         return self._call("PATCH", path, value)
 
-    def delete(self, path: str) -> None:
-        """Delete one object; nothing happens when it is gone."""
-        self._call("DELETE", path)
+    def find(self, path: str) -> dict[str, Any] | None:
+        """Return one object, None where there is none."""
+        return self._call("GET", path, absent=True) or None
 
-    def _call(self, method: str, path: str, value: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def delete(self, path: str, version: str | None = None) -> bool:
+        """Delete one object, or only its resourceVersion `version`; return False if it has changed. One that is gone is deleted."""
+        options = {"preconditions": {"resourceVersion": version}} if version else None
+        return bool(self._call("DELETE", path, options).get("code") != 409)
+
+    def _call(
+        self, method: str, path: str, value: Mapping[str, Any] | None = None, *, absent: bool = False
+    ) -> dict[str, Any]:
+        """Return the answer; with `absent` an empty one for what is not there, and for DELETE also that it has changed."""
         end = time.monotonic() + PATIENCE
         while True:
             problem = ""
@@ -64,8 +72,10 @@ class Kube:
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
             else:
-                if reply.status_code < 300 or (method == "DELETE" and reply.status_code == 404):
-                    return dict(reply.json())
+                if absent and reply.status_code == 404:
+                    return {}
+                if reply.status_code < 300 or (method == "DELETE" and reply.status_code in (404, 409)):
+                    return dict(reply.json()) | ({"code": 409} if reply.status_code == 409 else {})
                 problem = f"HTTP {reply.status_code}: {_message(reply)}"
                 if reply.status_code != 429 and reply.status_code < 500:
                     raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code)}")
@@ -79,6 +89,8 @@ class Kube:
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         if value is None:
             return self._client.request(method, path, headers=headers)
+        if method == "DELETE":
+            return self._client.request(method, path, headers=headers, json=value)
         headers["Content-Type"] = "application/apply-patch+yaml"  # JSON is YAML
         query = {"fieldManager": MANAGER, "force": "true"}
         return self._client.request(method, path, headers=headers, params=query, json=value)

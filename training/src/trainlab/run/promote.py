@@ -14,6 +14,7 @@ from typing import Any
 from trainlab import files
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
+from trainlab.run import lease
 from trainlab.run.kube import Kube
 
 POLL = 2.0  # seconds
@@ -36,11 +37,13 @@ class TimeUp(UserError):
     code = 3
 
 
-def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout: float) -> int:
+def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout: float, hours: int = 0) -> int:
     """Wait for RUN_DIR/gate.json; serve the run if it promotes; return exit code 0.
 
     The wait ends `timeout` minutes after the training began: it may be queued for as long as it takes. `manifests` is a folder
     with KIND.yaml for each of KINDS. What is applied is owned by the ConfigMap `owner`, so that it is deleted with the release.
+    With `hours` the InferenceService is served for that long from now (lease.py).
+
     Raises TimeUp, and UserError for wrong manifests and when the API server refuses.
     """
     wanted = {kind: _manifest(manifests / f"{kind.lower()}.yaml", kind, namespace) for kind in KINDS}
@@ -57,7 +60,7 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
             "apiVersion": KINDS["ConfigMap"][0],
         }
         _prepare(kube, wanted, namespace, release)
-        _apply(kube, wanted["InferenceService"], namespace, release)
+        _apply(kube, lease.begun(wanted["InferenceService"], hours), namespace, release)
         _settle(kube, wanted, namespace, release)
     print(f"trainlab: promoted: InferenceService {namespace}/{_name(wanted['InferenceService'])} applied", flush=True)
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from trainlab.errors import UserError
-from trainlab.serve import proxy
+from trainlab.serve import caller
 
 
 class Unreachable(UserError):
@@ -61,7 +61,7 @@ def _asked(url: str, path: str, timeout: float, send: Callable[..., httpx.Respon
     """Return the JSON that `send` gets from /v1/PATH, None if it is none."""
     address = f"{url.rstrip('/').removesuffix('/v1')}/v1/{path}"
     try:
-        reply = send(address, timeout=timeout, trust_env=proxy.asked(address))
+        reply = send(address, timeout=timeout, **caller.options(address))
     except httpx.InvalidURL as error:
         raise UserError(f"--url is {url}: not a valid address ({error}); write it as http://HOST:PORT") from None
     except httpx.UnsupportedProtocol:

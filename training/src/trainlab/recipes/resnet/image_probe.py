@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from trainlab import files
-from trainlab.serve import proxy
+from trainlab.serve import caller
 from trainlab.serve.client import NotServed, Unreachable
 
 
@@ -26,7 +26,7 @@ def ask(run_dir: Path, url: str, timeout: float) -> str:
     tensor = {"name": "images", "shape": list(batch.shape), "datatype": "UINT8", "data": batch.ravel().tolist()}
     body = {"inputs": [tensor], "outputs": [{"name": "label"}]}
     try:
-        reply = httpx.post(address, json=body, timeout=timeout, trust_env=proxy.asked(address))
+        reply = httpx.post(address, json=body, timeout=timeout, **caller.options(address))
     except httpx.HTTPError as error:
         raise Unreachable(f"{url}: cannot be reached ({error})") from None
     try:
