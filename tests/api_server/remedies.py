@@ -34,6 +34,9 @@ RUN: dict[str, tuple[str, ...]] = {
     "kubectl -n {} describe pods": ("lab",),
     "kubectl -n {} describe pvc {}": ("lab", "survival-runs"),
     "kubectl -n {} describe {} {}": ("lab", "pytorchjob", "survival"),
+    "kubectl -n {} get inferenceservice {} -o jsonpath='{.metadata.annotations.{}/served-until}'": (
+        *("lab", "survival", r"trainlab\.dev"),
+    ),
     "kubectl -n {} get pods": ("lab",),
     "kubectl -n {} get pods -l app.kubernetes.io/name={} -o wide": ("lab", "trainlab-prepull"),
     "kubectl -n {} get pods,events": ("lab",),

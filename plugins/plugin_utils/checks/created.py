@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from ..jobs import KINDS, live, outcome
 from ..kube import ApiError
+from ..labels import SERVED_UNTIL
 from ..pods import condition
 from ..served import address
 from .cluster_state import ClusterState, Finding
 
 TUNED = "tuned"
-UNTIL = "trainlab.dev/served-until"
-"""Annotation of a served model with phase.serve.hours."""
 
 
 def namespace(cluster_state: ClusterState) -> Finding:
@@ -91,6 +90,6 @@ def served(cluster_state: ClusterState) -> Finding:
     except ApiError as error:
         return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
     if TUNED in found:
-        until = (service.get("metadata", {}).get("annotations") or {}).get(UNTIL)
+        until = (service.get("metadata", {}).get("annotations") or {}).get(SERVED_UNTIL)
         return Finding.ok(f"answers as {', '.join(sorted(found))}" + (f", until {until}" if until else ""))
     return Finding("error", f"the server lists {', '.join(sorted(found)) or 'no model'}, not {TUNED}", "", fix)

@@ -8,7 +8,8 @@ from typing import Any
 from trainlab.errors import UserError
 from trainlab.run.kube import Kube
 
-UNTIL = "trainlab.dev/served-until"
+DOMAIN = "trainlab.dev"
+UNTIL = f"{DOMAIN}/served-until"
 """Annotation of the InferenceService: a time in UTC, ISO 8601. One without it is served without end."""
 
 
