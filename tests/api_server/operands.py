@@ -176,15 +176,18 @@ class Operands:
         self._policies.step(file["denies"], version)
         clusters = self._client.items(f"{DSC}/{version}", "DataScienceCluster")
         initializations = self._client.items(f"{DSCI}/{version}", "DSCInitialization")
-        if not initializations and not (csv["metadata"].get("annotations") or {}).get("test/initialized"):
-            self._client.apply(
-                {
-                    "apiVersion": f"{DSCI}/{version}",
-                    "kind": "DSCInitialization",
-                    "metadata": {"name": "default-dsci", "finalizers": [FINALIZER]},
-                    "spec": {"applicationsNamespace": APPLICATIONS},
-                }
-            )
+        if not (csv["metadata"].get("annotations") or {}).get(
+            "test/initialized"
+        ):  # its process looks once, when it starts
+            if not initializations:
+                self._client.apply(
+                    {
+                        "apiVersion": f"{DSCI}/{version}",
+                        "kind": "DSCInitialization",
+                        "metadata": {"name": "default-dsci", "finalizers": [FINALIZER]},
+                        "spec": {"applicationsNamespace": APPLICATIONS},
+                    }
+                )
             self._client.merge(csv, {"metadata": {"annotations": {"test/initialized": "true"}}})
         for one in initializations:
             if one["metadata"].get("deletionTimestamp"):
