@@ -9,6 +9,7 @@ export PYTHONPATH := $(CURDIR)/training/src
 # Some machines disable bytecode. Without it each process recompiles torch, TRL and Ansible: 12 s instead of 5.
 export PYTHONDONTWRITEBYTECODE :=
 BIN = .venv/bin
+# Test processes: playbooks and servers often wait, hence one more than processors.
 JOBS ?= 3
 # Prerequisites run in parallel: programs are built while Python packages and the image are fetched. Each often waits for a
 # download, hence more jobs than processors.
@@ -20,10 +21,9 @@ BEGIN = @mkdir -p artifacts/times && { date +%s; head -1 /proc/stat; } > artifac
 END = @date +%s > artifacts/times/$@.end
 # The parts of the tests prefix each line with their name. Both programs get make's signals; only pytest ends on one.
 NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
-# Tests in parallel, 3 on 2 cores, as playbooks often wait (39 min with 2, 34 with 3): those that share a server
-# or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run: loadgroup loses the tests of
-# its groups and would wait for them forever.
-SPREAD = -q -n $(JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
+# Those that share a server or a fixture stay together, the longest first (tests/conftest.py). A crashed worker ends the run:
+# loadgroup loses the tests of its groups and would wait for them forever.
+SPREAD = -q --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,7 +104,7 @@ lint-rest: venv
 	$(END)
 
 check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
-	$(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
+	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
@@ -112,7 +112,7 @@ check: lint binaries ## the gate: lint, types, unit, chart and contract tests; n
 # All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
 test: lint binaries image ## everything, molecule's default scenario and the embedded cluster included, then where the time went
 	@rm -f $(RESULTS)
-	-@exec $(BIN)/pytest $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow" $(call REPORT,check)
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow" $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e
 	@$(BIN)/python tests/summary.py $(RESULTS)
 
@@ -120,7 +120,7 @@ RESULTS = $(patsubst %,artifacts/%.xml,check api e2e)
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
 
 tests-api:
-	@exec nice -n 5 $(BIN)/pytest $(SPREAD) -n 2 -m "not slow" tests/api tests/fresh $(call REPORT,api)
+	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not slow" tests/api tests/fresh $(call REPORT,api)
 
 tests-e2e:
 	@exec $(BIN)/pytest -v -m e2e tests/e2e $(call REPORT,e2e)

@@ -175,6 +175,12 @@ def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
+def test_what_the_api_server_refuses_is_not_taken_for_no_training(cluster: Any) -> None:
+    said = error_of(planned(cluster, "drill", phase="quick", train_drill_patience=2))
+    assert "404" in said and "no running training pod" not in said
+    assert {method for method, _ in cluster.asked} == {"GET"}
+
+
 def test_another_word_for_it_is_refused(cluster: Any) -> None:
     assert "train_plan" in error_of(planned(cluster, "plan", train_plan="maybe"))
     assert cluster.asked == []

@@ -18,7 +18,8 @@ PAUSE, HEARTBEAT, CONNECT = 3.0, 15.0, 5.0  # seconds
 def command(run_dir: Path, urls: Sequence[str], timeout: float = 4) -> int:
     """Return 0 if RUN_DIR/gate.json promotes and the model `tuned` at one of `urls` answers within `timeout` minutes.
 
-    Of several, the first that takes a connection is asked. Raises NotServed (or UserError) with the reason otherwise. It waits for a server that is still starting, not for one that refuses.
+    Of several, the first that takes a connection is asked. Raises NotServed (or UserError) with the reason otherwise. It waits for
+    a server that is still starting, not for one that refuses.
     """
     gate = files.read_json(run_dir / "gate.json")
     if gate.get("promoted") is not True:
