@@ -14,6 +14,11 @@ from trainlab.plan.weights import parameters, trainable
 CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for this many tokens at a time
 LOGIT_BYTES = 10  # bf16 logits, their fp32 copy and its gradient: 2 + 4 + 4
 CONTEXT_BYTES = {"gpu": 0.8e9, "cpu": 0.6e9}  # CUDA context with NCCL; Python with torch and transformers imported
+POD_BYTES = 1.1e9
+"""A pod without GPU has torchrun beside its ranks (0.3 GB), and pages of mapped programs (0.8 GB), which count towards its limit.
+
+Measured on phase quick: with 0.2 GB left for them they were read from the disk all the time, and answers took up to ten times as long.
+"""
 MASTER_BYTES = 4  # of a trained weight, which models/layers.py keeps in float32
 
 
@@ -60,7 +65,7 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
         states=processes * trained * job.state_bytes / shards,
         activations=processes * width * arch.activation_bytes(tokens, job.backward_layers, job.checkpointing),
         logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
-        context=processes * context,
+        context=processes * context + (POD_BYTES if device.is_cpu else 0.0),
         gradients=processes * _gradients(job, trained),
         cache=processes * cached,
         sharding=_sharding(job, whole) + context if job.sharded else 0.0,
