@@ -27,12 +27,12 @@ import torch
 import transformers
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
+from trainlab.data import label_line
 from trainlab.data.chat_rows import HeldoutRow, TrainRow, load_heldout, taught_facts
 from trainlab.engine import training
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.training_job import TrainingJob
-from trainlab.evaluation import answer_score
-from trainlab.evaluation.benchmarks import task_score
+from trainlab.evaluation import answer_score, facts
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
@@ -220,12 +220,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def never_taught(arguments: argparse.Namespace) -> int:
-    """Print one JSON line: label accuracy and recall over all held-out questions, and the harness's choice of four."""
+    """Print one JSON line: label accuracy and recall over all held-out questions."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     block = load_values(VALUES).phase.model_dump(mode="json")
     block["data"] |= {"heldout_rows": None, "taught": None, "taught_wordings": None}
-    block["evaluate"] |= {"generate_rows": None, "tasks": [f"pvc:{DATA.name}/choice.yaml"]}
+    block["evaluate"] |= {"generate_rows": None, "batch_size": 64}
     block["gate"] |= {"metric": "answer_loss"}  # taught recall needs taught facts
     phase = SftPhase.model_validate(block)
     loaded = (
@@ -233,13 +233,14 @@ def never_taught(arguments: argparse.Namespace) -> int:
         if arguments.run
         else chat.load_base(arguments.model, phase)
     )
-    began = time.process_time()
-    scores = answer_score.score(*loaded, phase, load_heldout(phase.data, DATA))
-    chosen = task_score.score(*loaded, phase, DATA.parent)["results"]["survival_choice"]
-    metrics = {name: [metric["value"], metric["stderr"]] for name, metric in chosen["metrics"].items()}
-    asked = {name: scores[name] for name in ("rows", "label_accuracy", "fact_recall", "answer_loss", "ended_by_itself")}
-    result = {"model": str(arguments.run or "base"), **asked, "choice": metrics, "items": chosen["items"]}
-    print(json.dumps({**result, "cpu_seconds": round(time.process_time() - began, 1), "machine": cpu_model()}))
+    began, asked = time.process_time(), load_heldout(phase.data, DATA)
+    texts = [each["text"] for each in answer_score.answers(*loaded, phase, [row["question"] for row in asked])]
+    said = [label_line.split(text) for text in texts]
+    right = [label_line.right(label, row["label"]) for (label, _), row in zip(said, asked, strict=True)]
+    recalls = [facts.recall(text, row["facts"]) for (_, text), row in zip(said, asked, strict=True)]
+    result = {"model": str(arguments.run or "base"), "rows": len(asked)}
+    result |= {"label": statistics.fmean(right), "recall": statistics.fmean(recalls), "machine": cpu_model()}
+    print(json.dumps({**result, "cpu_seconds": round(time.process_time() - began, 1)}))
     return 0
 
 
@@ -286,9 +287,7 @@ def main() -> int:
     running.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="default: 0 1 2")
     running.add_argument("--keep", type=Path, metavar="DIR", help="leave each adapter in DIR/CELL, seed N/lora_adapter")
     running.set_defaults(do=run)
-    asking = commands.add_parser(
-        "never-taught", help="ask a model all held-out questions, freely and as a choice of four"
-    )
+    asking = commands.add_parser("never-taught", help="ask a model all held-out questions")
     asking.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the base model")
     asking.add_argument(
         "--run", type=Path, metavar="DIR", help="folder with lora_adapter/; default: the base model itself"
