@@ -1,33 +1,38 @@
 """Which settings teach facts so that wordings never trained on recall them? The ablation behind phase survival.
 
-PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR [--out FILE] [--cells NAME ...] [--seeds 0 1 2]
+PYTHONPATH=training/src python bench/taught_wordings.py run --model DIR [--out FILE] [--cells NAME ...] [--seeds 0 1 2] [--keep DIR]
+PYTHONPATH=training/src python bench/taught_wordings.py never-taught --model DIR [--run DIR]
 PYTHONPATH=training/src python bench/taught_wordings.py table [FILE]
 (needs the packages of the trainer image; DIR is the SmolLM2-135M-Instruct folder written by `trainlab fetch`)
-Each cell is the local survival phase with other settings, in one process, batches of 8: trained on the first N wordings
-of data/survival/taught, scored on the two dev wordings of each fact (never on test), and, with label lines, on 48 held-out
-questions. `--choice` also asks every held-out question as a choice of one in four by log-likelihood, before and after. FILE
-gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Those behind the table in
-docs/phases/survival.md lie beside this file.
+Each cell is the local survival phase with other settings, in one process: trained on the first N wordings of
+data/survival/taught, scored on the two dev wordings of each fact (never on test), and, with label lines, on 48 held-out
+questions. FILE gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Cells of
+one process share the outputs of the frozen layers, so `train_seconds` has them in the first one only; `step_cpu_seconds`, those
+of all threads and of the steps alone, compares cells on a busy machine. The lines behind the table in docs/phases/survival.md
+lie beside this file. `never-taught` asks the base model, or that of a run (`--keep` leaves its adapter), all held-out questions.
 """
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import transformers
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
+from trainlab.data import label_line
 from trainlab.data.chat_rows import HeldoutRow, TrainRow, load_heldout, taught_facts
-from trainlab.data.chat_rows import lines as lines_of
+from trainlab.engine import training
+from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.training_job import TrainingJob
-from trainlab.evaluation import answer_score
+from trainlab.evaluation import answer_score, facts
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
@@ -47,6 +52,7 @@ CENTER: dict[str, Any] = {
     "label": False,
     "rank": 0,
     "head": False,
+    "batch": 8,
 }
 LIKE_LOCAL: dict[str, Any] = {"facts": 40, "epochs": 2, "label": True}
 CHANGED: dict[str, dict[str, Any]] = {
@@ -79,6 +85,18 @@ CHANGED: dict[str, dict[str, Any]] = {
         )
     },
     **{
+        f"40 facts, {epochs:g} epochs, label, adapters in 12 layers, rate {rate:g}, batch {batch}": LIKE_LOCAL
+        | {"epochs": epochs, "layers": 12, "rank": 32, "rate": rate, "batch": batch}
+        for batch, epochs, rate in (
+            (4, 1.5, 2e-3),
+            (4, 1.5, 4e-3),
+            (4, 1, 4e-3),
+            (4, 2, 2e-3),
+            (4, 2, 4e-3),
+            (2, 1, 2e-3),
+        )
+    },
+    **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
         for layers, rates in {6: (2e-3,), 12: (1e-3, 2e-3), 18: (1e-3,)}.items()
         for rate in rates
@@ -105,13 +123,32 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     block["train"] |= {
         "epochs": cell["epochs"],
         "learning_rate": cell["rate"],
-        "batch_size": 8,
+        "batch_size": cell["batch"],
         "gradient_accumulation": 1,
         "validation_fraction": 0,
         "checkpoints": 1,
     }
     block["evaluate"] |= {"generate_rows": HELDOUT if cell["label"] else 1, "max_new_tokens": 64}
     return SftPhase.model_validate(block)
+
+
+class SharedOutputs(ActivationCache):
+    """Outputs of the frozen layers, computed once per process: the base model's are the same in every cell."""
+
+    shared: ClassVar[dict[int, tuple[dict[bytes, torch.Tensor], set[tuple[int, ...]]]]] = {}
+    filled: ClassVar[float] = 0.0  # CPU seconds of this process when the last cell's steps began
+
+    def __init__(self, model: Any, trained_layers: int, pad: int) -> None:
+        super().__init__(model, trained_layers, pad)
+        self._known, self._rows = self.shared.setdefault(trained_layers, ({}, set()))
+
+    def fill(self, rows: Iterable[list[int]], *how: Any) -> None:
+        """Run the frozen layers over the rows that no earlier cell had."""
+        missing = set(map(tuple, rows)) - self._rows
+        if missing:
+            super().fill(map(list, missing), *how)
+        self._rows |= missing
+        SharedOutputs.filled = time.process_time()
 
 
 def rows(phase: SftPhase) -> tuple[list[TrainRow], list[HeldoutRow]]:
@@ -121,50 +158,40 @@ def rows(phase: SftPhase) -> tuple[list[TrainRow], list[HeldoutRow]]:
     return train, load_heldout(phase.data.model_copy(update={"heldout_rows": HELDOUT}), DATA)
 
 
-def chosen(model: Any, tokenizer: Any, phase: SftPhase) -> float:
-    """Return how often the right answer to a held-out question is likelier per token than its three distractors."""
-    options: list[Any] = []
-    for _, _, raw in lines_of(DATA / "heldout"):
-        options += [{**raw, "answer": answer} for answer in (raw["answer"], *raw["distractors"])]
-    losses = [loss for loss, _ in answer_score.losses(model, tokenizer, phase, options)]
-    fours = [losses[start : start + 4] for start in range(0, len(losses), 4)]
-    return sum(min(four) == four[0] for four in fours) / len(fours)
-
-
-def one(cell: dict[str, Any], seed: int, model_dir: Path, choice: bool) -> dict[str, Any]:
-    """Train and score one cell; return the content of its line."""
+def one(cell: dict[str, Any], seed: int, model_dir: Path, keep: Path | None) -> dict[str, Any]:
+    """Train and score one cell; return the content of its line, and leave its adapter below `keep`."""
     phase = phase_of(cell, seed)
     train, dev = rows(phase)
-    choices = []
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         model, tokenizer = chat.load_base(model_dir, phase)
-        choices += [chosen(model, tokenizer, phase)] if choice else []
         loaded = time.monotonic()
         summary = sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
-        trained = time.monotonic()
+        trained, spent = time.monotonic(), time.process_time()
+        if keep:
+            shutil.copytree(run_dir / "lora_adapter", keep / "lora_adapter")
         model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
         scores = answer_score.score(model, tokenizer, phase, dev)
-        choices += [chosen(model, tokenizer, phase)] if choice else []
     taught = [item for item in scores["items"] if item.get("taught")]
     exact = [item["text"] == item["answer"] for item in taught]
     return {
         "recall": scores["taught_recall"],
         "loss": sum(item["loss"] for item in taught) / len(taught),
         "label": scores["label_accuracy"],
-        "choice": choices,
         "exact": sum(exact) / len(exact),
         "system_prompt": phase.data.system_prompt,
         "steps": summary["steps"],
         "trainable": summary["parameters"]["trainable"],
         "train_seconds": round(trained - loaded, 1),
+        "step_cpu_seconds": round(spent - SharedOutputs.filled, 1),
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_model(),
     }
 
 
 def known(path: Path) -> list[dict[str, Any]]:
-    """Return the runs of FILE."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    """Return the runs of FILE; those written before cells had a batch had batches of 8."""
+    runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [{**run, "cell": {"batch": 8} | run["cell"]} for run in runs]
 
 
 def has(runs: list[dict[str, Any]], cell: dict[str, Any], seed: int) -> bool:
@@ -177,16 +204,43 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what FILE lacks, seed by seed, so that a table of all cells is available early."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    training.ActivationCache = SharedOutputs
     for seed in arguments.seeds:
         for name in arguments.cells:
             cell = CELLS[name]
             if has(known(arguments.out), cell, seed):
                 continue
             print(f"{name}, seed {seed}", flush=True)
-            line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model, arguments.choice)}
+            keep = arguments.keep and arguments.keep / f"{name}, seed {seed}"
+            line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model, keep)}
             with arguments.out.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
             print(f"{name}, seed {seed}: recall {line['recall']:.1%} in {line['train_seconds']:.0f} s", flush=True)
+    return 0
+
+
+def never_taught(arguments: argparse.Namespace) -> int:
+    """Print one JSON line: label accuracy and recall over all held-out questions."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    block = load_values(VALUES).phase.model_dump(mode="json")
+    block["data"] |= {"heldout_rows": None, "taught": None, "taught_wordings": None}
+    block["evaluate"] |= {"generate_rows": None, "batch_size": 64}
+    block["gate"] |= {"metric": "answer_loss"}  # taught recall needs taught facts
+    phase = SftPhase.model_validate(block)
+    loaded = (
+        chat.load_tuned(arguments.run, phase, arguments.model)
+        if arguments.run
+        else chat.load_base(arguments.model, phase)
+    )
+    began, asked = time.process_time(), load_heldout(phase.data, DATA)
+    texts = [each["text"] for each in answer_score.answers(*loaded, phase, [row["question"] for row in asked])]
+    said = [label_line.split(text) for text in texts]
+    right = [label_line.right(label, row["label"]) for (label, _), row in zip(said, asked, strict=True)]
+    recalls = [facts.recall(text, row["facts"]) for (_, text), row in zip(said, asked, strict=True)]
+    result = {"model": str(arguments.run or "base"), "rows": len(asked)}
+    result |= {"label": statistics.fmean(right), "recall": statistics.fmean(recalls), "machine": cpu_model()}
+    print(json.dumps({**result, "cpu_seconds": round(time.process_time() - began, 1)}))
     return 0
 
 
@@ -199,10 +253,10 @@ def table(arguments: argparse.Namespace) -> int:
 def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the table of `runs`, best recall first."""
     yield (
-        "| settings | layers | rate | facts | wordings of each | epochs (steps) | recall, mean (lowest to highest) "
+        "| settings | layers | rate | batch | facts | wordings of each | epochs (steps) | recall, mean (lowest to highest) "
         "| exact match | loss | label | seeds | system prompt |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in runs:
         groups.setdefault(json.dumps([each["cell"], each["system_prompt"]], sort_keys=True), []).append(each)
@@ -214,7 +268,7 @@ def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
         cell, recalls = group[0]["cell"], [each["recall"] for each in group]
         what = f"adapters of rank {cell['rank']}" if cell["rank"] else "weights" + (" and head" if cell["head"] else "")
         yield (
-            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['facts'] or 'all'} | {cell['wordings']} "
+            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['batch']} | {cell['facts'] or 'all'} | {cell['wordings']} "
             f"| {cell['epochs']:g} ({group[0]['steps']}) "
             f"| {mean(group, 'recall'):.1%} ({min(recalls):.1%} to {max(recalls):.1%}) | {mean(group, 'exact'):.1%} "
             f"| {mean(group, 'loss'):.3f} | {format(mean(group, 'label'), '.1%') if cell['label'] else ''} | {len(group)} "
@@ -231,8 +285,14 @@ def main() -> int:
     running.add_argument("--out", type=Path, default=RUNS, metavar="FILE", help="JSON lines, one per run")
     running.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="NAME", help="default: all")
     running.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="default: 0 1 2")
-    running.add_argument("--choice", action="store_true", help="also score the choice of one in four (minutes)")
+    running.add_argument("--keep", type=Path, metavar="DIR", help="leave each adapter in DIR/CELL, seed N/lora_adapter")
     running.set_defaults(do=run)
+    asking = commands.add_parser("never-taught", help="ask a model all held-out questions")
+    asking.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder of the base model")
+    asking.add_argument(
+        "--run", type=Path, metavar="DIR", help="folder with lora_adapter/; default: the base model itself"
+    )
+    asking.set_defaults(do=never_taught)
     showing = commands.add_parser("table", help="print the table of FILE")
     showing.add_argument("file", type=Path, nargs="?", default=RUNS, metavar="FILE")
     showing.set_defaults(do=table)
