@@ -123,7 +123,7 @@ tests-api:
 	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not slow" tests/api tests/fresh $(call REPORT,api)
 
 tests-e2e:
-	@exec $(BIN)/pytest -v -m e2e tests/e2e $(call REPORT,e2e)
+	@exec $(BIN)/pytest -v -m "e2e and not slow" tests/e2e $(call REPORT,e2e)
 
 pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
@@ -139,6 +139,11 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml \
 	  $(patsubst %,tests/e2e/test_%.py,demo demo_release down)
+	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+
+test-openshift: binaries venv ## docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
+	@$(EMBEDDED_CLUSTER) trainer-image
+	$(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_openshift.py
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 test-fresh: binaries venv ## the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
@@ -157,4 +162,4 @@ test-drills: cluster ## faults at random steps of a training in two pods; it has
 	@$(BIN)/python tests/tiers.py passed $@
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-fresh test-vm test-drills
+.PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-fresh test-vm test-drills

@@ -51,17 +51,18 @@ def _base() -> str:
     return ref
 
 
-def _build(target: str, ref: str) -> None:
+def build_stage(target: str, ref: str, context: Path = paths.REPO, file: str = "images/trainer/Containerfile") -> None:
+    """Build a stage of the Containerfile `file` in `context` as `ref`, from the base and the packages of this machine."""
     base, wheels, installer = _base(), pyenv.wheels(), pyenv.installer()
     given = {"BASE": base, "GPU": "no", "INSTALL": INSTALL, "PIP_ARGS": "--no-index --find-links /wheels"}
     arguments = [
         *("build", "--layers", "--quiet", "--target", target, "--tag", ref),
-        *("--file", str(pyenv.TRAINER / "Containerfile")),
+        *("--file", str(context / file)),
         *(word for key, value in given.items() for word in ("--build-arg", f"{key}={value}")),
-        *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{installer / 'bin'}:/installer:ro", str(paths.REPO)),
+        *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{installer / 'bin'}:/installer:ro", str(context)),
     ]
     with say.step(f"buildah: stage {target}"):
-        images.buildah(*arguments, mounts=[paths.REPO], quiet=True)
+        images.buildah(*arguments, mounts=[context], quiet=True)
 
 
 def _downloads() -> None:
@@ -78,7 +79,7 @@ def _packages() -> str:
     ref = f"{PACKAGES}:{key.hexdigest()[:12]}"
     if images.has_image(ref) is None:
         _downloads()
-        _build("packages", ref)
+        build_stage("packages", ref)
         with say.step("packages to the node store"):
             images.export(ref, LAYOUT)
             images.import_oci(LAYOUT, ref)
@@ -100,7 +101,7 @@ def _outcome() -> dict[str, object]:
     built = images.has_image(ref) is None
     if built:
         packages = _packages()
-        _build("final", ref)
+        build_stage("final", ref)
         with say.step("image to the node store"):
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built

@@ -61,7 +61,7 @@ def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds
     cluster.client.apply(SPACE)
     cluster.client.apply(PRODUCT)
     cluster.client.apply(TEMPLATE)
-    one = builds.Builder(server, tmp_path)
+    one = builds.Builder(server.kubeconfig, tmp_path)
     yield one
     one.close()
     things = [*builds.definitions(), SPACE, PRODUCT]

@@ -20,7 +20,6 @@ import requests
 from api_server import crds
 from api_server.client import Client
 from api_server.front import Front
-from api_server.server import Server
 
 Json = dict[str, Any]
 BUILD, IMAGE = "build.openshift.io/v1", "image.openshift.io/v1"
@@ -42,12 +41,12 @@ def definitions() -> list[Json]:
 class Builder(Front):
     """The proxy and the controller; `fault` may be changed at any time, `sent` lists the file names of each upload."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
-        """Start both; `kubeconfig` points to the proxy."""
-        self.client, self.fault, self.started = Client(server.kubeconfig), "", 0
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        """Start both, with the rights of `kubeconfig`; `self.kubeconfig` points to the proxy."""
+        self.client, self.fault, self.started = Client(kubeconfig), "", 0
         self.sent: list[list[str]] = []
         self._lock = threading.Lock()
-        super().__init__(server.kubeconfig, folder / "through-proxy")
+        super().__init__(kubeconfig, folder / "through-proxy")
         self._end = threading.Event()
         threading.Thread(target=self._control, daemon=True).start()
 
@@ -63,7 +62,7 @@ class Builder(Front):
             return None
         namespace, name, last = parts[4], parts[6], parts[7]
         if method == "GET" and last == "log":
-            return 200, "\n".join(LOG).encode()
+            return 200, "\n".join(self.log(name)).encode()
         if method == "POST" and last in ("instantiate", "instantiatebinary"):
             return self._instantiate(namespace, name, body if last == "instantiatebinary" else None)
         return None
@@ -74,12 +73,13 @@ class Builder(Front):
             return 404, b'{"kind": "Status", "message": "buildconfigs not found"}'
         if (config["spec"]["source"]["type"] == "Binary") != (archive is not None):
             return 400, b'{"kind": "Status", "message": "source type and request do not fit"}'
-        if archive is not None:
-            with tarfile.open(fileobj=io.BytesIO(archive)) as sent:
-                self.sent.append(sorted(sent.getnames()))
         with self._lock:
             self.started += 1
             number = self.started
+        if archive is not None:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as sent:
+                self.sent.append(sorted(sent.getnames()))
+                self.receive(f"{name}-{number}", sent)
         build = {
             "apiVersion": BUILD,
             "kind": "Build",
@@ -93,6 +93,17 @@ class Builder(Front):
         made = self.client.apply(build)
         self.client.status(made, {"phase": "New"})
         return 201, json.dumps(made).encode()
+
+    def receive(self, build: str, sent: tarfile.TarFile) -> None:
+        """Take the archive that was uploaded for a build; nothing here builds it."""
+
+    def log(self, build: str) -> list[str]:
+        """Return the lines of a build's log."""
+        return LOG
+
+    def make(self, build: Json, place: str) -> str:
+        """Return the digest of the image that a build makes and pushes to `place`; RuntimeError if that fails."""
+        return f"sha256:{build['metadata']['uid'].replace('-', '') * 2}"
 
     def _control(self) -> None:
         while not self._end.wait(STEP_SECONDS):
@@ -113,14 +124,13 @@ class Builder(Front):
             if after:
                 self.client.status(build, {"phase": after})
             elif now == "Running" and self.fault == "build-failed":
-                why = {
-                    "phase": "Failed",
-                    "reason": "DockerBuildFailed",
-                    "message": "Dockerfile build strategy has failed.",
-                }
-                self.client.status(build, why | {"logSnippet": "\n".join(LOG[-2:])})
+                self._failed(build)
             elif now == "Running" and self.fault != "hang":
                 self._push(build)
+
+    def _failed(self, build: Json) -> None:
+        why = {"phase": "Failed", "reason": "DockerBuildFailed", "message": "Dockerfile build strategy has failed."}
+        self.client.status(build, why | {"logSnippet": "\n".join(self.log(build["metadata"]["name"])[-2:])})
 
     def _push(self, build: Json) -> None:
         name, tag = build["spec"]["output"]["to"]["name"].split(":")
@@ -128,8 +138,13 @@ class Builder(Front):
         if stream is None:
             self.client.status(build, {"phase": "New", "reason": "InvalidOutputReference"})
             return
-        digest = f"sha256:{build['metadata']['uid'].replace('-', '') * 2}"
         status = stream.get("status") or {}
+        try:
+            digest = self.make(build, status["dockerImageRepository"])
+        except RuntimeError as error:
+            print(f"builds: {build['metadata']['name']}: {error}", flush=True)
+            self._failed(build)
+            return
         tags = [each for each in status.get("tags") or [] if each["tag"] != tag]
         self.client.status(stream, {"tags": [*tags, {"tag": tag, "items": [{"image": digest, "generation": 1}]}]})
         self.client.status(build, {"phase": "Complete", "output": {"to": {"imageDigest": digest}}})

@@ -1,7 +1,12 @@
-"""A small proxy in front of the test API server, for what no CRD can have; base of builds.py and selfservice.py."""
+"""A small proxy in front of an API server, for what no CRD can have; base of builds.py and selfservice.py.
+
+It speaks TLS: kubectl and Helm send no token over plain HTTP.
+"""
 
 from __future__ import annotations
 
+import ssl
+import subprocess
 import threading
 from abc import ABC, abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,6 +14,10 @@ from pathlib import Path
 
 import requests
 import yaml
+
+SECONDS = 120
+"""As long as an API server waits for what it forwards itself: a served model's answer."""
+SENT = ("Authorization", "Content-Type", "Accept")
 
 
 class Front(ABC):
@@ -23,11 +32,30 @@ class Front(ABC):
         self._session.trust_env = False
         self._session.verify = cluster["certificate-authority"]
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        config["clusters"][0]["cluster"] = {"server": self.url}
+        certificate = self._secure(written)
+        self.url = f"https://127.0.0.1:{self._http.server_address[1]}"
+        config["clusters"][0]["cluster"] = {"server": self.url, "certificate-authority": str(certificate)}
         self.kubeconfig = written
         self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def _secure(self, beside: Path) -> Path:
+        """Put a certificate for loopback into use; returns its file."""
+        certificate, key = beside.with_suffix(".crt"), beside.with_suffix(".key")
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+                *("-days", "2", "-subj", "/CN=front", "-addext", "subjectAltName=IP:127.0.0.1"),
+                *("-keyout", str(key), "-out", str(certificate)),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        # the handshake in the thread of the request: one client that sends nothing must not hold up the others
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
+        return certificate
 
     def close(self) -> None:
         """Stop it."""
@@ -44,16 +72,16 @@ class Front(ABC):
         class Handler(BaseHTTPRequestHandler):
             def _do(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                own = front._own(self.command, self.path.split("?")[0], body)
+                own, form = front._own(self.command, self.path.split("?")[0], body), "application/json"
                 if own is None:
-                    kept = {key: self.headers[key] for key in ("Authorization", "Content-Type") if self.headers[key]}
+                    kept = {key: self.headers[key] for key in SENT if self.headers[key]}
                     answer = front._session.request(
-                        self.command, front._target + self.path, data=body, headers=kept, timeout=30
+                        self.command, front._target + self.path, data=body, headers=kept, timeout=SECONDS
                     )
-                    own = answer.status_code, answer.content
+                    own, form = (answer.status_code, answer.content), answer.headers.get("Content-Type", form)
                 status, content = own
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", form)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -27,11 +27,13 @@ FEATURE = "feature.node.kubernetes.io/"
 class Operands:
     """Lets every installed operator act once per call of `step`."""
 
-    def __init__(self, client: Client, faults: dict[str, str]) -> None:
-        """Faults by package: `not-ready` (never becomes ready); for nfd `no-worker`, or the index of
+    def __init__(self, client: Client, faults: dict[str, str], image: str = "") -> None:
+        """With `image`, which the nodes have, cert-manager's pod runs it; without nodes its status is set.
+
+        Faults by package: `not-ready` (never becomes ready); for nfd `no-worker`, or the index of
         the step at which it stays, for gpu-operator-certified `no-gpus` (its
         pods never offer one), for rhods-operator also `webhook` (see webhook.py)."""
-        self._client, self.faults = client, faults
+        self._client, self.faults, self._image = client, faults, image
         self._webhook, self._policies, self._replay = SlowWebhook(client), Policies(client), recorded.Replay()
         self._acts: dict[str, Callable[[Json], None]] = {
             "nfd.": self._nfd,
@@ -112,7 +114,7 @@ class Operands:
             {"apiVersion": "operator.openshift.io/v1alpha1", "kind": "CertManager", "metadata": {"name": "cluster"}}
         )
         self._client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cert-manager"}})
-        pod = {"containers": [{"name": "webhook", "image": "cert-manager"}]}
+        container = {"name": "webhook", "image": self._image or "cert-manager", "imagePullPolicy": "Never"}
         labels = {"app": "webhook"}
         deployment = self._client.apply(
             {
@@ -121,11 +123,12 @@ class Operands:
                 "metadata": {"name": "cert-manager-webhook", "namespace": "cert-manager"},
                 "spec": {
                     "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": pod},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
                 },
             }
         )
-        self._say(deployment, {"conditions": [condition("Available", True)]})
+        if not self._image:
+            self._say(deployment, {"conditions": [condition("Available", True)]})
 
     def _certified(self) -> bool:
         """Tell whether cert-manager serves its API."""

@@ -1,4 +1,4 @@
-"""The process that acts as OLM, GPU operator, JobSet, cert-manager and OpenShift AI; started by server.py."""
+"""The process that acts as OLM, GPU operator, JobSet, cert-manager and OpenShift AI; started by server.py and e2e/openshift.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api_server.client import Client
 from api_server.olm import Olm
 from api_server.operands import Operands
 
-POLL_SECONDS = 0.25
+POLL_SECONDS, BUSY_POLL_SECONDS = 0.25, 1.0
 NAMESPACES = (
     "openshift-marketplace",
     "openshift-monitoring",
@@ -42,12 +42,15 @@ def prepare(client: Client) -> None:
                 time.sleep(0.2)
 
 
-def main(folder: Path) -> None:
-    """Act until killed; an error of one round is printed and the next round goes on, as operators do."""
+def main(folder: Path, image: str = "") -> None:
+    """Act until killed; an error of one round is printed and the next round goes on, as operators do.
+
+    With `image` on a cluster with nodes (operands.py), whose API server has more to do.
+    """
     client = Client(folder / "kubeconfig")
     prepare(client)
     faults: dict[str, str] = {}
-    actors = (Olm(client, faults, STEP_SECONDS), Operands(client, faults))
+    actors = (Olm(client, faults, STEP_SECONDS), Operands(client, faults, image))
     (folder / "ready").touch()
     while True:
         told = (folder / "faults.json").read_text(encoding="ascii")
@@ -59,8 +62,8 @@ def main(folder: Path) -> None:
             except (requests.RequestException, LookupError) as error:
                 print(f"{type(actor).__name__}: {error}", flush=True)
         (folder / "faults.done").write_text(told, encoding="ascii")
-        time.sleep(POLL_SECONDS)
+        time.sleep(BUSY_POLL_SECONDS if image else POLL_SECONDS)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,142 @@
+"""docs/openshift.md from a bare cluster to a served model and back, for each release, in nodes that run pods.
+
+OpenShift's APIs and operators are stand-ins (openshift.py); the build, the training, the gate and the served model are real.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from api_server import builds, catalog
+
+from e2e import machine
+from e2e.openshift import OpenShift
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
+REPO, NAMESPACE, PHASE = machine.REPO, "trainlab-demo", "quick"
+RELEASES = [name for name, one in catalog.RELEASES.items() if not one.get("prepared")]
+PLAYBOOK_SECONDS = 2700
+KEEP = os.environ.get("E2E_KEEP", "")  # 1 uses a cluster that is up, and keeps it
+SOMEBODY: list[dict[str, Any]] = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "somebody"}},
+    {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "theirs", "namespace": "somebody"},
+        "data": {"a": "b"},
+    },
+    {"apiVersion": builds.IMAGE, "kind": "ImageStream", "metadata": {"name": "theirs", "namespace": "somebody"}},
+    {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cluster-monitoring-config", "namespace": "openshift-monitoring"},
+        "data": {"config.yaml": "enableUserWorkload: true\n"},
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def openshift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenShift]:
+    """A bare OpenShift with two nodes, with what somebody else has in it."""
+    if not KEEP:
+        machine.cluster("down")
+        machine.cluster("up")
+        machine.cluster("operators", "local-path-provisioner", "training-operator", "kserve")
+    one = OpenShift(tmp_path_factory.mktemp("openshift") / "stand-ins")
+    try:
+        yield one
+    finally:
+        one.close()
+        if not KEEP:
+            machine.cluster("down")
+
+
+class Playbooks:
+    """Those of the documentation with inventory/openshift as it is, for one release."""
+
+    def __init__(self, openshift: OpenShift, release: str, folder: Path) -> None:
+        """What they write goes into `folder`."""
+        files = [f"values/{PHASE}.yaml", f"values/local/{PHASE}.yaml", "tests/e2e/openshift.yaml"]
+        self._extra = {
+            "trainlab_platform_release": release,
+            "phase": PHASE,
+            "trainlab_values": [str(REPO / file) for file in files],
+            "report_dest": str(folder),
+            "image_site_file": str(folder / "site.yaml"),
+        }
+        self._kubeconfig = openshift.kubeconfig
+
+    def run(self, name: str, **more: Any) -> str:
+        """Run a playbook, which has to succeed; return what it printed."""
+        command = [str(REPO / ".venv/bin/ansible-playbook"), "-i", "inventory/openshift", f"playbooks/{name}.yml"]
+        path = f"{machine.HOME / 'cache' / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            [*command, "-e", json.dumps(self._extra | more)],
+            cwd=REPO,
+            env=machine.ENVIRONMENT | {"KUBECONFIG": str(self._kubeconfig), "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PLAYBOOK_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}: {done.stdout[-8000:]}"
+        return done.stdout
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_path: Path) -> None:
+    """platform.yml, site.yml, and their undo: nothing is left, and what somebody else has is as it was."""
+    client, play = openshift.client, Playbooks(openshift, release, tmp_path)
+    theirs = [client.apply(one, manager="somebody") for one in SOMEBODY]
+    bare = client.objects()
+
+    said = play.run("platform")
+    assert "NO GPU" in said, "the nodes have none"
+    group = "datasciencecluster.opendatahub.io"
+    found = client.look(f"{group}/{'v1' if release == '2.25' else 'v2'}", "DataScienceCluster", "default-dsc")
+    assert found and found["status"]["phase"] == "Ready"
+    (pod,) = client.items("v1", "Pod", "cert-manager")
+    assert pod["status"]["phase"] == "Running", "for which the playbook waits"
+
+    started = openshift.builder.started
+    said = play.run("site")
+    assert openshift.builder.started == started + 1
+    (config,) = client.items(builds.BUILD, "BuildConfig", NAMESPACE)
+    base = {"name": "BASE", "value": catalog.RELEASES[release]["image"]}
+    assert base in config["spec"]["strategy"]["dockerStrategy"]["buildArgs"]
+    image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
+    assert re.fullmatch(rf"{builds.REGISTRY}/{NAMESPACE}/trainlab-trainer@sha256:[0-9a-f]{{64}}", image)
+    pods = client.items("v1", "Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/instance={PHASE}")
+    assert pods and {one["spec"]["containers"][0]["image"] for one in pods} == {image}, "built here, and run"
+    (run,) = tmp_path.glob(f"{PHASE}-*")
+    gate = json.loads((run / "gate.json").read_text(encoding="utf-8"))
+    assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
+    (server,) = client.items("serving.kserve.io/v1beta1", "InferenceService", NAMESPACE)
+    ready = [one for one in server["status"]["conditions"] if one["type"] == "Ready"]
+    assert [one["status"] for one in ready] == ["True"]
+    again = play.run("site")
+    assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
+
+    play.run("teardown", teardown_volumes=True)
+    play.run("platform_teardown")
+    assert client.objects() == bare
+    kept = [
+        client.look(one["apiVersion"], one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
+        for one in SOMEBODY
+    ]
+    assert [left_alone(one) for one in kept] == [left_alone(one) for one in theirs]
+
+
+def left_alone(one: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what only its owner may change: a registry gives every ImageStream its status."""
+    assert one
+    mine = {key: one["metadata"].get(key) for key in ("name", "uid", "generation", "labels", "annotations")}
+    return {key: value for key, value in one.items() if key not in ("metadata", "status")} | {"mine": mine}
