@@ -1,12 +1,10 @@
 """What of the drills can be told without a cluster: which fault meets which kind of job, and when a drill has passed."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from drills import __main__ as drills
 from drills import faults
-from trainlab.engine import checkpoints
 
 ROW = {"wrong": [], "restarts": 2, "repeated": 6, "every": 3}
 
@@ -29,8 +27,3 @@ def test_every_fault_strikes_both_kinds_of_job() -> None:
 )
 def test_a_drill_passes_with_its_restarts_and_no_step_more(found: dict[str, Any], passed: bool) -> None:
     assert drills.as_expected(["rank killed", "API server away", "pod deleted"], ROW | found) is passed
-
-
-def test_the_drill_of_a_full_volume_looks_for_the_trainers_words(tmp_path: Path) -> None:
-    full = checkpoints.explain_full(OSError(28, "No space left on device"), tmp_path, "a checkpoint")
-    assert full and faults.FULL in str(full)

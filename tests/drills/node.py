@@ -15,7 +15,7 @@ from embedded_cluster import cgroups, identity, running
 
 DAEMONS = ("containerd", "kubelet", "kube-proxy")
 """What node.sh starts, in this order."""
-GONE_SECONDS = 30.0
+GONE_SECONDS, STARTED_SECONDS = 30.0, 120.0
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,14 @@ def off(node: str) -> list[Daemon]:
 
 
 def on(node: str, daemons: list[Daemon]) -> None:
-    """Start the node's programs again."""
+    """Start the node's programs again, each once containerd answers, as node.sh does: a kubelet ends without it."""
     for one in daemons:
         one.start(node)
+        end = time.monotonic() + STARTED_SECONDS
+        while subprocess.run(running.enter(node, ["ctr", "version"]), capture_output=True, check=False).returncode:
+            if time.monotonic() > end:
+                raise TimeoutError(f"node {node}: containerd does not answer {STARTED_SECONDS:.0f} s after its start")
+            time.sleep(0.2)
 
 
 def process(node: str, program: str) -> int:

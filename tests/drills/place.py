@@ -16,8 +16,6 @@ from typing import Any
 import yaml
 from embedded_cluster import paths
 
-from drills import volume
-
 REPO = Path(__file__).resolve().parents[2]
 NAMESPACE, RELEASE = "drills", "drill"
 CHECKPOINTS = 4
@@ -32,7 +30,6 @@ SETTINGS: dict[str, Any] = {
 }
 """The phase of seconds in two pods, 12 steps with a checkpoint every three, and little to score."""
 STORAGE = {"models": {"size": "1Gi"}, "runs": {"size": "2Gi"}}
-CLAIM = f"{NAMESPACE}_{RELEASE}-runs"
 WEIGHTS = "lora_adapter/adapter_model.safetensors"
 OPERATORS = {"pytorchjob": "kubeflow", "trainjob": "kubeflow-system"}
 ENDS = {"pytorchjob": "Succeeded", "trainjob": "Complete"}
@@ -101,8 +98,8 @@ class Place:
             shutil.rmtree(folder)
 
     def run_dir(self) -> Path | None:
-        """The run directory as the first node sees it."""
-        return next(volume.seen().glob(f"*_{CLAIM}/{RELEASE}-????????"), None)
+        """The run directory as the host sees it."""
+        return next(paths.CLUSTER.glob(f"share/rwx/*_{NAMESPACE}_{RELEASE}-runs/{RELEASE}-????????"), None)
 
     def step(self) -> int:
         """The last step that rank 0 left, 0 before the first."""
@@ -114,11 +111,6 @@ class Place:
         """Names of the training pods."""
         found = self.kubectl("get", "pods", "-l", "app.kubernetes.io/component=train", "-o", "name")
         return sorted(name.removeprefix("pod/") for name in found.split())
-
-    def logs(self) -> str:
-        """What the training pods said."""
-        ours = "app.kubernetes.io/component=train"
-        return self.kubectl("logs", "-l", ours, "--tail=-1", "--all-containers", "--max-log-requests=20")
 
     def jobs(self) -> list[str]:
         """UIDs of all jobs of the place, of either kind."""
