@@ -155,11 +155,12 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 	$(BIN)/pytest -v -m vm --junitxml=artifacts/$@.xml tests/vm
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
-# The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer; the same command goes on.
+# The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer, which is
+# no pass of the tier; the same command goes on.
 test-drills: cluster ## faults at random steps of a training in two pods; it has to end with the weights of an undisturbed one
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)
-	@$(BIN)/python tests/tiers.py passed $@
+	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml notes 100 only",$(BIN)/python tests/tiers.py passed $@)
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
 .PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-fresh test-vm test-drills

@@ -40,7 +40,7 @@ class Tiers:
 
     def passed(self, name: str) -> str:
         """Record that a tier passed on this commit, unless files that it covers differ from the commit."""
-        if changed := self._changed(name, "HEAD"):
+        if changed := self.changed(name, "HEAD"):
             return f"{name}: passed, but not noted: {shown(changed)} not committed"
         self.known[name]["passed"] = self._git("rev-parse", "HEAD")
         text = HEAD + yaml.dump(self.known, Dumper=Indented, sort_keys=False, width=120)
@@ -55,12 +55,12 @@ class Tiers:
                 found.append(f"stale: make {name} has not passed yet")
             elif not self._git("cat-file", "-t", tier["passed"], missing=True):
                 found.append(f"stale: make {name} passed on {tier['passed'][:8]}, which this clone does not have")
-            elif changed := self._changed(name, tier["passed"]):
+            elif changed := self.changed(name, tier["passed"]):
                 found.append(f"stale: make {name} passed on {tier['passed'][:8]}; since then: {shown(changed)}")
         return found
 
-    def _changed(self, name: str, commit: str) -> list[str]:
-        """Return the covered files that differ from a commit or are untracked."""
+    def changed(self, name: str, commit: str) -> list[str]:
+        """Return the files that a tier covers and that differ from a commit or are untracked."""
         patterns = [f":(glob){pattern}" for pattern in self.known[name]["covers"]]
         differ = self._git("diff", "--name-only", commit, "--", *patterns)
         new = self._git("ls-files", "--others", "--exclude-standard", "--", *patterns)

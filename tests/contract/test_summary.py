@@ -101,3 +101,10 @@ def test_patterns_of_tiers_find_files() -> None:
         for pattern in patterns:
             command = ["git", "-C", str(tiers.ROOT), "ls-files", "--", f":(glob){pattern}"]
             assert subprocess.run(command, capture_output=True, check=True).stdout, f"{name}: {pattern}"
+
+
+@pytest.mark.parametrize(("drills", "noted"), [("", True), ("DRILLS=100", True), ("DRILLS=10", False)])
+def test_only_all_drills_pass_as_their_tier(drills: str, noted: bool) -> None:
+    argv = ["make", "--dry-run", "test-drills", *drills.split()]
+    done = subprocess.run(argv, cwd=tiers.ROOT, check=True, capture_output=True, text=True)
+    assert ("tiers.py passed test-drills" in done.stdout) is noted

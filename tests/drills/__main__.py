@@ -1,6 +1,7 @@
 """Strike runs with faults at random steps, and compare what they trained with an undisturbed run, byte by byte.
 
     PYTHONPATH=cluster:tests python -m drills --count 20 --seed 1
+    PYTHONPATH=cluster:tests python -m drills --together "rank killed,node stopped"
 
 The table goes to artifacts/drills.json after every drill; the same command goes on where it ended.
 """
@@ -10,81 +11,126 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from drills.faults import FAULTS
-from drills.place import CHECKPOINTS, REPO, Place
+from tiers import Tiers, shown
 
-PATIENCE = 900.0
-"""Seconds for a run with its restarts."""
+from drills.faults import FAULTS, Fault, installed
+from drills.place import CHECKPOINTS, OPERATORS, PATIENCE, REPO, Place
+
 Row = dict[str, Any]
 
 
 def main() -> int:
-    """Run the drills that the table lacks; exit code 1 if one of them ended otherwise than it must."""
-    parser = argparse.ArgumentParser(prog="python -m drills", description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=100, help="drills in all (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=None, help="of the faults and their steps (default: a new one)")
-    parser.add_argument("--site", default="artifacts/site.yaml", help="as image.yml writes it (default %(default)s)")
-    parser.add_argument("--table", type=Path, default=REPO / "artifacts" / "drills.json", help="(default %(default)s)")
-    args = parser.parse_args()
+    """Run the drills that the table lacks; exit code 1 if one of them ended otherwise than it must, 2 if the table is older."""
+    args = _arguments()
     table: Row = json.loads(args.table.read_text()) if args.table.exists() else {"undisturbed": {}, "drills": []}
+    if refused := _older(table, args.table):
+        print(f"error: {refused}", file=sys.stderr)
+        return 2
     seed = table.setdefault("seed", args.seed if args.seed is not None else random.SystemRandom().randrange(10**6))
     print(f"seed {seed}", flush=True)
     args.table.parent.mkdir(parents=True, exist_ok=True)
-    for number in range(len(table["drills"]), args.count):
+    done = len(table["drills"])
+    for number in range(done, done + 1 if args.together else args.count):
         dice = random.Random(f"{seed}-{number}")
-        names = list(FAULTS)
-        name = names[number // 2 % len(names)]
-        place = Place(("pytorchjob", "trainjob")[number % 2], args.site)
+        api, name = turn(number)
+        place = Place(args.api or api, args.site)
         if place.api not in table["undisturbed"]:
-            table["undisturbed"][place.api] = drill(place, None, dice, 0)
+            table["undisturbed"][place.api] = drill(place, [], dice, 0)
             args.table.write_text(json.dumps(table, indent=1))
         plain = table["undisturbed"][place.api]
-        row = drill(place, name, dice, plain["steps"])
-        row["ok"] = row["end"] == plain["end"] and row["weights"] == plain["weights"] and as_expected(name, row)
+        names = args.together or [name]
+        row = drill(place, names, dice, plain["steps"])
+        row["ok"] = row["end"] == plain["end"] and row["weights"] == plain["weights"] and as_expected(names, row)
         table["drills"].append(row)
         args.table.write_text(json.dumps(table, indent=1))
     return 0 if all(row["ok"] for row in table["drills"]) else 1
 
 
-def as_expected(name: str, row: Row) -> bool:
-    """True if the run started again as often as this fault must make it, and repeated less than a checkpoint's distance."""
-    return bool(row["restarts"] == FAULTS[name].restarts and row["repeated"] < row["every"] + 1)
+def turn(number: int) -> tuple[str, str]:
+    """Kind of job and fault of a drill by its number: the kinds alternate, and change places once every fault had its turn."""
+    rounds, at = divmod(number, len(FAULTS))
+    return list(OPERATORS)[(rounds + at) % len(OPERATORS)], list(FAULTS)[at]
 
 
-def drill(place: Place, fault: str | None, dice: random.Random, steps: int) -> Row:
-    """Train once, with a fault at a random step; return the row of the table."""
+def as_expected(names: list[str], row: Row) -> bool:
+    """True if nothing in between was wrong, the run started again as often as it must, and no more than it lost was repeated."""
+    restarts = sum(FAULTS[name].restarts for name in names)
+    return bool(not row["wrong"] and row["restarts"] == restarts and row["repeated"] <= restarts * row["every"])
+
+
+def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Row:
+    """Train once, with these faults one after the other at random steps; return the row of the table."""
     place.remove()
-    place.install()
-    began, at, what = time.monotonic(), 0, ""
-    if fault:
-        target = dice.randrange(1, steps - 1)
-        while place.step() < target and time.monotonic() - began < PATIENCE:
-            time.sleep(0.02)
-        at, what = place.step(), FAULTS[fault].strike(place, dice)
-    end = place.end(PATIENCE)
-    folder = place.run_dir()
-    manifest: Row = json.loads((folder / "manifest.json").read_text()) if folder and end != "Failed" else {}
-    total = place.step()
-    row = {
-        "job": place.api,
-        "fault": fault or "none",
-        "what": what,
-        "step": at,
-        "steps": total,
-        "every": total // CHECKPOINTS,
-        "end": end,
-        "restarts": manifest.get("attempts", {}).get("restarts"),
-        "repeated": manifest.get("attempts", {}).get("repeated_steps", 0),
-        "seconds": round(time.monotonic() - began, 1),
-        "weights": place.weights() if manifest else "",
-    }
+    faults = [FAULTS[name] for name in names]
+    began = time.monotonic()
+    what: list[str] = []
+    with ExitStack() as stack:
+        stack.enter_context(next((one.begun for one in faults if one.begun is not installed), installed)(place))
+        targets = sorted(dice.sample(range(1, steps - 1), len(faults))) if faults else []
+        at = [_strike(place, *pair, dice, what) for pair in zip(faults, targets, strict=True)]
+        end = place.end(PATIENCE)
+        wrong = [said for one in faults if (said := one.ended(place))]
+        folder = place.run_dir()
+        manifest: Row = json.loads((folder / "manifest.json").read_text()) if folder and end != "Failed" else {}
+        total = place.step()
+        row = {
+            "job": place.api,
+            "fault": ", ".join(names) or "none",
+            "what": "; ".join(what),
+            "wrong": wrong,
+            "step": at,
+            "steps": total,
+            "every": total // CHECKPOINTS,
+            "end": end,
+            "restarts": manifest.get("attempts", {}).get("restarts"),
+            "repeated": manifest.get("attempts", {}).get("repeated_steps", 0),
+            "seconds": round(time.monotonic() - began, 1),
+            "weights": place.weights() if manifest else "",
+        }
     print(json.dumps(row), flush=True)
     return row
+
+
+def _strike(place: Place, fault: Fault, target: int, dice: random.Random, what: list[str]) -> int:
+    """Wait for a step and strike there; return the step that was reached."""
+    began = time.monotonic()
+    while place.step() < target and time.monotonic() - began < PATIENCE:
+        time.sleep(0.02)
+    at = place.step()
+    what.append(fault.strike(place, dice))
+    return at
+
+
+def _older(table: Row, file: Path) -> str:
+    """Why a table cannot go on: it began with other files than there are now, and 100 drills are of one state."""
+    tiers = Tiers()
+    now = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPO, check=True, capture_output=True, text=True).stdout
+    began = table.setdefault("commit", now.strip())
+    if not table["drills"] or not (changed := tiers.changed("test-drills", began)):
+        return ""
+    return f"{file} began with commit {began[:8]}; since then: {shown(changed)}; remove it, and the drills begin anew"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m drills", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=100, help="drills in all (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="of the faults and their steps (default: a new one)")
+    parser.add_argument("--site", default="artifacts/site.yaml", help="as image.yml writes it (default %(default)s)")
+    parser.add_argument("--table", type=Path, default=REPO / "artifacts" / "drills.json", help="(default %(default)s)")
+    parser.add_argument(
+        "--together",
+        type=lambda text: text.split(","),
+        help=f"instead of --count: one training that all of these strike, separated by commas: {', '.join(FAULTS)}",
+    )
+    parser.add_argument("--api", choices=OPERATORS, help="with --together: kind of job")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

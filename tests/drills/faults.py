@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from drills.place import Place
+from api_server import killing
+
+from drills import node
+from drills.place import PATIENCE, Place
 
 SECONDS_AWAY = 30.0
+SECONDS_OFF = 60.0
+"""Longer than it takes Kubernetes to call a node NotReady (50 s), shorter than it takes to give up its pods (5 minutes)."""
+FROZEN, GOING = 0.9, 0.1
+"""Seconds of each second in which a slow etcd stands and goes."""
+
+
+@contextmanager
+def installed(place: Place) -> Iterator[None]:
+    """Train by Helm."""
+    place.install()
+    yield
+
+
+@contextmanager
+def played(place: Place) -> Iterator[None]:
+    """Train by playbooks/train.yml."""
+    with tempfile.TemporaryDirectory() as folder:
+        place.playbook = place.play(Path(folder) / "train.log")
+        place.said = Path(folder) / "train.log"
+        yield
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What strikes, and how often the run has to start again for it."""
+    """What strikes, how often the run has to start again for it, how it begins, and what has to hold in the end."""
 
     strike: Callable[[Place, random.Random], str]
     restarts: int
+    begun: Callable[[Place], AbstractContextManager[None]] = installed
+    ended: Callable[[Place], str] = lambda place: ""
+    """What was wrong in between, once the job has ended."""
 
 
 def rank_killed(place: Place, dice: random.Random) -> str:
@@ -39,9 +66,19 @@ def pod_deleted(place: Place, dice: random.Random) -> str:
     return f"{pod.rsplit('-', 2)[-2]}-{pod.rsplit('-', 1)[-1]}, grace {grace} s"
 
 
+def node_stopped(place: Place, dice: random.Random) -> str:
+    """Kill all that runs on the second node, its kubelet first, and start the node again after a minute."""
+    daemons = node.off("n2")
+    try:
+        time.sleep(SECONDS_OFF)
+    finally:
+        node.on("n2", daemons)
+    return f"n2, {SECONDS_OFF:.0f} s"
+
+
 def api_away(place: Place, dice: random.Random) -> str:
     """Stop the API server's process for 30 seconds: connections stay open and nobody answers."""
-    pid = next(processes("kube-apiserver", place.services))
+    pid = node.process("n1", "kube-apiserver")
     os.kill(pid, signal.SIGSTOP)
     try:
         time.sleep(SECONDS_AWAY)
@@ -50,24 +87,51 @@ def api_away(place: Place, dice: random.Random) -> str:
     return f"{SECONDS_AWAY:.0f} s"
 
 
+def etcd_slow(place: Place, dice: random.Random) -> str:
+    """Let etcd run a tenth of the time for 30 seconds: each request of the API server waits for it."""
+    pid, end = node.process("n1", "etcd"), time.monotonic() + SECONDS_AWAY
+    while time.monotonic() < end:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(FROZEN)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(GOING)
+    return f"{SECONDS_AWAY:.0f} s at a tenth"
+
+
 def operators_restarted(place: Place, dice: random.Random) -> str:
     """Delete the pods of the operators that watch the job."""
     place.kubectl("delete", "pods", "--all", "--wait=false", namespace=place.operator)
     return place.operator
 
 
-def processes(program: str, word: str) -> Iterator[int]:
-    """Yield the processes of a program with `word` in their command lines."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if program in line.split(" ")[0] and word in line:
-                yield int(folder.name)
+def playbook_killed(place: Place, dice: random.Random) -> str:
+    """Kill the playbook, with all that it started, while it waits, and start it again."""
+    assert place.playbook and place.said, "this drill begins by the playbook"
+    place.before = place.jobs()
+    for pid in killing.family(place.playbook.pid):
+        os.kill(pid, signal.SIGKILL)
+    place.playbook.wait()
+    place.playbook = place.play(place.said)
+    return "while it waited"
+
+
+def same_job(place: Place) -> str:
+    """Nothing if the second playbook ended well with the first one's job; else what it did."""
+    assert place.playbook and place.said, "this drill begins by the playbook"
+    code, now = place.playbook.wait(PATIENCE), place.jobs()
+    if code == 0 and len(now) == 1 and now == place.before:
+        return ""
+    return f"again: exit code {code}, jobs {place.before}, then {now}: {place.said.read_text()[-3000:]}"
 
 
 FAULTS = {
     "rank killed": Fault(rank_killed, 1),
     "pod deleted": Fault(pod_deleted, 1),
+    "node stopped": Fault(node_stopped, 1),
     "API server away": Fault(api_away, 0),
+    "etcd slow": Fault(etcd_slow, 0),
     "operator restarted": Fault(operators_restarted, 0),
+    "playbook killed": Fault(playbook_killed, 0, played, same_job),
 }

@@ -13,18 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import identity, paths
+import yaml
+from embedded_cluster import paths
 
 REPO = Path(__file__).resolve().parents[2]
 NAMESPACE, RELEASE = "drills", "drill"
 CHECKPOINTS = 4
-SETTINGS = (
-    "phase.resources.nodes=2,phase.resources.processes_per_node=1,phase.resources.cpu=300m,"
-    "phase.data.train_rows=24,phase.data.heldout_rows=2,phase.train.epochs=4,"
-    f"phase.train.checkpoints={CHECKPOINTS},phase.evaluate.generate_rows=1,phase.evaluate.max_new_tokens=4,"
-    "site.serving=false,site.storage.models.size=1Gi,site.storage.runs.size=2Gi"
-)
+PATIENCE = 900.0
+"""Seconds for a run with its restarts."""
+SETTINGS: dict[str, Any] = {
+    "resources": {"nodes": 2, "processes_per_node": 1, "cpu": "300m"},
+    "data": {"train_rows": 24, "heldout_rows": 2},
+    "train": {"epochs": 4, "checkpoints": CHECKPOINTS},
+    "evaluate": {"generate_rows": 1, "max_new_tokens": 4},
+    "questions": [],
+}
 """The phase of seconds in two pods, 12 steps with a checkpoint every three, and little to score."""
+STORAGE = {"models": {"size": "1Gi"}, "runs": {"size": "2Gi"}}
 WEIGHTS = "lora_adapter/adapter_model.safetensors"
 OPERATORS = {"pytorchjob": "kubeflow", "trainjob": "kubeflow-system"}
 ENDS = {"pytorchjob": "Succeeded", "trainjob": "Complete"}
@@ -35,8 +40,10 @@ class Place:
     """One kind of job; the model volume stays from run to run, the run directory does not."""
 
     api: str
-    image: str
-    services: str = field(default_factory=lambda: str(identity.checked_subnets(dict(os.environ))[2]))
+    site: str
+    playbook: subprocess.Popen[bytes] | None = None
+    said: Path | None = None
+    before: list[str] = field(default_factory=list)
 
     @property
     def operator(self) -> str:
@@ -52,20 +59,41 @@ class Place:
         """Run kubectl in a namespace and return what it printed."""
         return self._run(paths.BIN / "kubectl", "-n", namespace, *argv, ok=ok)
 
-    def helm(self, *argv: str) -> str:
-        """Run Helm in the drills' namespace."""
-        return self._run(paths.BIN / "helm", "-n", NAMESPACE, *argv)
+    def helm(self, *argv: str, given: str = "") -> str:
+        """Run Helm in the drills' namespace, with `given` as stdin."""
+        return self._run(paths.BIN / "helm", "-n", NAMESPACE, *argv, given=given)
 
     def install(self) -> None:
-        """Install the release."""
-        values = ("-f", "values/quick.yaml", "-f", "values/local/quick.yaml", "-f", self.image)
-        more = ("--set", f"{SETTINGS},site.trainingApi={self.api}", "--set-json", "phase.questions=[]")
-        self.helm("install", RELEASE, "charts/trainjob", "--create-namespace", *values, *more)
+        """Install the release by Helm."""
+        values = ("-f", "values/quick.yaml", "-f", "values/local/quick.yaml", "-f", self.site, "-f", "-")
+        self.helm("install", RELEASE, "charts/trainjob", "--create-namespace", *values, given=self._values())
+
+    def play(self, log: Path) -> subprocess.Popen[bytes]:
+        """Start playbooks/train.yml for the same release."""
+        site = yaml.safe_load((REPO / self.site).read_text())["site"]
+        own = json.loads(self._values())
+        for name, sizes in STORAGE.items():
+            site["storage"][name] |= sizes
+        extra = {
+            "phase": "quick",
+            "trainlab_namespace": NAMESPACE,
+            "trainlab_release": RELEASE,
+            "trainlab_phase_overrides": own["phase"],
+            "trainlab_site": site | own["site"] | {"storage": site["storage"]},
+            "image_ref": site["images"]["trainer"],
+        }
+        argv = [".venv/bin/ansible-playbook", "-i", "inventory/local", "playbooks/train.yml", "-e", json.dumps(extra)]
+        with log.open("ab") as out:
+            return subprocess.Popen(argv, cwd=REPO, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    def uninstall(self) -> None:
+        """Remove the release, and wait for its pods' end; volumes and run stay."""
+        self._run(paths.BIN / "helm", "-n", NAMESPACE, "uninstall", RELEASE, "--wait", ok=False)
+        self.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=120s", ok=False)
 
     def remove(self) -> None:
         """Remove release and run; the volumes stay."""
-        self._run(paths.BIN / "helm", "-n", NAMESPACE, "uninstall", RELEASE, "--wait", ok=False)
-        self.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=120s", ok=False)
+        self.uninstall()
         if folder := self.run_dir():
             shutil.rmtree(folder)
 
@@ -83,6 +111,11 @@ class Place:
         """Names of the training pods."""
         found = self.kubectl("get", "pods", "-l", "app.kubernetes.io/component=train", "-o", "name")
         return sorted(name.removeprefix("pod/") for name in found.split())
+
+    def jobs(self) -> list[str]:
+        """UIDs of all jobs of the place, of either kind."""
+        kinds = ",".join(f"{api}s" for api in OPERATORS)
+        return self.kubectl("get", kinds, "-o", "jsonpath={.items[*].metadata.uid}").split()
 
     def ranks(self) -> dict[int, int]:
         """Process of each rank."""
@@ -111,11 +144,17 @@ class Place:
         folder = self.run_dir()
         return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest() if folder else ""
 
-    def _run(self, *argv: Any, ok: bool = True) -> str:
+    def _values(self) -> str:
+        """The drills' own values, as JSON."""
+        site = {"serving": False, "trainingApi": self.api, "storage": STORAGE}
+        return json.dumps({"phase": SETTINGS, "site": site})
+
+    def _run(self, *argv: Any, ok: bool = True, given: str = "") -> str:
         done = subprocess.run(
             [str(word) for word in argv],
             cwd=REPO,
             env={**os.environ, "KUBECONFIG": str(paths.KUBECONFIG)},
+            input=given,
             capture_output=True,
             text=True,
             check=False,
