@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e import machine
+from embedded_cluster import locks
+
+from e2e import machine, stopping
 
 REPO = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -43,6 +46,25 @@ def port() -> Iterator[str]:
     _make("demo-down")
 
 
+def _ended_at(line: str, number: signal.Signals, port: str) -> None:
+    environment = machine.ENVIRONMENT | {"PHASE": "resnet", "PORT": port}
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "cluster", "demo-alone"], environment)
+    output = "".join(ended.lines)
+    assert ended.code == 128 + number, output
+    assert ended.lines[-1].startswith("error: ") and "Traceback" not in output, output
+    assert [text for text in ended.lines if text.startswith("==> ")][-1].startswith(f"==> {line}"), output
+    assert not ended.left
+    assert not [file for file in machine.HOME.glob("*lock*") if locks.held(file) and "test" in file.name]
+
+
+@pytest.mark.parametrize(
+    ("line", "number"), [("check", signal.SIGTERM), ("base model", signal.SIGINT), ("train, score", signal.SIGTERM)]
+)
+def test_nothing_runs_on_after_a_signal(port: str, line: str, number: signal.Signals) -> None:
+    """Nor is a lock held; the next test goes on from there."""
+    _ended_at(line, number, port)
+
+
 def test_it_trains_serves_and_answers_what_it_prints(port: str) -> None:
     said = _make("demo-alone", PORT=port)
     steps = [line for line in said.splitlines() if line.startswith("==> ")]
@@ -67,6 +89,10 @@ def test_it_trains_serves_and_answers_what_it_prints(port: str) -> None:
 def test_again_trains_nothing_and_takes_the_port_of_its_own_server(port: str) -> None:
     said = _make("demo-alone", PORT=port)
     assert "training from step" not in said and "No cluster was used" in said
+
+
+def test_a_server_that_is_not_ready_ends_with_the_command(port: str) -> None:
+    _ended_at("server on", signal.SIGINT, port)
 
 
 def test_a_port_of_somebody_else_is_refused(port: str) -> None:
