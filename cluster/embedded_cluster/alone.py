@@ -113,7 +113,16 @@ def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
             stderr=out,
             start_new_session=True,
         )
-    PID_FILE.write_text(str(server.pid), encoding="ascii")
+    try:
+        PID_FILE.write_text(str(server.pid), encoding="ascii")
+        _await_ready(server, log, url)
+    except BaseException:  # a signal, too: what was not ready must not run on
+        server.terminate()
+        server.wait()
+        raise
+
+
+def _await_ready(server: subprocess.Popen[bytes], log: Path, url: str) -> None:
     end = time.monotonic() + READY_SECONDS
     while not _answers(f"{url}/ready"):
         if server.poll() is not None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from embedded_cluster import locks
 
 from e2e import machine, stopping
