@@ -113,9 +113,8 @@ class Place:
         return sorted(name.removeprefix("pod/") for name in found.split())
 
     def jobs(self) -> list[str]:
-        """UIDs of all jobs of the place, of either kind."""
-        kinds = ",".join(f"{api}s" for api in OPERATORS)
-        return self.kubectl("get", kinds, "-o", "jsonpath={.items[*].metadata.uid}").split()
+        """UIDs of all jobs of this kind; the cluster need not have the operator of the other one."""
+        return self.kubectl("get", self.plural, "-o", "jsonpath={.items[*].metadata.uid}").split()
 
     def ranks(self) -> dict[int, int]:
         """Process of each rank."""

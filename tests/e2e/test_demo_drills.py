@@ -1,0 +1,30 @@
+"""A training on the demo's cluster that loses one thing after the other, and ends with the weights of an undisturbed one.
+
+`make test-drills` strikes a hundred trainings with one fault each, those that take a node or etcd away included.
+"""
+
+import json
+
+import pytest
+
+from e2e import machine
+from e2e.commands import kubectl, sh
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+FAULTS = ("playbook killed", "operator restarted", "rank killed", "pod deleted", "API server away")
+"""One of each kind, all in one training, as each start of a pod costs more than its 12 steps; it goes on while the API server is away, so
+that is the last."""
+SEED = "306"
+"""Strikes after steps 1, 3, 5, 8 and 10: a pod that is deleted while a rank's loss is being repaired starts once for both."""
+
+
+def test_five_faults_leave_the_weights_of_an_undisturbed_training(demo: str) -> None:
+    table, site = machine.ARTIFACTS / "drills.json", machine.ARTIFACTS / "site.yaml"  # site.yml wrote it
+    table.unlink(missing_ok=True)
+    drills = (".venv/bin/python", "-m", "drills", "--table", str(table), "--site", str(site), "--api", "pytorchjob")
+    try:
+        sh(*drills, "--seed", SEED, "--together", ",".join(FAULTS), env={"PYTHONPATH": "cluster:tests"})
+    finally:
+        kubectl("delete", "namespace", "drills", "--wait=false", "--ignore-not-found")
+    (row,) = json.loads(table.read_text())["drills"]
+    assert row["fault"] == ", ".join(FAULTS) and row["restarts"] == 2
