@@ -80,6 +80,7 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
         folder = place.run_dir()
         manifest: Row = json.loads((folder / "manifest.json").read_text()) if folder and end != "Failed" else {}
         total = place.step()
+        place.settled()
         row = {
             "job": place.api,
             "fault": ", ".join(names) or "none",

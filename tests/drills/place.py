@@ -138,6 +138,12 @@ class Place:
             time.sleep(1)
         return f"no end after {seconds:.0f} s"
 
+    def settled(self) -> None:
+        """Wait for all operators: one that lost the API server starts again, and until then its webhooks refuse what comes next."""
+        for kind, condition in (("nodes", "Ready"), ("deployments", "Available")):
+            limit = f"--timeout={PATIENCE:.0f}s"
+            self.kubectl("wait", kind, "--all", "--all-namespaces", f"--for=condition={condition}", limit)
+
     def weights(self) -> str:
         """SHA-256 of what was trained."""
         folder = self.run_dir()
