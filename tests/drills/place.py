@@ -141,8 +141,8 @@ class Place:
     def settled(self) -> None:
         """Wait for all operators: one that lost the API server starts again, and until then its webhooks refuse what comes next."""
         for kind, condition in (("nodes", "Ready"), ("deployments", "Available")):
-            limit = f"--timeout={PATIENCE:.0f}s"
-            self.kubectl("wait", kind, "--all", "--all-namespaces", f"--for=condition={condition}", limit)
+            every = ("--all", "--all-namespaces", f"--for=condition={condition}", f"--timeout={PATIENCE:.0f}s")
+            self._run(paths.BIN / "kubectl", "wait", kind, *every)  # which finds nothing with a namespace besides
 
     def weights(self) -> str:
         """SHA-256 of what was trained."""
