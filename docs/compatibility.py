@@ -43,7 +43,7 @@ def supported() -> str:
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted, choice, in_order
     from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases, span
 
-    operators, registry = variables("platform")["__platform_table"], variables("image")["__image_registry"]
+    operators = variables("platform")["__platform_table"]
     rows = []
     for release, entry in releases().items():
         wanted = Wanted(operators, releases(), ["gpu", "rhoai"], release, {}, {}, {}, "Automatic")
@@ -59,7 +59,6 @@ def supported() -> str:
                 f"`{choice(wanted, 'kueue')[0]}`",
                 ", ".join(in_order(wanted)),
                 ", ".join(jobs),
-                f"`{entry['image'].replace(registry, 'REGISTRY')}`",
                 f"`{SCENARIO}{release}`" if scenario.exists() else "none",
             ]
         )
@@ -72,7 +71,7 @@ def supported() -> str:
         "operators",
         "job kinds",
     ]
-    return table([*head, "base of the trainer image", "molecule scenario"], rows)
+    return table([*head, "molecule scenario"], rows)
 
 
 def prepared() -> str:
@@ -157,7 +156,7 @@ is out of date.
 
 "OpenShift" is what the documentation of each release supports; `playbooks/verify.yml` warns about other versions.
 "version in the tests" is the head of the channel in August 2026, which the tests' catalog offers. "operators" are those
-that `platform_operators: [gpu, rhoai]` installs, in order. REGISTRY is the cluster's own image registry.
+that `platform_operators: [gpu, rhoai]` installs, in order.
 {prepared()}
 
 A molecule scenario installs the release from a bare API server to a ready DataScienceCluster, again with no change, with

@@ -138,7 +138,7 @@ def test_checkout_is_sent_built_and_its_digest_written(
 def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Builder) -> None:
     """A repeated run continues its build; git needs no upload; what cannot work is reported before any change."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "base": ({"image_base": ""}, "image_base is empty and trainlab_platform_release"),
+        "base": ({"image_base": ""}, "image_base is empty; name an image with Python 3.11 to 3.13"),
         "address": ({"trainlab_image_source": "git"}, "image_git_uri is empty"),
         "template": (
             {"image_vllm_template": "vllm-cpu"},

@@ -104,3 +104,19 @@ def test_wheels_of_the_image_do_not_depend_on_this_python() -> None:
     newest = max(pyenv.GLIBC)
     known = {tag for tag in tags if not (minor := re.match(r"manylinux_2_(\d+)_", tag)) or int(minor[1]) <= newest}
     assert known and known <= set(words[words.index("--platform") :])
+
+
+@pytest.mark.parametrize("lock", ["requirements", "alone"])
+def test_the_lock_holds_for_the_base_of_the_build_on_openshift(tmp_path: Path, lock: str) -> None:
+    """Each package, and what it needs on that Python only, is a wheel for Python 3.12 and glibc 2.34: roles/image's image_base, UBI 9."""
+    words = ["--python-version", "3.12", "--python-platform", "x86_64-manylinux_2_34", "--only-binary", ":all:"]
+    words += ["--no-deps"] if lock == "alone" else []  # as in the Containerfile
+    words += ["--require-hashes", "-r", str(paths.REPO / "images" / "trainer" / f"{lock}.lock")]
+    done = subprocess.run(
+        [pyenv.uv(pyenv.installer()), "pip", "install", "--dry-run", "--target", tmp_path, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Would install" in done.stderr

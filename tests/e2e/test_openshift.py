@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
 REPO, NAMESPACE, PHASE = machine.REPO, "trainlab-demo", "quick"
 RELEASES = [name for name, one in catalog.RELEASES.items() if not one.get("prepared")]
 PLAYBOOK_SECONDS = 2700
+DEFAULTS = yaml.safe_load((REPO / "roles/image/defaults/main.yml").read_text(encoding="utf-8"))
 KEEP = os.environ.get("E2E_KEEP", "")  # 1 uses a cluster that is up, and keeps it
 SOMEBODY: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "somebody"}},
@@ -110,7 +111,7 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
     said = play.run("site")
     assert openshift.builder.started == started + 1
     (config,) = client.items(builds.BUILD, "BuildConfig", NAMESPACE)
-    base = {"name": "BASE", "value": catalog.RELEASES[release]["image"]}
+    base = {"name": "BASE", "value": DEFAULTS["image_base"]}
     assert base in config["spec"]["strategy"]["dockerStrategy"]["buildArgs"]
     image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
     assert re.fullmatch(rf"{builds.REGISTRY}/{NAMESPACE}/trainlab-trainer@sha256:[0-9a-f]{{64}}", image)
