@@ -12,6 +12,8 @@ from pathlib import Path
 
 import yaml
 from ansible.errors import AnsibleActionFail
+from ansible.utils.vars import merge_hash
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import cluster_proxy
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
 
@@ -29,7 +31,12 @@ class ActionModule(DocumentedAction):
         _refuse_space(args["helm"])
         if not args["files"]:
             return {"changed": False, "kubectl": _connected(args)[0].kubectl}
-        own = {"site": args["site"]}
+        proxy: Json = {"site": {}, "ports": []}
+        connected = None
+        if args["cluster_proxy"]:
+            connected = _connected(args)
+            proxy = cluster_proxy.of_cluster(connected[0], args["site"])
+        own = {"site": merge_hash(args["site"], proxy["site"])}
         if args["phase_overrides"]:
             own["phase"] = args["phase_overrides"]
         for file in map(Path, args["files"]):
@@ -41,7 +48,7 @@ class ActionModule(DocumentedAction):
             files = [*(_short(file) for file in args["files"]), str(overlay)]
             resolved = _check(files)
             plan = _plan(files)
-        api, version = _connected(args)
+        api, version = connected or _connected(args)
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
@@ -49,6 +56,7 @@ class ActionModule(DocumentedAction):
             "protocol": resolved["protocol"],
             "claims": {name: _claim(name, resolved["site"], args["release"]) for name in resolved["volumes"]},
             "plan": plan,
+            "proxy": proxy,
             "server": api.server,
             "kubectl": api.kubectl,
             "helm": api.connection.command("helm", args["helm"]),

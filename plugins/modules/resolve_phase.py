@@ -28,6 +28,10 @@ options:
     description: Name of the Helm release, after which the claims of its volumes are named.
     type: str
     default: ""
+  cluster_proxy:
+    description: Whether C(site) gets the addresses and the CA of OpenShift's own Proxy C(cluster), where it has none.
+    type: bool
+    default: false
   helm:
     description: Helm 3 binary.
     type: path
@@ -63,7 +67,8 @@ ansible_facts:
     trainlab_resolved:
       description: C(phase) and C(site) as merged, with all defaults, C(world_size), the
         C(protocol) that is served (C(openai) or C(v2)), the C(claims) of the release by volume, C(plan)
-        (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(server), C(kubectl) and C(helm) as the beginning
+        (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(proxy) (what C(site) got of the cluster's,
+        and its C(ports)), C(server), C(kubectl) and C(helm) as the beginning
         of a shell command that reaches it, C(kubernetes) version, C(openshift) true or false.
       returned: success
       type: dict

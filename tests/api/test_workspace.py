@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import requests
+import yaml
+from api_server import crds
 from api_server.attendee import until
 from api_server.harness import Cluster
 from api_server.selfservice import Projects
@@ -199,3 +201,48 @@ def test_a_user_who_may_not_create_namespaces(cluster: Cluster, tmp_path: Path) 
     cluster.client.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
     until(lambda: cluster.objects() == bare)
     projects.close()
+
+
+def test_the_proxy_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """Its port is open, the ConfigMap that OpenShift fills is there, and plain Helm's site names both; without it all is as before."""
+    kind = crds.reduced("config.openshift.io", "Proxy", ["v1"], False, "proxies")
+    proxy: dict[str, Any] = {"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"}}
+    address = "http://proxy.example.com:3128"
+    bare = cluster.objects()
+    cluster.client.apply(kind)
+    until(lambda: cluster.client.path(proxy["apiVersion"], "Proxy", "cluster", "") is not None)
+    cluster.client.apply(proxy | {"spec": {"trustedCA": {"name": "user-ca-bundle"}}})
+    cluster.client.status(proxy, {"httpsProxy": address, "noProxy": ".svc"})
+    site = tmp_path / "site.yaml"
+    given = WANTED | {
+        "trainlab_cluster_proxy": True,
+        "trainlab_site": {"images": {"trainer": "registry.example.com/trainer:1"}, "env": {"NO_PROXY": ".svc,.local"}},
+        "image_site_file": str(site),
+    }
+    made = cluster.playbook("workspace", **given)
+    assert made.code == 0, made.text
+    for name in ("fetch", "build"):
+        policy = cluster.client.look(NET, "NetworkPolicy", name, SPACE)
+        assert policy and {"port": 3128, "protocol": "TCP"} in policy["spec"]["egress"][0]["ports"], name
+    trust = cluster.client.look("v1", "ConfigMap", "trainlab-trusted-ca", SPACE)
+    assert trust and trust["metadata"]["labels"]["config.openshift.io/inject-trusted-cabundle"] == "true"
+    filled = {key: trust["metadata"][key] for key in ("name", "namespace", "labels")}
+    cluster.client.apply(trust | {"metadata": filled, "data": {"ca-bundle.crt": "CAs"}}, manager="network-operator")
+    again = cluster.playbook("workspace", **given)
+    assert (again.code, again.changed) == (0, 0), again.text
+    kept = cluster.client.look("v1", "ConfigMap", "trainlab-trusted-ca", SPACE)
+    assert kept and kept["data"] == {"ca-bundle.crt": "CAs"}, "OpenShift's part is not ours"
+
+    assert cluster.playbook("image", **given).code == 0
+    block = yaml.safe_load(site.read_text(encoding="utf-8"))["site"]
+    assert block["env"] == {"HTTPS_PROXY": address, "NO_PROXY": ".svc,.local"}
+    assert block["caConfigMap"] == "trainlab-trusted-ca"
+
+    cluster.client.status(proxy, {"httpsProxy": None, "noProxy": None})
+    gone = cluster.playbook("workspace", **given)
+    assert gone.code == 0, gone.text
+    assert cluster.client.look("v1", "ConfigMap", "trainlab-trusted-ca", SPACE) is None
+    undone = cluster.playbook("workspace", workspace_state="absent", **given)
+    assert undone.code == 0, undone.text
+    cluster.client.delete(kind)
+    until(lambda: cluster.objects() == bare)
