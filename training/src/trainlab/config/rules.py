@@ -306,10 +306,13 @@ RULES: tuple[Rule, ...] = (
         (*_VLLM_ON_CPU, ("site.env.OMP_NUM_THREADS", "is not", None)),
     ),
     *(_image(name) for name in ("trainer", "vllm")),
-    Rule(
-        "site.images.vllm",
-        "'{site.images.vllm}' with phase.serve.gpus 0 is vLLM's image for GPUs; name one for CPU, or set gpus 1",
-        (*_VLLM_ON_CPU, ("site.images.vllm", "starts", "docker.io/vllm/vllm-openai:")),
+    *(
+        Rule(
+            "site.images.vllm",
+            "'{site.images.vllm}' with phase.serve.gpus 0 is vLLM's image for GPUs; name one for CPU, or set gpus 1",
+            (*_VLLM_ON_CPU, ("site.images.vllm", "starts", f"docker.io/vllm/vllm-openai{separator}")),
+        )
+        for separator in ":@"
     ),
     Rule(
         "site.images.vllm",

@@ -22,7 +22,8 @@ class Images(SiteBlock):
         description="Trains, scores, serves on CPU. No registry offers it: playbooks/image.yml builds it and writes its name.",
     )
     vllm: str = Field(
-        "docker.io/vllm/vllm-openai:v0.11.0", description="vLLM's own image, used with serve.runtime vllm."
+        "docker.io/vllm/vllm-openai@sha256:251eba5cc7c12fed0b75da22a9240e582b1c9e39f6fbc064f86781b963bd814f",
+        description="vLLM's own image, used with serve.runtime vllm: v0.24.0, the vLLM of OpenShift AI 3.5.",
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field("IfNotPresent", description="As in Kubernetes.")
     pull_secret: ObjectName = Field("", description="Name of a pull Secret in the namespace; empty for none.")

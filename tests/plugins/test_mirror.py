@@ -1,0 +1,72 @@
+"""playbooks/mirror.yml: what oc-mirror has to bring to a cluster without a way out."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.trainlab.rhoai.plugins.filter.image_set import image_set
+
+from .test_playbooks import ROOT, ansible, error_of
+
+TABLE: dict[str, Any] = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text())["__platform_table"]
+PLAYBOOK = ("-i", "inventory/openshift", "playbooks/mirror.yml", "-e", "platform_mirror_openshift=4.20")
+
+
+def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> None:
+    """As the inventory names them, with the images that the other playbooks use, each by digest; and prints how to go on."""
+    dest = tmp_path / "a folder" / "imageset.yaml"
+    given = ("-e", json.dumps({"platform_mirror_dest": str(dest), "platform_channels": {"gpu": "v26.9"}}))
+    done = ansible(*PLAYBOOK, *given)
+    assert done.returncode == 0, done.stdout
+    mirror = yaml.safe_load(dest.read_text())["mirror"]
+    channels = {
+        package["name"]: (catalog["catalog"], package["defaultChannel"], [one["name"] for one in package["channels"]])
+        for catalog in mirror["operators"]
+        for package in catalog["packages"]
+    }
+    red_hat, certified = (f"registry.redhat.io/redhat/{name}-operator-index:v4.20" for name in ("redhat", "certified"))
+    assert channels["rhods-operator"] == (red_hat, "stable-3.4", ["stable-3.4"])
+    assert channels["gpu-operator-certified"] == (certified, "v26.9", ["v26.9"])
+    assert set(channels) == {
+        TABLE[name]["package"] for name in ("nfd", "gpu", "cert_manager", "jobset", "kueue", "rhoai")
+    }
+    images = [one["name"] for one in mirror["additionalImages"]]
+    base = yaml.safe_load((ROOT / "roles/image/defaults/main.yml").read_text())["image_base"]
+    vllm = json.loads((ROOT / "charts/trainjob/defaults.json").read_text())["site"]["images"]["vllm"]
+    assert images == [base, vllm] and all("@sha256:" in image for image in images)
+
+    said = done.stdout
+    (command,) = re.findall(r"^ +(oc mirror .*)$", said, re.M)
+    workspace = f"file://{dest.with_suffix('')}"
+    words = ["oc", "mirror", "--v2", "-c", str(dest), "--workspace", workspace, "docker://REGISTRY"]
+    assert shlex.split(command) == words
+    sources = json.loads(re.findall(r"platform_sources: (.*)", said)[0])
+    assert (
+        sources["gpu"] == "cs-certified-operator-index-v4-20" and sources["rhoai"] == "cs-redhat-operator-index-v4-20"
+    )
+    again = ansible(*PLAYBOOK, *given)
+    assert "changed=0" in again.stdout
+    refused = ansible(*PLAYBOOK[:-2])
+    assert (
+        error_of(refused)
+        == "platform_mirror_openshift is ''; set it to the OpenShift release of the cluster, as 4.20; nothing was written"
+    )
+
+
+@pytest.mark.parametrize(
+    ("operators", "openshift", "text"),
+    [
+        (["rhoai"], "", "platform_mirror_openshift is ''; set it to the OpenShift release of the cluster, as 4.20"),
+        (["rhoai"], "4.18", "platform_mirror_openshift is 4.18, but OpenShift AI 3.4 is supported on 4.19 to 4.22"),
+        (["odf"], "4.20", "platform_operators: odf: its packages depend on others"),
+        (["rhaoi"], "4.20", "platform_operators: unknown operator 'rhaoi'; known: cert_manager"),
+    ],
+)
+def test_what_cannot_be_mirrored_is_a_sentence(operators: list[str], openshift: str, text: str) -> None:
+    assert text in "; ".join(image_set([], openshift, TABLE, operators, "3.4", {})["wrong"])
