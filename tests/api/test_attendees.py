@@ -31,6 +31,7 @@ SHARED = {
 """The default class, which the chart looks for, as attendees may list classes."""
 INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml", "--set", "phase.resources.nodes=1")
 """An attendee has one GPU, and four nodes want four."""
+NO_PROMETHEUS = ("--set", "site.monitoring.enabled=false")
 
 
 def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -51,6 +52,9 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
             "storage": {"runs": {"size": "2Gi", "existing": "mine"}},
             "queue": "presenter",
             "hfTokenSecret": "mine",
+            "expose": {"enabled": True, "host": "models.example.com"},
+            # what all may have
+            "monitoring": {"enabled": True},
         },
     }
     planned = cluster.playbook("attendees", "--check", **wanted)
@@ -179,6 +183,7 @@ def rights(ada: Path) -> None:
         ("trainer.kubeflow.org", "trainjobs"),
         ("serving.kserve.io", "servingruntimes"),
         ("batch", "jobs"),
+        ("monitoring.coreos.com", "podmonitors"),
     ):
         assert may(ada, "create", group, resource, "trainlab-ada"), resource
         assert ("create", group, resource) in allowed(ada, "trainlab-ada"), resource
@@ -241,13 +246,14 @@ def admission(cluster: Cluster, ada: Path) -> None:
 
 def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
     """Install, upgrade and uninstall with the attendee's kubeconfig, by both training APIs."""
-    done = helm(ada, "install", *INSTALL, "-f", str(site))
+    done = helm(ada, "install", *INSTALL, "-f", str(site), *NO_PROMETHEUS)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(site.read_text(encoding="utf-8"))["site"] == {
         "images": {"trainer": IMAGE},
         "tolerations": [TOLERATION],
         "storage": {"runs": {"size": "2Gi"}},
         "queue": "trainlab",
+        "monitoring": {"enabled": True},
         "preflight": True,
     }
     (job,) = cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-ada")
@@ -256,7 +262,7 @@ def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
     elsewhere = helm(ada, "install", *INSTALL, "-f", str(site), "-n", "trainlab-grace")
     assert elsewhere.returncode != 0
     assert "forbidden" in elsewhere.stderr
-    trainjob = ("--set", "site.trainingApi=trainjob", "--set", "phase.seed=7")
+    trainjob = (*NO_PROMETHEUS, "--set", "site.trainingApi=trainjob", "--set", "phase.seed=7")
     done = helm(ada, "upgrade", *INSTALL, "-f", str(site), *trainjob)
     assert done.returncode == 0, done.stderr
     assert cluster.client.items("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainlab-ada")
