@@ -56,7 +56,8 @@ class Serve(Strict):
         4,
         ge=1,
         le=1024,
-        description="Requests processed at once. At a chat model 64 more wait in line, at an image classifier none; any more get 429.",
+        description="Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 "
+        "more wait in line, at an image classifier none; any more get 429.",
     )
 
 
