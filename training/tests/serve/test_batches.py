@@ -145,7 +145,7 @@ def test_the_first_in_line_goes_with_those_that_ask_alike() -> None:
         places = [job._place.number if job._place else None for job in jobs]
         for name in engine.go:
             engine.go[name].release(20)
-        ends = await asyncio.gather(*(job.text() for job in jobs), return_exceptions=True)
+        ends = await asyncio.wait_for(asyncio.gather(*(job.text() for job in jobs), return_exceptions=True), 20)
         desk.close()
         return engine, ends, places, metrics
 
