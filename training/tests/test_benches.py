@@ -33,7 +33,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", [name for name in benches.NAMES if name not in API])
 def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
-    model = ["--model", str(tiny_model)] if name in ("answer_positions", "serving") else []
+    model = ["--model", str(tiny_model)] if name in benches.WITH_MODEL else []
     code = bench(name, "--smoke", "--json", str(tmp_path / "r.json"), *model).main()
     result = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert code == 0 and result["equal"] is True and result["floors"] == []

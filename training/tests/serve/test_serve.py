@@ -303,7 +303,33 @@ def test_a_line_with_places_and_only_past_it_a_refusal(
         assert (first.result(), second.result()) == (200, 200)
         lines = [line for line in stream.result() if line]
     places = [line for line in lines if line.startswith(":")]
-    assert places == [": position 2", ": position 1", ": generating"] and lines[-1] == "data: [DONE]"
+    assert places == [": position 2", ": generating"] and lines[-1] == "data: [DONE]"  # together with the second
+
+
+def test_who_waits_is_answered_in_one_batch_as_alone(
+    url: str, engine: engines.Engine, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [{"max_tokens": 24}, {"max_tokens": 3}, {"max_tokens": 12, "stop": ["e"]}]
+    alone = [ask(client, **options) for options in asked]
+    batches, generate = [], engine.generate
+    monkeypatch.setattr(engine, "generate", lambda name, rows: (batches.append(len(rows)), generate(name, rows))[1])
+
+    def streamed(options: dict[str, Any]) -> tuple[str, Any, int]:
+        chunks = list(ask(client, stream=True, stream_options={"include_usage": True}, **options))
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        return text, chunks[-1].usage, len(chunks)
+
+    with ThreadPoolExecutor(4) as threads:
+        with engine._hosted["base"].lock:
+            threads.submit(ask, client)
+            until(lambda: value(url, "vllm:num_requests_running") == 1)
+            streams = [threads.submit(streamed, options) for options in asked]
+            until(lambda: value(url, "vllm:num_requests_waiting") == 3)
+        found = [stream.result() for stream in streams]
+    assert batches == [1, 3]
+    assert [each[:2] for each in found] == [(one.choices[0].message.content, one.usage) for one in alone]
+    assert found[0][2] > 10, "pieces come as they are generated"
+    assert value(url, "vllm:num_requests_running") + value(url, "vllm:num_requests_waiting") == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -399,9 +425,8 @@ def test_pieces_never_show_half_characters_or_stops(tiny_model: Path) -> None:
     for stop, expected in (((), "safe \u00e9\u4e16 STxSTOP end"), (("STOP",), "safe \u00e9\u4e16 STx")):
         said: list[str] = []
         pieces = Pieces(tokenizer, stop, said.append)
-        pieces.put(torch.tensor([[1, 2, 3]]))
         for token in tokenizer("safe \u00e9\u4e16 STxSTOP end")["input_ids"]:
-            pieces.put(torch.tensor([token]))
+            pieces.put(token)
         pieces.end()
         assert "".join(said) == expected and not any("\ufffd" in text for text in said)
 

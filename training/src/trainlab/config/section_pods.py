@@ -53,10 +53,11 @@ class Serve(Strict):
     )
     max_tokens: int = Field(256, ge=1, le=32768, description="Longest answer a client may ask for.")
     max_concurrency: int = Field(
-        4,
+        8,
         ge=1,
         le=1024,
-        description="Requests processed at once. At a chat model 64 more wait in line, at an image classifier none; any more get 429.",
+        description="Requests processed at once; at our own chat server by each model, as one batch. At a chat model 64 "
+        "more wait in line, at an image classifier none; any more get 429.",
     )
 
 

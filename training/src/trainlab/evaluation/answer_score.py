@@ -80,7 +80,7 @@ def losses(
     found: list[tuple[float, int]] = [(0.0, 0)] * len(rows)
     done = 0
     for batch in _batches([len(entry["input_ids"]) for entry in encoded], phase.evaluate.batch_size):
-        ids, mask = _padded([encoded[i]["input_ids"] for i in batch], tokenizer.pad_token_id, model.device)
+        ids, mask = chat.padded([encoded[i]["input_ids"] for i in batch], tokenizer.pad_token_id, model.device)
         lengths = [sum(encoded[i]["completion_mask"]) for i in batch]
         longest = max(lengths)
         with torch.inference_mode():
@@ -176,7 +176,7 @@ def _generate(
     generate: Any = model.generate
     stops = chat.stop_ids(model, tokenizer)
     for batch in _batches([len(ids) for ids in prompts], phase.evaluate.batch_size):
-        ids, mask = _padded([prompts[i] for i in batch], tokenizer.pad_token_id, model.device)
+        ids, mask = chat.padded([prompts[i] for i in batch], tokenizer.pad_token_id, model.device)
         pulse = _Pulse(say, f"answering questions {done + 1} to {done + len(batch)} of {len(prompts)}", limit)
         with torch.inference_mode():
             out = generate(
@@ -218,14 +218,6 @@ def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     for start in range(0, len(order), size):
         yield order[start : start + size]
-
-
-def _padded(rows: Sequence[list[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (ids, attention mask), both (rows, longest), padded on the left."""
-    longest = max(len(row) for row in rows)
-    ids = torch.tensor([[pad] * (longest - len(row)) + row for row in rows], device=device)
-    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
-    return ids, mask
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -6,6 +6,7 @@ Training, scoring and serving all go through here, so base and tuned model see t
 import json
 import logging
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questio
         return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
     text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (ids, attention mask) of prompts, both (rows, longest), padded on the left."""
+    longest = max(len(row) for row in rows)
+    ids = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
+    return ids, mask
 
 
 def begin(tokenizer: Any) -> list[int]:

@@ -2,7 +2,7 @@
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import chat, parents
-from trainlab.serve.generation import Options, Outcome, generate
+from trainlab.serve.generation import Row, generate, padded_tokens
 
 
 @dataclass(frozen=True)
@@ -79,22 +79,17 @@ class Engine:
             return chat.prompt_ids(tokenizer, self._phase, text)
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def generate(
-        self,
-        name: str,
-        prompt: Sequence[int],
-        options: Options,
-        emit: Callable[[str], None],
-        cancelled: threading.Event,
-    ) -> Outcome:
-        """Generate with the model `name`; waits while the same model object serves another request."""
+    def fits(self, rows: Sequence[Row]) -> bool:
+        """Tell whether a batch needs no more memory for keys and values than the longest request may need alone."""
+        return padded_tokens(rows) <= self.context
+
+    def generate(self, name: str, rows: Sequence[Row]) -> None:
+        """Answer `rows` as one batch with the model `name`; waits while the same model object answers another."""
         hosted = self._hosted[name]
         with hosted.lock:
-            if cancelled.is_set():
-                return Outcome("stop", 0)
             if hosted.adapter is not None:
                 hosted.model.set_adapter(hosted.adapter)
-            return generate(hosted.model, hosted.tokenizer, prompt, options, emit, cancelled)
+            generate(hosted.model, hosted.tokenizer, rows)
 
 
 def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:

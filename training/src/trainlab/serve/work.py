@@ -1,17 +1,19 @@
-"""Requests in flight: the line, a thread for each that is answered, from there to the event loop; used by api.py."""
+"""Requests in flight: the line, batches of it, each in a thread, from there to the event loop; used by api.py."""
 
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
-from trainlab.serve.generation import Options, Outcome
+from trainlab.serve.generation import Options, Outcome, Row
 from trainlab.serve.inference_engine import Engine
 from trainlab.serve.metrics import Metrics
 from trainlab.serve.protocol import ApiError
 
+MODELS = 3  # model objects of a server: base, tuned, and one for all adapters
 LINE = 64  # requests that may wait: a full room; who comes later is told to try again
 PULSE = (
     10.0  # seconds without text after which a stream says that it lives: routers cut idle connections (HAProxy: 30 s)
@@ -26,16 +28,17 @@ class Place:
 
 
 class Desk:
-    """Answers requests in their order, as many at once as `limit` says and one per model object; the others wait in line.
+    """Answers requests in their order, one batch per model object at once; who comes later waits in line until that ends.
 
-    All but `Job.run` happens in the event loop, so nothing here is locked.
+    The first in line goes with those behind it that ask the same model and sample alike, `limit` in all; it never waits for
+    them. All but `Engine.generate` happens in the event loop, so nothing here is locked.
     """
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
         self._limit, self._metrics = limit, metrics
-        self._threads = ThreadPoolExecutor(limit, thread_name_prefix="generate")
+        self._threads = ThreadPoolExecutor(MODELS, thread_name_prefix="generate")
         self._line: list[Job] = []
-        self._running: set[Job] = set()
+        self._busy: set[int] = set()
         self._closed = False
 
     def join(self, engine: Engine, model: str, prompt: Sequence[int], options: Options) -> "Job":
@@ -68,57 +71,68 @@ class Desk:
 
     def _advance(self) -> None:
         """Start whatever can start, and tell the others where they stand."""
-        busy = {job.turn for job in self._running}
         for job in list(self._line):
-            if self._closed or len(self._running) >= self._limit:
-                break
-            if job.turn not in busy:
-                busy.add(job.turn)
-                self._start(job)
+            if job in self._line and job.turn not in self._busy and not self._closed:
+                self._start(self._batch(job))
         for number, job in enumerate(self._line, 1):
             job.place(number)
 
-    def _start(self, job: "Job") -> None:
-        self._drop(job)
-        self._running.add(job)
-        self._metrics.running.labels(job.model).inc()
-        job.place(0)
-        future = asyncio.get_running_loop().run_in_executor(self._threads, job.run)
-        future.add_done_callback(lambda done: self._end(job, done))
+    def _batch(self, first: "Job") -> list["Job"]:
+        """Return what is answered together with a request."""
+        batch = [first]
+        for job in self._line[self._line.index(first) + 1 :]:
+            if len(batch) == self._limit:
+                break
+            if job.goes_with(first) and job.engine.fits([each.row for each in (*batch, job)]):
+                batch.append(job)
+        return batch
 
-    def _end(self, job: "Job", done: "asyncio.Future[Outcome | Exception]") -> None:
-        """Count an answer, then hand its end over: who has read it finds it counted."""
-        self._running.discard(job)
-        self._metrics.running.labels(job.model).dec()
+    def _start(self, batch: list["Job"]) -> None:
+        first = batch[0]
+        self._busy.add(first.turn)
+        for job in batch:
+            self._drop(job)
+            job.start()
+        rows, loop = [job.row for job in batch], asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, first.engine.generate, first.model, rows)
+        future.add_done_callback(lambda done: self._end(batch, done))
+
+    def _end(self, batch: list["Job"], done: "asyncio.Future[None]") -> None:
+        self._busy.discard(batch[0].turn)
         if done.cancelled():  # the server ends
             return
-        end = done.result()
-        job.finish(end)
+        error = done.exception()
+        if error:
+            for job in batch:
+                job.finish(error)
         self._advance()
 
 
 class Job:
-    """One request: `run` in a thread, everything else in the event loop. Compared by identity."""
+    """One request: its `row` in a thread, everything else in the event loop. Compared by identity."""
 
     def __init__(
         self, desk: Desk, engine: Engine, model: str, prompt: Sequence[int], options: Options, metrics: Metrics
     ) -> None:
-        self._desk, self._engine, self._prompt, self._options = desk, engine, prompt, options
-        self._metrics, self._began = metrics, time.monotonic()
+        self._desk, self._metrics, self._began = desk, metrics, time.monotonic()
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Place | str | Outcome | Exception] = asyncio.Queue()
+        self._queue: asyncio.Queue[Place | str | Outcome | BaseException] = asyncio.Queue()
         self._gone = threading.Event()
-        self._spoke = False
+        self._spoke = self._over = False
         self._place: Place | None = None
-        self.model, self.turn = model, engine.turn(model)
+        self.engine, self.model, self.turn = engine, model, engine.turn(model)
+        self.row = Row(prompt, options, self._emit, lambda outcome: self._tell(self.finish, outcome), self._gone)
         self.outcome: Outcome | None = None
 
-    def run(self) -> Outcome | Exception:
-        """Generate; return how it ended."""
-        try:
-            return self._engine.generate(self.model, self._prompt, self._options, self._emit, self._gone)
-        except Exception as error:  # passed to the event loop, which answers with it
-            return error
+    def goes_with(self, other: "Job") -> bool:
+        """Tell whether both may be answered in one batch."""
+        sampling = self.row.options.sampling
+        return self.model == other.model and sampling is not None and sampling == other.row.options.sampling
+
+    def start(self) -> None:
+        """It is being answered from now on."""
+        self._metrics.running.labels(self.model).inc()
+        self.place(0)
 
     async def events(self) -> AsyncGenerator[Place | str]:
         """Yield text as it comes, and where the request stands: whenever that changes, and every PULSE seconds without text.
@@ -130,7 +144,7 @@ class Job:
                 item = await asyncio.wait_for(self._queue.get(), PULSE)
             except TimeoutError:
                 item = self._place or Place(0)
-            if isinstance(item, Exception):
+            if isinstance(item, BaseException):
                 raise item
             if isinstance(item, Outcome):
                 self.outcome = item
@@ -153,12 +167,16 @@ class Job:
         self._gone.set()
         self._desk.left(self)
 
-    def finish(self, end: Outcome | Exception) -> None:
-        """Count the end and pass it to the reader."""
-        if isinstance(end, Exception):
+    def finish(self, end: Outcome | BaseException) -> None:
+        """Count the end, then pass it to the reader: who has read it finds it counted. A batch may fail after some have ended."""
+        if self._over:
+            return
+        self._over = True
+        self._metrics.running.labels(self.model).dec()
+        if isinstance(end, BaseException):
             self._metrics.ended.labels(self.model, "error").inc()
         else:
-            self._metrics.prompt_tokens.labels(self.model).inc(len(self._prompt) if end.tokens else 0)
+            self._metrics.prompt_tokens.labels(self.model).inc(len(self.row.prompt) if end.tokens else 0)
             self._metrics.generation_tokens.labels(self.model).inc(end.tokens)
             if self._gone.is_set():
                 self._metrics.ended.labels(self.model, "abort").inc()
@@ -172,5 +190,9 @@ class Job:
         if not self._spoke:
             self._spoke = True
             self._metrics.first.labels(self.model).observe(time.monotonic() - self._began)
-        if not self._loop.is_closed():  # the server may have ended while a model was still working
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, text)
+        self._tell(self._queue.put_nowait, text)
+
+    def _tell(self, what: Callable[[Any], None], value: Any) -> None:
+        """Call in the event loop, from the model's thread; the server may have ended while a model was still working."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what, value)
