@@ -13,24 +13,33 @@ from api_server.harness import Cluster
 from api_server.operands import HARDWARE
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
+QUEUE: dict[str, Any] = {
+    "platform_queue": "trainlab-pool",
+    "platform_queue_quota": {"cpu": "8", "memory": "32Gi"},
+    # without a kubelet no node becomes ready
+    "trainlab_site": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
+}
+KUEUE = "kueue.x-k8s.io/v1beta1"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 
 def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
     """Check mode touches nothing, converge is complete, teardown leaves nothing; molecule runs the same twice.
 
-    Complete means that each node with a GPU offers it, and teardown asks before it takes people's workbenches with it.
+    Complete means that each node with a GPU offers it, and that our own queue is there, for which Kueue has to come up first; teardown
+    asks before it takes people's workbenches with it, and does not take OpenShift AI's own queue for somebody's.
     """
+    wanted = ALL | QUEUE
     nodes = [node("gpu-1", "10de"), node("cpu-1", "1d0f")]
     for each in nodes:
         cluster.client.apply(each, manager="somebody")
     bare = cluster.objects()
-    planned = cluster.playbook("platform", "--check", **ALL)
+    planned = cluster.playbook("platform", "--check", **wanted)
     assert planned.code == 0, planned.text
     assert planned.changed > 0
     assert cluster.objects() == bare
 
-    first = cluster.playbook("platform", **ALL)
+    first = cluster.playbook("platform", **wanted)
     assert first.code == 0, first.text
     assert "phase Failed (InstallCheckFailed: install timeout)" in first.text, "which OLM repeats"
     assert "nodes with an NVIDIA GPU offer none: gpu-1" in first.text, "ready, and no GPU yet"
@@ -46,7 +55,11 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
     monitoring = cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")
     assert monitoring and yaml.safe_load(monitoring["data"]["config.yaml"]) == {"enableUserWorkload": True}
 
-    planned = cluster.playbook("platform", "--check", **ALL)
+    queues = {one["metadata"]["name"]: one["metadata"] for one in cluster.client.items(KUEUE, "ClusterQueue")}
+    assert set(queues) == {"trainlab", "trainlab-pool"}, "of OpenShift AI 3.4, and ours"
+    assert "trainlab.dev/owner" not in queues["trainlab"].get("labels", {})
+
+    planned = cluster.playbook("platform", "--check", **wanted)
     assert (planned.code, planned.changed) == (0, 0), planned.text
 
     workbench(cluster)

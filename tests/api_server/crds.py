@@ -15,10 +15,13 @@ from typing import Any
 import yaml
 from embedded_cluster import build, modules, toolchain
 
+from charts import upstream
+
 Json = dict[str, Any]
 STORED = Path(__file__).resolve().parents[1] / "crds"
 OLM_MODULE = "github.com/operator-framework/api@v0.34.0"
 OLM_SUM = "h1:REiEaYhG1CWmDoajdcAdZqtgoljWG+ixMY59vUX5pFI="
+WORKLOADS = ("kueue", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml")
 OLM_KINDS = ("subscriptions", "clusterserviceversions", "installplans", "operatorgroups", "catalogsources")
 
 
@@ -58,6 +61,14 @@ def jobset() -> list[Json]:
     """Return JobSet's CRD, from the Go module of the version in cluster/jobset."""
     folder, _ = _module(f"sigs.k8s.io/jobset@{modules.version('jobset')}")
     return read(folder / "config" / "components" / "crd" / "bases" / "jobset.x-k8s.io_jobsets.yaml")
+
+
+def kueue() -> list[Json]:
+    """Return Kueue's CRDs, from its Go module; nothing here serves its conversion webhook."""
+    found = [yaml.load(upstream.from_module(*one), yaml.CSafeLoader) for one in (*upstream.QUEUES.values(), WORKLOADS)]
+    for one in found:
+        one["spec"].pop("conversion", None)
+    return [json.loads(json.dumps(one, default=str)) for one in found]
 
 
 def stored(*files: str) -> list[Json]:

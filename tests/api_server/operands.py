@@ -21,6 +21,7 @@ APPLICATIONS = "redhat-ods-applications"
 ALWAYS_REPORTED = ("dashboard", "workbenches", "kserve", "ray", "trainingoperator", "trainer", "kueue", "modelregistry")
 HARDWARE = "tests.trainlab.rhoai/pci"
 """Annotation of a test's Node: the PCI vendor that Node Feature Discovery finds there, `10de` for an NVIDIA GPU."""
+QUEUES, IN_USE = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/resource-in-use"
 FEATURE = "feature.node.kubernetes.io/"
 
 
@@ -143,7 +144,21 @@ class Operands:
     def _kueue(self, csv: Json) -> None:
         file = f"kueue-{release_of(csv['metadata']['name'])}"
         for one in self._client.items("kueue.openshift.io/v1", "Kueue"):
-            self._next(one, file, "Kueue" + ("" if self._certified() else ", no cert-manager"))
+            step = self._next(one, file, "Kueue" + ("" if self._certified() else ", no cert-manager"))
+            for crd in crds.kueue() if step.get("makes") else []:
+                self._client.apply(crd)
+            self._in_use()
+
+    def _in_use(self) -> None:
+        """What Kueue itself does while it runs: a finalizer on queues and flavors, which only it takes away.
+
+        kubernetes-sigs/kueue v0.16.0, pkg/controller/core/{clusterqueue,resourceflavor}_controller.go.
+        """
+        for kind in ("ClusterQueue", "ResourceFlavor"):
+            for one in self._client.items(QUEUES, kind):
+                goes, held = bool(one["metadata"].get("deletionTimestamp")), one["metadata"].get("finalizers") or []
+                if goes == (IN_USE in held):
+                    self._client.merge(one, {"metadata": {"finalizers": [] if goes else [*held, IN_USE]}})
 
     def _efs(self, _csv: Json) -> None:
         one = self._client.look("operator.openshift.io/v1", "ClusterCSIDriver", "efs.csi.aws.com")
@@ -223,11 +238,14 @@ class Operands:
             self._client.merge(one, {"metadata": {"finalizers": [FINALIZER]}})
         # a sequence for each generation and version, as an edit or an upgrade begins it again; until the operator's first pass,
         # and at an edit in this pass, too, the status is that of before
-        steps = recorded.read(f"rhoai-{release}")["sequences"]["DataScienceCluster"]
+        file = recorded.read(f"rhoai-{release}")
+        steps = file["sequences"]["DataScienceCluster"]
         generation = one["metadata"]["generation"]
         lags = self._replay.step(one, steps, f"{csv}, generation {generation}")["lags"]
         components = one["spec"].get("components") or {}
-        conditions = [self._component(name, components.get(name) or {}, lags.get(name)) for name in ALWAYS_REPORTED]
+        conditions = [
+            self._component(name, components.get(name) or {}, lags.get(name), file) for name in ALWAYS_REPORTED
+        ]
         bad = [each for each in conditions if each["status"] != "True" and each["reason"] != "Removed"]
         good = not bad and self.faults.get("rhods-operator") != "not-ready"
         names = ", ".join(each["type"].removesuffix("Ready").lower() for each in bad)
@@ -240,7 +258,20 @@ class Operands:
         observed |= {"release": {"name": "OpenShift AI Self-Managed", "version": csv.partition(".")[2]}}
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
 
-    def _component(self, name: str, entry: Json, lag: Json | None) -> Json:
+    def _queues(self, queues: list[Json], entry: Json) -> None:
+        """Make what is not there of OpenShift AI's own flavor and queues, named by its component Kueue."""
+        managed = self._client.items("v1", "Namespace", labelSelector="kueue.openshift.io/managed=true")
+        for each in queues:
+            thing = each["object"]
+            metadata = thing["metadata"] | {"name": entry.get(each.get("named", ""), thing["metadata"]["name"])}
+            spaces = [one["metadata"]["name"] for one in managed] if thing["kind"] == "LocalQueue" else [""]
+            for space in spaces:
+                if not self._client.look(thing["apiVersion"], thing["kind"], metadata["name"], space):
+                    own = {"namespace": space} if space else {}
+                    queue = {"spec": {"clusterQueue": entry["defaultClusterQueueName"]}} if space else {}
+                    self._client.apply(thing | queue | {"metadata": metadata | own})
+
+    def _component(self, name: str, entry: Json, lag: Json | None, file: Json) -> Json:
         kind = {"trainingoperator": "TrainingOperator", "modelregistry": "ModelRegistry"}.get(
             name, name.capitalize()
         ) + "Ready"
@@ -264,6 +295,8 @@ class Operands:
                         "spec": {"managementState": "Managed", "config": {"integrations": frameworks}},
                     }
                 )
+            if self._client.resources(QUEUES, fresh=True):
+                self._queues(file.get("queues", []), entry)
         if lag is not None:
             return condition(kind, False, lag.get("reason", ""), lag.get("message", ""))
         return condition(kind, True)

@@ -12,14 +12,14 @@ from pathlib import Path
 import requests
 import yaml
 
+from api_server import crds
 from api_server.attendee import until
 from api_server.client import Client, Json, condition
 from api_server.server import Server
 from charts import upstream
 
 KUEUE = "kueue.x-k8s.io/v1beta1"
-WORKLOADS = ("kueue", "config/components/crd/bases/kueue.x-k8s.io_workloads.yaml")
-CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), WORKLOADS)
+CRDS = (*upstream.CRDS.values(), *upstream.QUEUES.values(), crds.WORKLOADS)
 GPUS = 4
 KUBEFLOW = "kubeflow.org/v1"
 TRAINER = "trainer.kubeflow.org/v1alpha1"
