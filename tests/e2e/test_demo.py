@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from embedded_cluster import locks
 
-from e2e import machine, stopping
+from e2e import machine, places, stopping
 from e2e.commands import NAMESPACE, PHASE, WHOLE, changed, helm, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
@@ -221,24 +221,11 @@ def left_after_uninstall(namespace: str, release: str) -> list[str]:
     return sorted(kubectl("-n", namespace, "get", kinds, "-o", "name").split())
 
 
-@contextmanager
-def attendee(folder: Path) -> Iterator[str]:
-    """Hand out one place into a folder with the checkout's charts and values; yield what the playbook printed."""
-    dest = ("-e", "attendees_count=1", "-e", f"attendees_dest={folder}")
-    for name in ("charts", "values"):
-        (folder / name).symlink_to(REPO / name)
-    try:
-        yield playbook("attendees", *dest)
-    finally:
-        playbook("attendees", *dest, "-e", "attendees_state=absent")
-
-
 def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tmp_path: Path) -> None:
     """By plain Helm, with nothing but a checkout, the two files that are handed out and the line that is printed."""
     sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo installs none that it does not use
-    with attendee(tmp_path) as said:
+    with places.handed_out(tmp_path, 1) as line:
         space = "trainlab-user1"
-        (line,) = re.findall(r"^ *(helm install .*)$", said, re.MULTILINE)
         # the README's lines are those that are printed; this cluster has overlays besides
         readme = [text.removeprefix("$ ") for text in (REPO / "README.md").read_text(encoding="utf-8").splitlines()]
         at = readme.index("export KUBECONFIG=user1.kubeconfig")
