@@ -53,7 +53,13 @@ def _parser() -> argparse.ArgumentParser:
     add("load", "load images into every node").add_argument(
         "archives", nargs="+", type=Path, metavar="ARCHIVE", help="OCI archive or OCI layout folder"
     )
-    add("trainer-image", "build the trainer image and load it into every node; the last line is JSON")
+    image = add("trainer-image", "build the trainer image and load it into every node; the last line is JSON")
+    image.add_argument("--push", metavar="REPOSITORY", default="", help="push it to HOST/NAME instead of loading it")
+    image.add_argument(
+        "--auth-file", metavar="FILE", default="", help="login for that registry (default: podman's, docker's)"
+    )
+    image.add_argument("--ca", metavar="FILE", default="", help="authority of that registry's certificate")
+    image.add_argument("--gpu", action="store_true", help="for nodes with GPUs: with a compiler for Triton")
     add("status", "print what is running, as JSON")
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
@@ -83,6 +89,17 @@ def _checkout(command: str) -> int:
     from embedded_cluster import alone
 
     return alone.run()
+
+
+def _trainer_image(arguments: argparse.Namespace) -> int:
+    from embedded_cluster import push, trainer_image
+
+    if arguments.push:
+        to = push.target(arguments.push, arguments.auth_file, arguments.ca)
+        trainer_image.build_and_push(to, arguments.gpu)
+    else:
+        trainer_image.build()
+    return 0
 
 
 def _change(arguments: argparse.Namespace) -> bool:
@@ -131,21 +148,19 @@ def _main() -> int:
 
     if arguments.command == "check":
         return preflight.report(arguments.nodes)
+    repository = getattr(arguments, "push", "")
     if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
-        raise say.UserError(blocked)
+        raise say.UserError(blocked + preflight.elsewhere(repository))
     if arguments.command not in ("status", "exec", "down", "demo-down"):
         home.claim()
-    if arguments.command in ("build", "demo", "demo-alone", "ready", "venv"):
+    if arguments.command in ("build", "demo", "demo-alone", "ready", "venv") or repository:
         apt.ensure()
     if arguments.command in ("demo", "demo-alone", "ready", "venv"):
         return _checkout(arguments.command)
     from embedded_cluster import cluster, running
 
     if arguments.command == "trainer-image":
-        from embedded_cluster import trainer_image
-
-        trainer_image.build()
-        return 0
+        return _trainer_image(arguments)
     if arguments.command == "status":
         sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
         return 0

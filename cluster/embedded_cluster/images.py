@@ -189,14 +189,17 @@ def forget_older(*wanted: str) -> None:
     image_store.forget(list(filter(old, image_store.refs())))
 
 
+def stored(ref: str) -> str:
+    """An image of buildah's store as skopeo names it."""
+    return f"containers-storage:[overlay@{paths.CACHE / 'containers'}+/run/containers]{ref}"
+
+
 def export(ref: str, layout: Path) -> None:
     """Write an image of buildah's store into an OCI layout folder, for `import_oci`; existing layers are kept.
 
     skopeo, not `buildah push`, which compresses for this format and so rewrites every layer each time.
     """
     layout.mkdir(parents=True, exist_ok=True)
-    store = f"overlay@{paths.CACHE / 'containers'}+/run/containers"
-    source, target = f"containers-storage:[{store}]{ref}", f"oci:{layout}:{ref}"
-    command = ["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, target]
+    command = ["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", stored(ref), f"oci:{layout}:{ref}"]
     rootfs.run(rootfs.base(), command, env={"TMPDIR": str(paths.CACHE / "tmp")})
     oci.keep_only(layout, ref)

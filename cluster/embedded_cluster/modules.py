@@ -13,7 +13,11 @@ from pathlib import Path
 from embedded_cluster import paths
 from embedded_cluster.say import UserError
 
-OWN_MAIN = {"kubernetes": "k8s.io/kubernetes", "coredns": "github.com/coredns/coredns"}
+OWN_MAIN = {
+    "kubernetes": "k8s.io/kubernetes",
+    "coredns": "github.com/coredns/coredns",
+    "registry": "github.com/distribution/distribution/v3",
+}
 """The components whose main is cluster/<name>/main.go, in the module that contains the rest of them."""
 WHOLLY_OWN = ("resolves",)
 """The components that use nothing but Go's standard library, and have no version."""
@@ -130,6 +134,8 @@ def _components() -> dict[str, Component]:
                 "/usr/local/bin/kwok",
                 default=False,
             ),
+            # For the tests of a push to somebody's registry.
+            Component("registry", ".", on_host=True, default=False),
         )
     }
 

@@ -46,6 +46,18 @@ def cannot_start() -> str:
     return ""
 
 
+def elsewhere(repository: str) -> str:
+    """How the trainer image gets into `repository` where we cannot build it; begins with a semicolon, empty without one."""
+    if not repository:
+        return ""
+    # a Debian with the Python of our own base
+    build = "podman build -f images/trainer/Containerfile --build-arg BASE=docker.io/library/python:3.11-bookworm"
+    return (
+        f"; or build it in the checkout with podman or docker, `{build} -t {repository} .` and `podman push --digestfile "
+        f"digest {repository}`, and name {repository}@DIGEST in site.images.trainer instead of trainlab_image_push"
+    )
+
+
 def _try(what: str, script: str) -> list[str]:
     """Run a script in fresh namespaces, as a node would; on failure, return a problem with its last line of output."""
     flags = [

@@ -23,3 +23,9 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
         dict.fromkeys(word.strip() for word in (*before, *LOCAL, *nodes, *map(str, identity.VARIABLES)) if word.strip())
     )
     return {"no_proxy": kept, "NO_PROXY": kept}
+
+
+def handed_on(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a program in the root folder, whose environment is empty, reaches the network as we do."""
+    names = (*PROXIES, "no_proxy")
+    return {name: given[name] for each in names for name in (each, each.upper()) if given.get(name)}

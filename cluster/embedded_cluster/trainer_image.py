@@ -1,5 +1,6 @@
 """Builds the trainer image with buildah and loads it into the embedded cluster's nodes; the command `trainer-image`.
 
+With --push it goes to somebody's registry instead (push.py).
 The tag is a hash of all inputs: an image that exists already is never rebuilt.
 The last line is JSON: {"image": reference, "digest": "sha256:...", "changed": true|false}. Called by the role `image`.
 """
@@ -8,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from embedded_cluster import children, images, locks, paths, pyenv, rootfs, say
+from embedded_cluster import children, images, locks, paths, proxies, push, pyenv, rootfs, say
 
 NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
+GPU_SUFFIX = "-gpu"
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 # uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
 INSTALL = "/installer/uv pip install --python /opt/trainlab/venv/bin/python --no-cache"
@@ -51,10 +54,24 @@ def _base() -> str:
     return ref
 
 
-def build_stage(target: str, ref: str, context: Path = paths.REPO, file: str = "images/trainer/Containerfile") -> None:
-    """Build a stage of the Containerfile `file` in `context` as `ref`, from the base and the packages of this machine."""
+def build_stage(
+    target: str,
+    ref: str,
+    context: Path = paths.REPO,
+    file: str = "images/trainer/Containerfile",
+    gpu: bool = False,
+) -> None:
+    """Build a stage of the Containerfile `file` in `context` as `ref`, from the base and the packages of this machine.
+
+    With `gpu`, what a GPU's kernels are compiled with is installed from Debian.
+    """
     base, wheels, installer = _base(), pyenv.wheels(), pyenv.installer()
-    given = {"BASE": base, "GPU": "no", "INSTALL": INSTALL, "PIP_ARGS": "--no-index --find-links /wheels"}
+    given = {
+        "BASE": base,
+        "GPU": "yes" if gpu else "no",
+        "INSTALL": INSTALL,
+        "PIP_ARGS": "--no-index --find-links /wheels",
+    }
     arguments = [
         *("build", "--layers", "--quiet", "--target", target, "--tag", ref),
         *("--file", str(context / file)),
@@ -62,7 +79,15 @@ def build_stage(target: str, ref: str, context: Path = paths.REPO, file: str = "
         *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{installer / 'bin'}:/installer:ro", str(context)),
     ]
     with say.step(f"buildah: stage {target}"):
-        images.buildah(*arguments, mounts=[context], quiet=True)
+        images.buildah(*arguments, mounts=[context], env=proxies.handed_on(os.environ) if gpu else None, quiet=True)
+
+
+def _packages_ref() -> str:
+    """The name of the slow layers; its tag identifies the lock file and its installation."""
+    first = (pyenv.TRAINER / "Containerfile").read_text().split("FROM packages AS final")[0]
+    slow = first + "".join((pyenv.TRAINER / name).read_text() for name in ("requirements.lock", "alone.lock"))
+    key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES)).encode())
+    return f"{PACKAGES}:{key.hexdigest()[:12]}"
 
 
 def _downloads() -> None:
@@ -72,11 +97,8 @@ def _downloads() -> None:
 
 
 def _packages() -> str:
-    """The slow layers, in buildah's and the node store; their tag identifies the lock file and its installation."""
-    first = (pyenv.TRAINER / "Containerfile").read_text().split("FROM packages AS final")[0]
-    slow = first + "".join((pyenv.TRAINER / name).read_text() for name in ("requirements.lock", "alone.lock"))
-    key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES)).encode())
-    ref = f"{PACKAGES}:{key.hexdigest()[:12]}"
+    """The slow layers, in buildah's and the node store."""
+    ref = _packages_ref()
     if images.has_image(ref) is None:
         _downloads()
         build_stage("packages", ref)
@@ -92,6 +114,33 @@ def build() -> None:
     with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
         outcome = _outcome()
     sys.stdout.write(f"{json.dumps(outcome)}\n")
+
+
+def build_and_push(to: push.Target, gpu: bool) -> None:
+    """Push the image to a registry that lacks its tag, building what is missing, and print the line that the role reads.
+
+    `gpu` puts in the compiler that Triton calls on a GPU.
+    """
+    ref = f"{NAME}:{_digest(_sources())}{GPU_SUFFIX * gpu}"
+    tag = ref.rpartition(":")[2]
+    with say.step(f"ask {to.host}"):
+        found = push.digest_of(to, tag)
+    changed = not found
+    if changed:
+        with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
+            _in_buildahs_store(ref, gpu)
+            found = push.push(to, tag, images.stored(ref))
+    outcome = {"image": f"{to.repository}@{found}", "digest": found, "changed": changed}
+    sys.stdout.write(f"{json.dumps(outcome)}\n")
+
+
+def _in_buildahs_store(ref: str, gpu: bool) -> None:
+    """Build `ref` where it is missing; the node store of the embedded cluster does not get it."""
+    if images.buildah("images", "--quiet", "--filter", f"reference={ref}", quiet=True).strip():
+        return
+    _downloads()
+    build_stage("packages", _packages_ref())
+    build_stage("final", ref, gpu=gpu)
 
 
 def _outcome() -> dict[str, object]:

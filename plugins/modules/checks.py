@@ -32,7 +32,7 @@ options:
     type: bool
     default: false
   image_build:
-    description: The trainer image is built on the controller and loaded onto the nodes.
+    description: The trainer image is built on the controller and loaded onto the nodes or pushed to their registry.
     type: bool
     default: false
   cluster_queue:

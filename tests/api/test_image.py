@@ -144,7 +144,11 @@ def test_cut_off_and_git_and_wrong_input(cluster: Cluster, builder: builds.Build
             {"image_vllm_template": "vllm-cpu"},
             "Template redhat-ods-applications/vllm-cpu was not found; name one that meta/releases.yml has",
         ),
-        "two": ({"trainlab_image_build": True}, "two builds"),
+        "two": ({"trainlab_image_build": True}, "trainlab_image_build and trainlab_image_source ask for two builds"),
+        "push": (
+            {"trainlab_image_push": "r.example.com/x"},
+            "trainlab_image_push and trainlab_image_source ask for two",
+        ),
         "namespace": ({"image_namespace": "nowhere"}, "run playbooks/workspace.yml first, or set image_namespace"),
     }
     errors = cluster.refusals("image", {what: variables for what, (variables, _) in wrong.items()}, **given(builder))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_cluster import cgroups, paths, preflight, system
+from embedded_cluster import cgroups, commands, paths, preflight, say, system
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +36,19 @@ def _memory(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
 def test_a_user_is_told_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert preflight.problems(2) == ["the cluster needs root, and this is uid 1000: use sudo, or log in as root"]
+
+
+def test_a_user_who_wants_to_push_is_told_how_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where podman or docker can build what this command cannot."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "argv", ["cluster", "trainer-image", "--push", "registry.example.com/team/trainer"])
+    with pytest.raises(say.UserError) as error:
+        commands._main()
+    assert str(error.value).startswith(
+        "the cluster needs root, and this is uid 1000: use sudo, or log in as root; or build it"
+    )
+    assert "`podman build -f images/trainer/Containerfile --build-arg BASE=" in str(error.value)
+    assert "`podman push --digestfile digest registry.example.com/team/trainer`" in str(error.value)
 
 
 @pytest.mark.parametrize("tool", preflight.TOOLS)

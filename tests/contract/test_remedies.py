@@ -118,6 +118,7 @@ VARIABLES = {
     "phase": "tests/plugins/test_playbooks.py::test_an_image_classifier_is_planned_too",
     "train_again": "tests/api/test_release.py::test_a_job_that_waits_for_ever_is_removed_on_request",
     "train_plan": "tests/plugins/test_playbooks.py::test_a_refusal_can_be_overruled",
+    "trainlab_image_push": "tests/e2e/test_kubernetes.py::test_from_a_cluster_to_a_served_model_and_back",
     "trainlab_image_source": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
     "trainlab_platform_release": "tests/api/test_platform.py::test_from_a_release_and_a_channel_to_the_next",
     "teardown_volumes": "tests/api/test_connections.py::test_trained_by_a_credential_and_removed_from_a_pod",

@@ -18,7 +18,8 @@ def reference(cluster_state: ClusterState) -> Finding:
         f"site.images.trainer is {ref or 'empty'}, which no node can pull",
         "it names an image on the machine that built it" if ref else "no registry offers the trainer image",
         "push the image (images/trainer/Containerfile) to a registry and set site.images.trainer in trainlab_site, best with "
-        "its digest; on OpenShift -e trainlab_image_source=checkout builds it",
+        "its digest; -e trainlab_image_push=REGISTRY/NAME builds and pushes it here, on OpenShift "
+        "-e trainlab_image_source=checkout builds it there",
     )
 
 

@@ -1,0 +1,149 @@
+"""inventory/kubernetes takes somebody's own cluster from nothing to a served model and back; the image comes from a registry.
+
+The cluster is the embedded one as anybody's: no OpenShift API, its default StorageClass, a kubeconfig of its own. The registry
+is Distribution with TLS by an authority of its own and a login. What the nodes have of the image's layers already is not pulled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from api_server import registry
+
+from e2e import machine
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
+REPO, NAMESPACE, PHASE, SECRET = machine.REPO, "trainlab-demo", "quick", "registry"
+PLAYBOOK_SECONDS = 2700
+VOLUME_SECONDS = 120
+"""In which the provisioner removes the volumes of the claims that are gone."""
+KEEP = os.environ.get("E2E_KEEP", "")  # 1 uses a cluster that is up, and keeps it
+VOLUME = {"accessMode": "ReadWriteOnce"}
+"""What any default class can do; one pod trains."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """Somebody's cluster and registry."""
+
+    kubeconfig: Path
+    registry: registry.Registry
+    login: Path
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+    """One node, which trusts the registry's authority."""
+    if not KEEP:
+        machine.cluster("down")
+        machine.cluster("up", "--nodes", "1")
+        machine.cluster("operators", "local-path-provisioner", "training-operator", "kserve")
+    folder = tmp_path_factory.mktemp("own")
+    kubeconfig = folder / "my clusters" / "kube config"
+    kubeconfig.parent.mkdir()
+    shutil.copy(machine.KUBECONFIG, kubeconfig)
+    with registry.Registry(folder / "registry", f"{machine.NODES}.1", listen="0.0.0.0") as one:
+        trust(one)
+        yield Own(kubeconfig, one, one.login(folder / "auth.json"))
+    if not KEEP:
+        machine.cluster("down")
+
+
+def trust(one: registry.Registry) -> None:
+    """Give the authority to the node's containerd, docs/hosts.md there."""
+    at = f"etc/containerd/certs.d/{one.host}"
+    folder = machine.FOLDER / "nodes" / "n1" / "root" / at
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(one.authority, folder / "ca.crt")
+    (folder / "hosts.toml").write_text(f'server = "https://{one.host}"\nca = "/{at}/ca.crt"\n', encoding="utf-8")
+
+
+def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> None:
+    """site.yml, site.yml again, teardown.yml: nothing is left but what was there."""
+    host = own.registry.host
+    given = {
+        "phase": PHASE,
+        "trainlab_values": [str(REPO / file) for file in (f"values/{PHASE}.yaml", f"values/local/{PHASE}.yaml")],
+        "trainlab_site": {"storage": {"models": VOLUME, "runs": VOLUME}, "images": {"pullSecret": SECRET}},
+        "trainlab_image_push": f"{host}/team/trainer",
+        "image_push_ca": str(own.registry.authority),
+        "image_push_auth_file": str(own.login),
+        "image_site_file": str(tmp_path / "site.yaml"),
+        "report_dest": str(tmp_path),
+    }
+
+    def play(name: str, **more: Any) -> str:
+        command = [str(REPO / ".venv/bin/ansible-playbook"), "-i", "inventory/kubernetes", f"playbooks/{name}.yml"]
+        path = f"{machine.HOME / 'cache' / 'bin'}:{os.environ['PATH']}"
+        done = subprocess.run(
+            [*command, "-e", json.dumps(given | more)],
+            cwd=REPO,
+            env=machine.ENVIRONMENT | {"KUBECONFIG": str(own.kubeconfig), "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PLAYBOOK_SECONDS,
+            check=False,
+        )
+        (tmp_path / f"{name}.log").write_text(done.stdout, encoding="utf-8")
+        assert done.returncode == 0, f"{name}: {done.stdout[-8000:]}"
+        return done.stdout
+
+    machine.kubectl("create", "namespace", NAMESPACE)
+    login = (f"--docker-server={host}", f"--docker-username={registry.USER}", f"--docker-password={registry.PASSWORD}")
+    machine.kubectl("-n", NAMESPACE, "create", "secret", "docker-registry", SECRET, *login)
+    assert "openshift.io" not in machine.kubectl("api-versions")
+    before = objects()
+
+    said = play("site")
+    assert f"push to {host}/team/trainer:" in said
+    assert re.search(r"Asked just now: .*?\n +base +\w.*?\n +tuned +\w", said, re.DOTALL), "the served model answers"
+    image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
+    name, _, digest = image.partition("@")
+    assert name == f"{host}/team/trainer"
+    _, head = own.registry.get(f"team/trainer/manifests/{digest}", method="HEAD")
+    assert head["Docker-Content-Digest"] == digest
+    pods = items("pods")
+    assert pods and {one["spec"]["containers"][0]["image"] for one in pods} == {image}, "pushed, and run"
+    (run,) = tmp_path.glob(f"{PHASE}-*")
+    gate = json.loads((run / "gate.json").read_text(encoding="utf-8"))
+    assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
+    assert {one["spec"]["storageClassName"] for one in items("pvc")} == {"local-path"}, "the default class"
+    (server,) = items("inferenceservices")
+    assert [one["status"] for one in server["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
+
+    again = play("site")
+    assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
+    assert "push to" not in again
+
+    play("teardown", teardown_volumes=True)
+    end = time.monotonic() + VOLUME_SECONDS
+    while (left := objects()) != before and time.monotonic() < end:
+        time.sleep(1)
+    assert left == before
+
+
+def items(kind: str) -> list[dict[str, Any]]:
+    """Return the objects of the demo's namespace."""
+    found: list[dict[str, Any]] = json.loads(machine.kubectl("-n", NAMESPACE, "get", kind, "-o", "json"))["items"]
+    return found
+
+
+def objects() -> list[str]:
+    """Return what a playbook could leave behind, in the namespace and outside."""
+    spaced = "pods,pvc,jobs,configmaps,secrets,services,serviceaccounts,roles,rolebindings,deployments,daemonsets"
+    spaced += ",pytorchjobs,inferenceservices,servingruntimes"
+    found = machine.kubectl("-n", NAMESPACE, "get", spaced, "-o", "name")
+    return sorted((found + machine.kubectl("get", "namespaces,clusterroles,pv,storageclasses", "-o", "name")).split())
