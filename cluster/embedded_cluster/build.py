@@ -29,16 +29,21 @@ BUILD_ORDER = ("kubernetes", "kserve", "helm", "helm4", "training-operator", "ku
 """The build order: the longest first, and in parallel those that share nothing (align.FAMILIES)."""
 
 
-@functools.cache
 def binary(name: str) -> Path:
     """Return where the binary of this component is, or will be once built."""
+    return paths.BIN / f"{name}-{_digest(name)}"
+
+
+@functools.cache
+def _digest(name: str) -> str:
+    """Hash what the binary of this component is made of."""
     folder = modules.folder(name)
     digest = hashlib.sha256(" ".join([toolchain.go_version(), *_flags(name), *SETTINGS.values()]).encode())
     for source in ("go.mod", "go.sum", "main.go"):
         file = folder / source
         if file.exists():
             digest.update(file.read_bytes())
-    return paths.BIN / f"{name}-{digest.hexdigest()[:12]}"
+    return digest.hexdigest()[:12]
 
 
 def build_all(names: Iterable[str], jobs: int | None = None) -> bool:

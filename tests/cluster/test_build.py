@@ -16,11 +16,11 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     monkeypatch.setattr(build, "_flags", lambda _: ["-trimpath"])
 
     def named() -> str:
-        build.binary.cache_clear()
+        build._digest.cache_clear()
         return build.binary("one").name
 
     yield named
-    build.binary.cache_clear()
+    build._digest.cache_clear()
 
 
 @pytest.mark.parametrize("what", ["go.mod", "go.sum", "main.go", "flags", "settings", "go"])

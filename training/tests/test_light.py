@@ -1,9 +1,10 @@
 """What the small pods of a release do (verify-run, promote) is done without torch, which alone is more than their memory."""
 
+import os
 import subprocess
 import sys
 
-from checkout import VALUES
+from checkout import SOURCES, VALUES
 
 VALUES = sorted((VALUES).glob("*.yaml"))
 SMALL = """
@@ -23,6 +24,7 @@ for file in sys.argv[1:]:
 
 
 def test_asking_a_served_model_of_any_recipe_imports_no_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", SMALL, *map(str, VALUES)], capture_output=True, text=True, check=False)
+    command, env = [sys.executable, "-c", SMALL, *map(str, VALUES)], os.environ | {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == len(VALUES)
