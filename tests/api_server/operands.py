@@ -258,6 +258,12 @@ class Operands:
         observed |= {"release": {"name": "OpenShift AI Self-Managed", "version": csv.partition(".")[2]}}
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
 
+    @staticmethod
+    def _missing(name: str, kind: str, file: Json) -> Json:
+        """Return what a component says whose operator is not there."""
+        (entry,) = file["missing"]
+        return condition(kind, False, entry["reason"], entry["messages"][name])
+
     def _queues(self, queues: list[Json], entry: Json) -> None:
         """Make what is not there of OpenShift AI's own flavor and queues, named by its component Kueue."""
         managed = self._client.items("v1", "Namespace", labelSelector="kueue.openshift.io/managed=true")
@@ -279,12 +285,10 @@ class Operands:
         if state == "Removed":
             return condition(kind, False, "Removed", "Component ManagementState is set to Removed")
         if name == "trainer" and not self._client.resources("jobset.x-k8s.io/v1alpha2", fresh=True):
-            return condition(
-                kind, False, "PreConditionFailed", "JobSet operator not installed, please install it first"
-            )
+            return self._missing(name, kind, file)
         if name == "kueue":
             if not self._client.path("kueue.openshift.io/v1", "Kueue"):
-                return condition(kind, False, "PreConditionFailed", "Kueue operator not installed")
+                return self._missing(name, kind, file)
             if not self._client.look("kueue.openshift.io/v1", "Kueue", "cluster"):  # made once, never corrected
                 frameworks = {"frameworks": ["PyTorchJob"]}
                 self._client.apply(

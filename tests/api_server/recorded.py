@@ -29,7 +29,7 @@ ORIGINS = (
 
 @functools.cache
 def read(name: str, folder: Path = FOLDER) -> Json:
-    """Return the file of an operator and release, e.g. `rhoai-3.4`: `sequences` by name, and `makes`, `queues` and `denies` where it has them.
+    """Return the file of an operator and release, e.g. `rhoai-3.4`: `sequences` by name, and `missing`, `makes`, `queues` and `denies` where it has them.
 
     `folder` is that of an unpacked bundle.
     """
@@ -43,7 +43,8 @@ def entries(name: str, folder: Path = FOLDER) -> list[Json]:
     steps = [step for steps in found["sequences"].values() for step in steps]
     origin = {key: found[key] for key in ("repository", "commit", "bundle") if key in found}
     return [
-        origin | one for one in [*steps, *(one for key in ("makes", "queues", "denies") for one in found.get(key, []))]
+        origin | one
+        for one in [*steps, *(one for key in ("missing", "makes", "queues", "denies") for one in found.get(key, []))]
     ]
 
 

@@ -119,7 +119,7 @@ def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     written = (tmp_path / "Containerfile").read_text(encoding="utf-8")
     assert "COPY --from=builder /usr/local/bin/helm" in written
-    assert 'ARG EE_BASE_IMAGE="registry.access.redhat.com/ubi9/ubi:latest"' in written
+    assert 'ARG EE_BASE_IMAGE="registry.access.redhat.com/ubi9/ubi@sha256:' in written
 
 
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
