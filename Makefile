@@ -151,6 +151,13 @@ test-kubernetes: binaries venv ## inventory/kubernetes on the embedded cluster a
 	$(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_kubernetes.py
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
+# those beside the lock's that meta/runtime.yml allows and Python 3.11 runs
+ANSIBLE_CORES = 2.17.14 2.18.19
+
+test-ansible: binaries venv ## plugins and playbooks with the other releases of ansible-core that the collection allows
+	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)
+	@$(BIN)/python tests/tiers.py passed $@
+
 test-fresh: binaries venv ## the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
 	$(BIN)/pytest -v -m fresh --junitxml=artifacts/$@.xml tests/fresh
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
@@ -168,5 +175,5 @@ test-drills: cluster ## faults at random steps of a training in two pods; it has
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml notes 100 only",$(BIN)/python tests/tiers.py passed $@)
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-fresh
-.PHONY: test-vm test-drills
+.PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
+.PHONY: test-fresh test-vm test-drills

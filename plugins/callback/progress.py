@@ -63,8 +63,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """Print outcome, seconds and name; of a debug task only the message."""
-        data = result.result
-        if result.task.action in DEBUG and "msg" in data:
+        data = _data(result)
+        if _task(result).action in DEBUG and "msg" in data:
             self._head()
             for one in data.get("results") or [data]:
                 if "msg" in one:
@@ -72,7 +72,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             return
         changed = bool(data.get("changed", False))
         seconds = time.monotonic() - self._task_start
-        if changed or self._display.verbosity > 0 or result.task.action not in HIDDEN_ACTIONS:
+        if changed or self._display.verbosity > 0 or _task(result).action not in HIDDEN_ACTIONS:
             self._line("changed" if changed else "ok", seconds, result, C.COLOR_CHANGED if changed else C.COLOR_OK)
         for warning in data.get("warnings") or []:
             self._display.display(f"          {_text(warning)}", color=C.COLOR_WARN)
@@ -84,9 +84,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         seconds = time.monotonic() - self._task_start
         color = C.COLOR_WARN if ignore_errors else C.COLOR_ERROR
         self._line("ignored" if ignore_errors else "FAILED", seconds, result, color)
-        self._display.display(f"\nerror: {explained(result.result)}\n", color=color)
+        self._display.display(f"\nerror: {explained(_data(result))}\n", color=color)
         if self._display.verbosity > 1:
-            self._display.display(self._dump_results(result.result))
+            self._display.display(self._dump_results(_data(result)))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """As a failure."""
@@ -99,16 +99,16 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_retry(self, result: Any) -> None:
         """Say that a task is retried."""
-        data = result.result
+        data = _data(result)
         self._head()
         self._display.display(
-            f"          {result.task.get_name()}: {data.get('attempts')} of {data.get('retries')} tries"
+            f"          {_task(result).get_name()}: {data.get('attempts')} of {data.get('retries')} tries"
         )
 
     def v2_on_file_diff(self, result: Any) -> None:
         """Print differences in diff mode."""
         if self._display.verbosity or C.DIFF_ALWAYS:
-            self._display.display(self._get_diff(result.result.get("diff") or {}))
+            self._display.display(self._get_diff(_data(result).get("diff") or {}))
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Say why nothing runs."""
@@ -131,10 +131,20 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def _line(self, word: str, seconds: float, result: Any, color: str) -> None:
         self._head()
-        name = _named(result.task)
-        item = result.result.get("_ansible_item_label")
+        name = _named(_task(result))
+        item = _data(result).get("_ansible_item_label")
         suffix = f" ({item})" if item is not None else ""
         self._display.display(f"    {word:<8}{seconds:6.1f} s  {name}{suffix}", color=color)
+
+
+def _data(result: Any) -> dict[str, Any]:
+    """Return what a task returned; ansible-core before 2.19 has it under a private name only."""
+    found: dict[str, Any] = result.result if hasattr(result, "result") else result._result
+    return found
+
+
+def _task(result: Any) -> Any:
+    return result.task if hasattr(result, "task") else result._task
 
 
 def explained(data: dict[str, Any]) -> str:

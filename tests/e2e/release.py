@@ -68,7 +68,10 @@ class Release:
             assert time.monotonic() < limit, kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide")
             time.sleep(1)
         address = objects("services", self.namespace, "--field-selector", f"metadata.name={NAME}-predictor")[0]["spec"]
-        return [_asked(f"http://{address['clusterIP']}/v1/chat/completions", question) for question in QUESTIONS]
+        host = address["clusterIP"]
+        if host == "None":  # headless: the name leads to the pods themselves
+            host = f"{self.servers()[0]['status']['podIP']}:8080"
+        return [_asked(f"http://{host}/v1/chat/completions", question) for question in QUESTIONS]
 
     def _ready(self) -> bool:
         (service,) = objects("inferenceservices", self.namespace) or [{}]

@@ -2,14 +2,19 @@
 
 The tests run in the order of this file and share one release. What Helm and an API server do with its objects is in
 tests/api/test_served.py, without a kubelet; here the models are trained, decided on by their gates, and asked.
-E2E_PHASES=all lives it with Helm 4, too, goes back to every revision, and lets Helm go back by itself.
+E2E_PHASES=all lives it with Helm 4, too, behind a headless Service, which is OpenShift AI's default, goes back to every revision,
+lets Helm go back by itself, and lets a lease end.
 """
 
+import json
+import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from e2e.commands import WHOLE, kubectl, objects
+from e2e.commands import BIN, WHOLE, kubectl, objects, sh
 from e2e.release import NAME, Release
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
@@ -18,6 +23,7 @@ REFUSED = ("--set", "phase.gate.min_gain=50")
 OTHER = ("--set", "phase.seed=7,phase.train.epochs=1", "--set-json", "phase.train.learning_rate=0.001")
 """Learns less than the first, and answers otherwise."""
 SHORTER = ("--set", "phase.serve.max_tokens=2")
+UNTIL = "trainlab.dev/served-until"
 
 
 @pytest.fixture(scope="module", params=["helm", "helm4"] if WHOLE else ["helm"])
@@ -25,8 +31,23 @@ def release(demo: str, request: pytest.FixtureRequest) -> Iterator[Release]:
     """The release, not yet installed, in a namespace of its own."""
     found = Release(request.param, f"life-{request.param}")
     kubectl("create", "namespace", found.namespace)
-    yield found
+    with headless(request.param == "helm4"):
+        yield found
     kubectl("delete", "namespace", found.namespace, "--timeout=300s")
+
+
+@contextmanager
+def headless(wanted: bool) -> Iterator[None]:
+    """Let KServe make headless Services for what is new, as OpenShift AI does (rawDeploymentServiceConfig: Headless)."""
+    config = ("-n", "kserve", "patch", "configmap", "inferenceservice-config", "--type=merge", "-p")
+    before = json.loads(kubectl("-n", "kserve", "get", "configmap", "inferenceservice-config", "-o", "json"))["data"]
+    if wanted:
+        kubectl(*config, json.dumps({"data": {"service": json.dumps({"serviceClusterIPNone": True})}}))
+    try:
+        yield
+    finally:
+        if wanted:
+            kubectl(*config, json.dumps({"data": {"service": before.get("service")}}))
 
 
 def test_it_is_trained_gated_and_served(release: Release) -> None:
@@ -82,6 +103,26 @@ def test_helm_goes_back_by_itself(release: Release) -> None:
     said = release.upgrade(*OTHER, *fails, flag, "--wait-for-jobs", "--timeout", "2m", ok=False)
     release.decided()
     assert release.state() == release.revisions[3], said
+
+
+@longer
+def test_a_lease_ends_and_the_printed_line_begins_another(release: Release) -> None:
+    """What its CronJob does after an hour, without the hour: the model is gone, and comes back without training."""
+    notes, trained = release.upgrade(*OTHER, "--set", "phase.serve.hours=1"), release.trained()
+    release.decided()
+    before = release.answers()
+    (line,) = re.findall(r"^ +(kubectl .* delete job .* && helm rollback .*)$", notes, re.MULTILINE)
+    space = ("-n", release.namespace)
+    kubectl(*space, "annotate", "inferenceservice", NAME, f"{UNTIL}=2026-01-01T00:00:00+00:00", "--overwrite")
+    kubectl(*space, "create", "job", "lease-now", f"--from=cronjob/{NAME}-lease")
+    kubectl(*space, "wait", "job/lease-now", "--for=condition=Complete", "--timeout=180s")
+    assert "is deleted" in kubectl(*space, "logs", "job/lease-now")
+    kubectl(*space, "wait", "pods", "-l", f"app=isvc.{NAME}-predictor", "--for=delete", "--timeout=180s")
+    sh("sh", "-c", line, env={"PATH": f"{BIN}:{os.environ['PATH']}"})
+    release.decided()
+    assert release.answers() == before and release.trained() == trained
+    (served,) = objects("inferenceservices", release.namespace)
+    assert served["metadata"]["annotations"][UNTIL] > "2026-01-01T00:00:00+00:00"
 
 
 def test_uninstalled_it_leaves_the_volumes_from_which_it_comes_back(release: Release) -> None:
