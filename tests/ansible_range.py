@@ -24,8 +24,18 @@ def environment(core: str) -> Path:
     folder = ROOT / "artifacts" / "ansible" / core
     venv.create(folder, clear=True, symlinks=True)
     python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", f"ansible-core=={core}"]
-    subprocess.run(pip, check=True)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--ignore-installed",
+    ]
+    subprocess.run([*pip, f"ansible-core=={core}"], check=True)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     (own / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")  # after its own
     return python
