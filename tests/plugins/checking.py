@@ -22,6 +22,7 @@ OPENSHIFT = {
     "GPU operator",
     "GPU taints",
     "OpenShift AI",
+    "hardware profile",
     "versions",
     "image registry",
     "serving mode",
@@ -54,6 +55,7 @@ SITE: dict[str, Any] = {
     "serving": True,
     "expose": {"enabled": False, "host": ""},
     "monitoring": {"enabled": False},
+    "hardwareProfile": {"name": "", "namespace": ""},
 }
 
 

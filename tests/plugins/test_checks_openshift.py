@@ -90,6 +90,8 @@ NODES = "/api/v1/nodes"
 FOUR = [gpu_node(f"n{number}") for number in range(1, 5)]
 COLD = [{**each, "status": each["status"] | {"images": []}} for each in FOUR]
 TAINT = {"key": "dedicated", "effect": "NoSchedule"}
+PROFILES = "/apis/infrastructure.opendatahub.io/v1"
+SMALL = f"{PROFILES}/namespaces/redhat-ods-applications/hardwareprofiles"
 JOBSET = "/apis/jobset.x-k8s.io/v1alpha2"
 
 
@@ -127,6 +129,10 @@ def case(cluster: Any) -> Case:
     objects[DSC] = served("datascienceclusters")
     ready = {"metadata": {"name": "default-dsc"}, "spec": {"components": {}}, "status": {"phase": "Ready"}}
     objects[f"{DSC}/datascienceclusters"] = {"items": [ready]}
+    objects[PROFILES] = served("hardwareprofiles")
+    objects[f"{SMALL}/small"] = {"metadata": {"name": "small"}}
+    objects[SMALL] = {"items": [objects[f"{SMALL}/small"]]}
+    made.site["hardwareProfile"] = {"name": "small", "namespace": "redhat-ods-applications"}
     objects[JOBSET] = served("jobsets")
     objects["/apis/cert-manager.io/v1"] = served("certificates")
     objects["/apis/kueue.openshift.io/v1"] = served("kueues")
@@ -186,6 +192,18 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         ),
         "error",
         "missing: cert_manager, kueue",
+    ),
+    (
+        "hardware profile",
+        want(site__hardwareProfile__namespace=""),
+        "error",
+        "names demo/small, which is not there (in demo: none); OpenShift AI refuses the InferenceService",
+    ),
+    (
+        "hardware profile",
+        want(site__hardwareProfile__name="large"),
+        "error",
+        "names redhat-ods-applications/large, which is not there (in redhat-ods-applications: small)",
     ),
     ("versions", break_(VERSION, {"status": {"desired": {"version": "4.16.1"}}}), "warning", "4.19 to 4.22"),
     ("versions", break_(CSVS.format("redhat-ods-operator"), csv("rhods-operator.3.0.0")), "warning", "not one of 2.25"),

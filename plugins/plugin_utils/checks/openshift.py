@@ -13,6 +13,7 @@ from .cluster_state import ClusterState, Finding, quantity, tolerates
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 DSC = "datasciencecluster.opendatahub.io"
+PROFILES = "infrastructure.opendatahub.io"
 REGISTRY = "image-registry.openshift-image-registry.svc"
 
 
@@ -151,6 +152,28 @@ def registry(cluster_state: ClusterState) -> Finding:
         "builds have nowhere to push to (usual on bare metal, where it has no storage)",
         f"{cluster_state.api.oc} patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
         '\'{"spec": {"managementState": "Managed", "storage": ...}}\', or set trainlab_image_source to none',
+    )
+
+
+def hardware_profile(cluster_state: ClusterState) -> Finding:
+    """The profile that is to place the server exists: OpenShift AI's webhook refuses a server without, once the training is over.
+
+    rhods-operator 3.4 (8dc22631b4ec), internal/webhook/hardwareprofile/mutating.go:267.
+    """
+    asked = cluster_state.site["hardwareProfile"]
+    if not cluster_state.site["serving"] or not asked["name"]:
+        return Finding.skipped("the site names none")
+    api, space = cluster_state.api, asked["namespace"] or cluster_state.namespace
+    version = next((one for one in ("v1", "v1alpha1") if api.serves(f"{PROFILES}/{one}", "hardwareprofiles")), "")
+    path = f"/apis/{PROFILES}/{version}/namespaces/{space}/hardwareprofiles"
+    if version and api.get(f"{path}/{asked['name']}"):
+        return Finding.ok(f"{space}/{asked['name']}")
+    there = sorted(one["metadata"]["name"] for one in api.items(path)) if version else []
+    return Finding(
+        "error",
+        f"site.hardwareProfile names {space}/{asked['name']}, which is not there (in {space}: {', '.join(there) or 'none'})",
+        "OpenShift AI refuses the InferenceService when the training is over",
+        "name one that is there in trainlab_site, with its namespace, or none",
     )
 
 
