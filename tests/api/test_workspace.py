@@ -204,7 +204,9 @@ def test_a_user_who_may_not_create_namespaces(cluster: Cluster, tmp_path: Path) 
 
 
 def test_the_proxy_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    """Its port is open, the ConfigMap that OpenShift fills is there, and plain Helm's site names both; without it all is as before."""
+    """Its port is open, the ConfigMap that OpenShift fills is there, and plain Helm's site names both, for attendees as well; without it
+    all is as before.
+    """
     kind = crds.reduced("config.openshift.io", "Proxy", ["v1"], False, "proxies")
     proxy: dict[str, Any] = {"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"}}
     address = "http://proxy.example.com:3128"
@@ -237,6 +239,20 @@ def test_the_proxy_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     block = yaml.safe_load(site.read_text(encoding="utf-8"))["site"]
     assert block["env"] == {"HTTPS_PROXY": address, "NO_PROXY": ".svc,.local"}
     assert block["caConfigMap"] == "trainlab-trusted-ca"
+
+    places = given | {
+        "attendees_names": ["ada"],
+        "attendees_dest": str(tmp_path / "out"),
+        "image_ref": "registry.example.com/trainer:1",
+    }
+    handed = cluster.playbook("attendees", **places)
+    assert handed.code == 0, handed.text
+    theirs = yaml.safe_load((tmp_path / "out" / "site.yaml").read_text(encoding="utf-8"))["site"]
+    assert theirs["env"] == block["env"] and theirs["caConfigMap"] == block["caConfigMap"]
+    assert cluster.client.look("v1", "ConfigMap", "trainlab-trusted-ca", "trainlab-ada")
+    policy = cluster.client.look(NET, "NetworkPolicy", "fetch", "trainlab-ada")
+    assert policy and {"port": 3128, "protocol": "TCP"} in policy["spec"]["egress"][0]["ports"]
+    assert cluster.playbook("attendees", **places, attendees_state="absent").code == 0
 
     cluster.client.status(proxy, {"httpsProxy": None, "noProxy": None})
     gone = cluster.playbook("workspace", **given)
