@@ -102,7 +102,12 @@ def vllm(setup: Setup, packages: Path) -> tuple[list[tuple[list[str], list[str]]
 
     if setup.kind == "adapter":
         adapter = setup.run_dir / "lora_adapter"
-        lora = ["--enable-lora", f"--max-lora-rank={setup.phase.lora.rank}", f"--lora-modules=tuned={adapter}"]
+        lora = [
+            "--enable-lora",
+            "--max-loras=2",
+            f"--max-lora-rank={setup.phase.lora.rank}",
+            f"--lora-modules=tuned={adapter}",
+        ]
         processes = [(["base", "tuned"], [*named("base", setup.base, adapter), *lora])]
     else:
         best = setup.run_dir / "best_model"

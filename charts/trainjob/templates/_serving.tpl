@@ -77,6 +77,11 @@ spec:
         - --enable-lora
         - --lora-modules=tuned={{ $run }}/lora_adapter
         - --max-lora-rank={{ include "trainjob.servedRank" $rank }}
+        {{- if $onCpu }}
+        # One place stays empty: on CPU vLLM takes the last place for a row without an adapter (vllm 0.32, lora/ops/torch_ops/
+        # lora_ops.py: index -1), so that base would answer as tuned whenever both are in a batch.
+        - --max-loras=2
+        {{- end }}
         # vLLM takes both from --model, which is the base here; base and tuned are asked as they were scored.
         - --chat-template={{ $run }}/lora_adapter/chat_template.jinja
         - --generation-config={{ $run }}/lora_adapter
