@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/plugins"]
+RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.17 and 2.18 takes
 
 
 def environment(core: str) -> Path:
@@ -35,7 +36,7 @@ def environment(core: str) -> Path:
         "--no-deps",
         "--ignore-installed",
     ]
-    subprocess.run([*pip, f"ansible-core=={core}"], check=True)
+    subprocess.run([*pip, f"ansible-core=={core}", RESOLVELIB], check=True)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
     (own / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")  # after its own
     return python
