@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from ansible.errors import AnsibleActionFail
 
-from .kube import NOT_FOUND, Api, ApiError, Json
+from .kube import Api, ApiError, Json
 
 CA = "trainlab-trusted-ca"
 """ConfigMap that roles/workspace/templates/trust.yaml.j2 makes, and OpenShift fills."""
@@ -26,10 +26,8 @@ def of_cluster(api: Api, site: Json) -> Json:
     What `site` has itself is left alone. AnsibleActionFail where it cannot be read, or would put a password into the values.
     """
     try:
-        found = api.send("GET", PATH)
+        found = api.get(PATH) or {}
     except ApiError as error:
-        if error.status == NOT_FOUND:
-            return {"site": {}, "ports": []}
         raise AnsibleActionFail(
             f"Proxy cluster of OpenShift cannot be read: {error}; {REMEDY}; nothing was applied"
         ) from error

@@ -64,11 +64,16 @@ def jobset() -> list[Json]:
 
 
 def kueue() -> list[Json]:
-    """Return Kueue's CRDs, from its Go module; nothing here serves its conversion webhook."""
-    found = [yaml.load(upstream.from_module(*one), yaml.CSafeLoader) for one in (*upstream.QUEUES.values(), WORKLOADS)]
-    for one in found:
-        one["spec"].pop("conversion", None)
-    return [json.loads(json.dumps(one, default=str)) for one in found]
+    """Return Kueue's CRDs, from its Go module."""
+    return [bare(upstream.from_module(*one)) for one in (*upstream.QUEUES.values(), WORKLOADS)]
+
+
+def bare(text: str) -> Json:
+    """Return an upstream project's CRD without the conversion webhook that nothing serves here, and with its dates as text."""
+    found = yaml.load(text, yaml.CSafeLoader)
+    found["spec"].pop("conversion", None)
+    plain: Json = json.loads(json.dumps(found, default=str))
+    return plain
 
 
 def stored(*files: str) -> list[Json]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import requests
-import yaml
 
 from api_server import crds
 from api_server.attendee import until
@@ -47,9 +45,8 @@ class Training(Server):
 def install(client: Client, read: Callable[[str, str], str]) -> None:
     """Install the operators' CRDs, without the operators, and wait until all their versions are served."""
     for component, path in CRDS:
-        crd = yaml.load(read(component, path), yaml.CSafeLoader)
-        crd["spec"].pop("conversion", None)
-        client.apply(json.loads(json.dumps(crd, default=str)))
+        crd = crds.bare(read(component, path))
+        client.apply(crd)
         group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
         for version in [each["name"] for each in crd["spec"]["versions"] if each["served"]]:
             until(functools.partial(_served, client, f"{group}/{version}", kind))

@@ -17,6 +17,9 @@ KEEP = os.environ.get("E2E_KEEP", "")  # 1 keeps the cluster, `as-is` also skips
 WHOLE = os.environ.get("E2E_PHASES") == "all"
 PHASE = "survival" if WHOLE else "quick"
 NAMESPACE = "trainlab-demo"
+WITH_PROGRAMS = {"PATH": f"{BIN}:{os.environ['PATH']}"}
+"""For commands as a user types them: kubectl and helm by their names."""
+PLAYBOOK_SECONDS = 2700
 
 
 def sh(
@@ -48,6 +51,19 @@ def sh(
 def playbook(name: str, *extra: str, ok: bool = True) -> str:
     """Run playbooks/NAME.yml against the embedded cluster."""
     return sh(".venv/bin/ansible-playbook", "-i", "inventory/local", f"playbooks/{name}.yml", *extra, ok=ok)
+
+
+def play(inventory: str, name: str, kubeconfig: Path, given: dict[str, Any]) -> str:
+    """Run playbooks/NAME.yml with an inventory as it is and these variables, against the cluster of that kubeconfig; it has to succeed."""
+    command = (
+        ".venv/bin/ansible-playbook",
+        "-i",
+        f"inventory/{inventory}",
+        f"playbooks/{name}.yml",
+        "-e",
+        json.dumps(given),
+    )
+    return sh(*command, seconds=PLAYBOOK_SECONDS, env={**WITH_PROGRAMS, "KUBECONFIG": str(kubeconfig)})
 
 
 def kubectl(*argv: str, ok: bool = True) -> str:

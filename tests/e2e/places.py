@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e import machine
-from e2e.commands import BIN, objects, playbook
+from e2e.commands import WITH_PROGRAMS, objects, playbook
 
 Json = dict[str, Any]
 POLL_SECONDS = 3.0
@@ -51,7 +50,7 @@ class Attendee:
 
     def run(self, *argv: str, ok: bool = True) -> str:
         """Run a program with their kubeconfig alone; return its output, nothing if it failed and may."""
-        own = {"KUBECONFIG": str(self.folder / f"{self.name}.kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        own = {"KUBECONFIG": str(self.folder / f"{self.name}.kubeconfig"), **WITH_PROGRAMS}
         done = subprocess.run(
             argv, cwd=self.folder, env=machine.ENVIRONMENT | own, capture_output=True, text=True, check=False
         )

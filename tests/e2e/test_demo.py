@@ -5,7 +5,6 @@ E2E_PHASES=all (`make test-all-phases`) that of survival, which takes minutes.
 """
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -21,7 +20,7 @@ import pytest
 from embedded_cluster import locks
 
 from e2e import machine, places, stopping
-from e2e.commands import NAMESPACE, PHASE, WHOLE, changed, helm, kubectl, objects, playbook, sh
+from e2e.commands import NAMESPACE, PHASE, WHOLE, WITH_PROGRAMS, changed, helm, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
@@ -44,7 +43,7 @@ SITE = (
 
 def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
     """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
-    env = {"PATH": f"{HOME / 'cache' / 'bin'}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig)}
+    env = {**WITH_PROGRAMS, "KUBECONFIG": str(kubeconfig)}
     said = sh("sh", "-c", line, ok=None, env=env, folder=folder)
     if "specified trainingRuntime must be created before the TrainJob is created" in said:
         again = line.replace("helm install", "helm upgrade --install")

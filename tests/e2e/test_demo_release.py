@@ -7,14 +7,13 @@ lets Helm go back by itself, and lets a lease end.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from e2e.commands import BIN, WHOLE, kubectl, objects, sh
+from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
 from e2e.release import NAME, Release
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
@@ -118,7 +117,7 @@ def test_a_lease_ends_and_the_printed_line_begins_another(release: Release) -> N
     kubectl(*space, "wait", "job/lease-now", "--for=condition=Complete", "--timeout=180s")
     assert "is deleted" in kubectl(*space, "logs", "job/lease-now")
     kubectl(*space, "wait", "pods", "-l", f"app=isvc.{NAME}-predictor", "--for=delete", "--timeout=180s")
-    sh("sh", "-c", line, env={"PATH": f"{BIN}:{os.environ['PATH']}"})
+    sh("sh", "-c", line, env=WITH_PROGRAMS)
     release.decided()
     assert release.answers() == before and release.trained() == trained
     (served,) = objects("inferenceservices", release.namespace)

@@ -7,10 +7,8 @@ is Distribution with TLS by an authority of its own and a login. What the nodes 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,13 +20,12 @@ import yaml
 from api_server import registry
 
 from e2e import machine
+from e2e.commands import KEEP, NAMESPACE, REPO, objects, play
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
-REPO, NAMESPACE, PHASE, SECRET = machine.REPO, "trainlab-demo", "quick", "registry"
-PLAYBOOK_SECONDS = 2700
+PHASE, SECRET = "quick", "registry"
 VOLUME_SECONDS = 120
 """In which the provisioner removes the volumes of the claims that are gone."""
-KEEP = os.environ.get("E2E_KEEP", "")  # 1 uses a cluster that is up, and keeps it
 VOLUME = {"accessMode": "ReadWriteOnce"}
 """What any default class can do; one pod trains."""
 
@@ -83,31 +80,16 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
         "report_dest": str(tmp_path),
     }
 
-    def play(name: str, **more: Any) -> str:
-        command = [str(REPO / ".venv/bin/ansible-playbook"), "-i", "inventory/kubernetes", f"playbooks/{name}.yml"]
-        path = f"{machine.HOME / 'cache' / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(
-            [*command, "-e", json.dumps(given | more)],
-            cwd=REPO,
-            env=machine.ENVIRONMENT | {"KUBECONFIG": str(own.kubeconfig), "PATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PLAYBOOK_SECONDS,
-            check=False,
-        )
-        (tmp_path / f"{name}.log").write_text(done.stdout, encoding="utf-8")
-        assert done.returncode == 0, f"{name}: {done.stdout[-8000:]}"
-        return done.stdout
+    def played(name: str, **more: Any) -> str:
+        return play("kubernetes", name, own.kubeconfig, given | more)
 
     machine.kubectl("create", "namespace", NAMESPACE)
     login = (f"--docker-server={host}", f"--docker-username={registry.USER}", f"--docker-password={registry.PASSWORD}")
     machine.kubectl("-n", NAMESPACE, "create", "secret", "docker-registry", SECRET, *login)
     assert "openshift.io" not in machine.kubectl("api-versions")
-    before = objects()
+    before = there()
 
-    said = play("site")
+    said = played("site")
     assert f"push to {host}/team/trainer:" in said
     assert re.search(r"Asked just now: .*?\n +base +\w.*?\n +tuned +\w", said, re.DOTALL), "the served model answers"
     image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
@@ -115,33 +97,27 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     assert name == f"{host}/team/trainer"
     _, head = own.registry.get(f"team/trainer/manifests/{digest}", method="HEAD")
     assert head["Docker-Content-Digest"] == digest
-    pods = items("pods")
+    pods = objects("pods")
     assert pods and {one["spec"]["containers"][0]["image"] for one in pods} == {image}, "pushed, and run"
     (run,) = tmp_path.glob(f"{PHASE}-*")
     gate = json.loads((run / "gate.json").read_text(encoding="utf-8"))
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
-    assert {one["spec"]["storageClassName"] for one in items("pvc")} == {"local-path"}, "the default class"
-    (server,) = items("inferenceservices")
+    assert {one["spec"]["storageClassName"] for one in objects("pvc")} == {"local-path"}, "the default class"
+    (server,) = objects("inferenceservices")
     assert [one["status"] for one in server["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
 
-    again = play("site")
+    again = played("site")
     assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
     assert "push to" not in again
 
-    play("teardown", teardown_volumes=True)
+    played("teardown", teardown_volumes=True)
     end = time.monotonic() + VOLUME_SECONDS
-    while (left := objects()) != before and time.monotonic() < end:
+    while (left := there()) != before and time.monotonic() < end:
         time.sleep(1)
     assert left == before
 
 
-def items(kind: str) -> list[dict[str, Any]]:
-    """Return the objects of the demo's namespace."""
-    found: list[dict[str, Any]] = json.loads(machine.kubectl("-n", NAMESPACE, "get", kind, "-o", "json"))["items"]
-    return found
-
-
-def objects() -> list[str]:
+def there() -> list[str]:
     """Return what a playbook could leave behind, in the namespace and outside."""
     spaced = "pods,pvc,jobs,configmaps,secrets,services,serviceaccounts,roles,rolebindings,deployments,daemonsets"
     spaced += ",pytorchjobs,inferenceservices,servingruntimes"

@@ -4,9 +4,7 @@ OpenShift's APIs and operators are stand-ins (openshift.py); the build, the trai
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,13 @@ import yaml
 from api_server import builds, catalog
 
 from e2e import machine
+from e2e.commands import KEEP, NAMESPACE, REPO, play
 from e2e.openshift import OpenShift
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
-REPO, NAMESPACE, PHASE = machine.REPO, "trainlab-demo", "quick"
+PHASE = "quick"
 RELEASES = [name for name, one in catalog.RELEASES.items() if not one.get("prepared")]
-PLAYBOOK_SECONDS = 2700
 DEFAULTS = yaml.safe_load((REPO / "roles/image/defaults/main.yml").read_text(encoding="utf-8"))
-KEEP = os.environ.get("E2E_KEEP", "")  # 1 uses a cluster that is up, and keeps it
 SOMEBODY: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "somebody"}},
     {
@@ -75,31 +72,17 @@ class Playbooks:
 
     def run(self, name: str, **more: Any) -> str:
         """Run a playbook, which has to succeed; return what it printed."""
-        command = [str(REPO / ".venv/bin/ansible-playbook"), "-i", "inventory/openshift", f"playbooks/{name}.yml"]
-        path = f"{machine.HOME / 'cache' / 'bin'}:{os.environ['PATH']}"
-        done = subprocess.run(
-            [*command, "-e", json.dumps(self._extra | more)],
-            cwd=REPO,
-            env=machine.ENVIRONMENT | {"KUBECONFIG": str(self._kubeconfig), "PATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PLAYBOOK_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, f"{name}: {done.stdout[-8000:]}"
-        return done.stdout
+        return play("openshift", name, self._kubeconfig, self._extra | more)
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_path: Path) -> None:
     """platform.yml, site.yml, and their undo: nothing is left, and what somebody else has is as it was."""
-    client, play = openshift.client, Playbooks(openshift, release, tmp_path)
+    client, books = openshift.client, Playbooks(openshift, release, tmp_path)
     theirs = [client.apply(one, manager="somebody") for one in SOMEBODY]
     bare = client.objects()
 
-    said = play.run("platform")
+    said = books.run("platform")
     assert "NO GPU" in said, "the nodes have none"
     group = "datasciencecluster.opendatahub.io"
     found = client.look(f"{group}/{'v1' if release == '2.25' else 'v2'}", "DataScienceCluster", "default-dsc")
@@ -108,7 +91,7 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
     assert pod["status"]["phase"] == "Running", "for which the playbook waits"
 
     started = openshift.builder.started
-    said = play.run("site")
+    said = books.run("site")
     assert openshift.builder.started == started + 1
     (config,) = client.items(builds.BUILD, "BuildConfig", NAMESPACE)
     base = {"name": "BASE", "value": DEFAULTS["image_base"]}
@@ -123,11 +106,11 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
     (server,) = client.items("serving.kserve.io/v1beta1", "InferenceService", NAMESPACE)
     ready = [one for one in server["status"]["conditions"] if one["type"] == "Ready"]
     assert [one["status"] for one in ready] == ["True"]
-    again = play.run("site")
+    again = books.run("site")
     assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
 
-    play.run("teardown", teardown_volumes=True)
-    play.run("platform_teardown")
+    books.run("teardown", teardown_volumes=True)
+    books.run("platform_teardown")
     assert client.objects() == bare
     kept = [
         client.look(one["apiVersion"], one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
