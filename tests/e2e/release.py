@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
 from embedded_cluster import build
+from kubernetes import config, dynamic
 
 from e2e import machine
 from e2e.commands import kubectl, objects, sh
@@ -40,8 +40,9 @@ class Release:
     """What was served and there with each revision, and the runs that were complete."""
 
     def helm(self, *argv: str, ok: bool | None = True) -> str:
-        """Run this Helm program in the namespace."""
-        return sh(str(build.binary(self.program)), "-n", self.namespace, *argv, ok=ok)
+        """Run this Helm program in the namespace; it would forget the first of more than ten revisions."""
+        program, unlimited = str(build.binary(self.program)), {"HELM_MAX_HISTORY": "0"}
+        return sh(program, "-n", self.namespace, *argv, ok=ok, env=unlimited)
 
     def upgrade(self, *more: str, ok: bool | None = True) -> str:
         """Install or upgrade it, with the site file that site.yml wrote for the demo."""
@@ -67,11 +68,18 @@ class Release:
         while not self._ready():
             assert time.monotonic() < limit, kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide")
             time.sleep(1)
-        address = objects("services", self.namespace, "--field-selector", f"metadata.name={NAME}-predictor")[0]["spec"]
-        host = address["clusterIP"]
-        if host == "None":  # headless: the name leads to the pods themselves
-            host = f"{self.servers()[0]['status']['podIP']}:8080"
-        return [_asked(f"http://{host}/v1/chat/completions", question) for question in QUESTIONS]
+        return [self._asked(question) for question in QUESTIONS]
+
+    def _asked(self, question: str) -> dict[str, Any]:
+        """Through the API server, which finds a headless Service's pods as well; the host has no route to those."""
+        service = f"/api/v1/namespaces/{self.namespace}/services/http:{NAME}-predictor:http/proxy"
+        message = {"model": "tuned", "temperature": 0, "messages": [{"role": "user", "content": question}]}
+        client = dynamic.DynamicClient(config.new_client_from_config(str(machine.KUBECONFIG)))
+        to = f"{service}/v1/chat/completions"
+        said = json.loads(
+            client.request("post", to, body=message, content_type="application/json", serialize=False).data
+        )
+        return {"text": said["choices"][0]["message"]["content"], "tokens": said["usage"]["completion_tokens"]}
 
     def _ready(self) -> bool:
         (service,) = objects("inferenceservices", self.namespace) or [{}]
@@ -113,11 +121,3 @@ class Release:
     def state(self) -> dict[str, Any]:
         """All that has to come back with a revision."""
         return {"answers": self.answers(), "there": self.there(), "claims": self.claims()}
-
-
-def _asked(url: str, question: str) -> dict[str, Any]:
-    message = {"model": "tuned", "temperature": 0, "messages": [{"role": "user", "content": question}]}
-    body = urllib.request.Request(url, json.dumps(message).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(body, timeout=120) as reply:
-        said = json.load(reply)
-    return {"text": said["choices"][0]["message"]["content"], "tokens": said["usage"]["completion_tokens"]}
