@@ -28,6 +28,8 @@ KINDS += ",serviceaccounts,roles,rolebindings"
 GIVEN = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
 DECIDED = ("gate.json", "lora_adapter/adapter_model.safetensors")
 SECONDS = 600.0
+ALL_REVISIONS = {"HELM_MAX_HISTORY": "0"}
+"""By default Helm forgets the first of more than ten."""
 
 
 @dataclass
@@ -40,9 +42,8 @@ class Release:
     """What was served and there with each revision, and the runs that were complete."""
 
     def helm(self, *argv: str, ok: bool | None = True) -> str:
-        """Run this Helm program in the namespace; it would forget the first of more than ten revisions."""
-        program, unlimited = str(build.binary(self.program)), {"HELM_MAX_HISTORY": "0"}
-        return sh(program, "-n", self.namespace, *argv, ok=ok, env=unlimited)
+        """Run this Helm program in the namespace."""
+        return sh(str(build.binary(self.program)), "-n", self.namespace, *argv, ok=ok, env=ALL_REVISIONS)
 
     def upgrade(self, *more: str, ok: bool | None = True) -> str:
         """Install or upgrade it, with the site file that site.yml wrote for the demo."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
-from e2e.release import NAME, Release
+from e2e.release import ALL_REVISIONS, NAME, Release
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 longer = pytest.mark.skipif(not WHOLE, reason="minutes more: make test-all-phases runs it")
@@ -117,7 +117,7 @@ def test_a_lease_ends_and_the_printed_line_begins_another(release: Release) -> N
     kubectl(*space, "wait", "job/lease-now", "--for=condition=Complete", "--timeout=180s")
     assert "is deleted" in kubectl(*space, "logs", "job/lease-now")
     kubectl(*space, "wait", "pods", "-l", f"app=isvc.{NAME}-predictor", "--for=delete", "--timeout=180s")
-    sh("sh", "-c", line, env=WITH_PROGRAMS)
+    sh("sh", "-c", line, env=WITH_PROGRAMS | ALL_REVISIONS)
     release.decided()
     assert release.answers() == before and release.trained() == trained
     (served,) = objects("inferenceservices", release.namespace)
