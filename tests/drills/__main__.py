@@ -20,7 +20,7 @@ from typing import Any
 
 from tiers import Tiers, shown
 
-from drills.faults import FAULTS, Fault, installed
+from drills.faults import FAULTS, Fault, WrongError, installed
 from drills.place import CHECKPOINTS, OPERATORS, PATIENCE, REPO, Place
 
 Row = dict[str, Any]
@@ -71,12 +71,13 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
     faults = [FAULTS[name] for name in names]
     began = time.monotonic()
     what: list[str] = []
+    wrong: list[str] = []
     with ExitStack() as stack:
         stack.enter_context(next((one.begun for one in faults if one.begun is not installed), installed)(place))
         targets = sorted(dice.sample(range(1, steps - 1), len(faults))) if faults else []
-        at = [_strike(place, *pair, dice, what) for pair in zip(faults, targets, strict=True)]
+        at = [_strike(place, *pair, dice, what, wrong) for pair in zip(faults, targets, strict=True)]
         end = place.end(PATIENCE)
-        wrong = [said for one in faults if (said := one.ended(place))]
+        wrong += [said for one in faults if (said := one.ended(place))]
         folder = place.run_dir()
         manifest: Row = json.loads((folder / "manifest.json").read_text()) if folder and end != "Failed" else {}
         total = place.step()
@@ -99,13 +100,16 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
     return row
 
 
-def _strike(place: Place, fault: Fault, target: int, dice: random.Random, what: list[str]) -> int:
+def _strike(place: Place, fault: Fault, target: int, dice: random.Random, what: list[str], wrong: list[str]) -> int:
     """Wait for a step and strike there; return the step that was reached."""
     began = time.monotonic()
     while place.step() < target and time.monotonic() - began < PATIENCE:
         time.sleep(0.02)
     at = place.step()
-    what.append(fault.strike(place, dice))
+    try:
+        what.append(fault.strike(place, dice))
+    except WrongError as error:
+        wrong.append(str(error))
     return at
 
 

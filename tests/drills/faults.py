@@ -14,14 +14,20 @@ from pathlib import Path
 
 from api_server import killing
 
-from drills import node
-from drills.place import PATIENCE, Place
+from drills import node, volume
+from drills.place import CLAIM, PATIENCE, Place
 
 SECONDS_AWAY = 30.0
 SECONDS_OFF = 60.0
 """Longer than it takes Kubernetes to call a node NotReady (50 s), shorter than it takes to give up its pods (5 minutes)."""
 FROZEN, GOING = 0.9, 0.1
 """Seconds of each second in which a slow etcd stands and goes."""
+FULL = "the volume is full while"
+"""Of the trainer's sentence."""
+
+
+class WrongError(Exception):
+    """Something in between went otherwise than it must, whatever the weights are in the end."""
 
 
 @contextmanager
@@ -38,6 +44,17 @@ def played(place: Place) -> Iterator[None]:
         place.playbook = place.play(Path(folder) / "train.log")
         place.said = Path(folder) / "train.log"
         yield
+
+
+@contextmanager
+def on_a_small_volume(place: Place) -> Iterator[None]:
+    """Train by Helm on a volume that can be full."""
+    with volume.small(CLAIM):
+        place.install()
+        try:
+            yield
+        finally:
+            place.uninstall()
 
 
 @dataclass(frozen=True)
@@ -126,6 +143,24 @@ def same_job(place: Place) -> str:
     return f"again: exit code {code}, jobs {place.before}, then {now}: {place.said.read_text()[-3000:]}"
 
 
+def volume_full(place: Place, dice: random.Random) -> str:
+    """Leave no room on the run volume until the job has failed with its sentence, then free it and train again."""
+    run = place.run_dir()
+    assert run, "a run in progress has a folder"
+    volume.fill(run.parent)
+    try:
+        if (end := place.end(PATIENCE)) != "Failed":
+            raise WrongError(f"on a full volume the job's end is: {end}")
+        said = place.logs()
+    finally:
+        volume.free(run.parent)
+    if said.count(FULL) != 1 or "Traceback" in said:
+        raise WrongError(f"a full volume is not one sentence: {said[-3000:]}")
+    place.uninstall()
+    place.install()
+    return next(line for line in said.splitlines() if FULL in line)
+
+
 FAULTS = {
     "rank killed": Fault(rank_killed, 1),
     "pod deleted": Fault(pod_deleted, 1),
@@ -134,4 +169,5 @@ FAULTS = {
     "etcd slow": Fault(etcd_slow, 0),
     "operator restarted": Fault(operators_restarted, 0),
     "playbook killed": Fault(playbook_killed, 0, played, same_job),
+    "volume full": Fault(volume_full, 1, on_a_small_volume),  # by the person who makes room
 }

@@ -16,8 +16,11 @@ from typing import Any
 import yaml
 from embedded_cluster import paths
 
+from drills import volume
+
 REPO = Path(__file__).resolve().parents[2]
 NAMESPACE, RELEASE = "drills", "drill"
+CLAIM = f"{NAMESPACE}_{RELEASE}-runs"
 CHECKPOINTS = 4
 PATIENCE = 900.0
 """Seconds for a run with its restarts."""
@@ -98,8 +101,8 @@ class Place:
             shutil.rmtree(folder)
 
     def run_dir(self) -> Path | None:
-        """The run directory as the host sees it."""
-        return next(paths.CLUSTER.glob(f"share/rwx/*_{NAMESPACE}_{RELEASE}-runs/{RELEASE}-????????"), None)
+        """The run directory as the first node sees it."""
+        return next(volume.seen().glob(f"*_{CLAIM}/{RELEASE}-????????"), None)
 
     def step(self) -> int:
         """The last step that rank 0 left, 0 before the first."""
@@ -111,6 +114,11 @@ class Place:
         """Names of the training pods."""
         found = self.kubectl("get", "pods", "-l", "app.kubernetes.io/component=train", "-o", "name")
         return sorted(name.removeprefix("pod/") for name in found.split())
+
+    def logs(self) -> str:
+        """What the training pods said."""
+        ours = "app.kubernetes.io/component=train"
+        return self.kubectl("logs", "-l", ours, "--tail=-1", "--all-containers", "--max-log-requests=20")
 
     def jobs(self) -> list[str]:
         """UIDs of all jobs of this kind; the cluster need not have the operator of the other one."""
