@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import merge_hash
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import cluster_proxy
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import api_servers, cluster_proxy
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
 
@@ -49,6 +49,7 @@ class ActionModule(DocumentedAction):
             resolved = _check(files)
             plan = _plan(files)
         api, version = connected or _connected(args)
+        openshift = _is_openshift(api)
         context = {
             "phase": resolved["phase"],
             "site": resolved["site"],
@@ -61,7 +62,8 @@ class ActionModule(DocumentedAction):
             "kubectl": api.kubectl,
             "helm": api.connection.command("helm", args["helm"]),
             "kubernetes": version.get("gitVersion", ""),
-            "openshift": _is_openshift(api),
+            "openshift": openshift,
+            "api_servers": [] if openshift else api_servers.blocks(api),
         }
         return {"changed": False, "kubectl": api.kubectl, "ansible_facts": {"trainlab_resolved": context}}
 

@@ -69,7 +69,8 @@ ansible_facts:
         C(protocol) that is served (C(openai) or C(v2)), the C(claims) of the release by volume, C(plan)
         (C(ok), C(verdict), C(findings) and the numbers of C(trainlab plan --json)), C(proxy) (what C(site) got of the cluster's,
         and its C(ports)), C(server), C(kubectl) and C(helm) as the beginning
-        of a shell command that reaches it, C(kubernetes) version, C(openshift) true or false.
+        of a shell command that reaches it, C(kubernetes) version, C(openshift) true or false,
+        C(api_servers) (CIDR blocks from which their proxy comes; none on OpenShift, and where they may not be read).
       returned: success
       type: dict
 """

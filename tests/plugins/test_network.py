@@ -6,6 +6,7 @@ allows in that direction; both ends have to allow it. (networking.k8s.io/v1, Net
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "roles/workspace/templates"
 GOLDEN = ROOT / "tests/charts/golden"
 Json = dict[str, Any]
+Peer = tuple[Json, Json] | str | None
 HERE: Json = {"kubernetes.io/metadata.name": "demo"}
 OUTSIDE = None
 """An address that is no pod of the cluster: the API server, the registry of an external host, a model hub."""
-SPACE: Json = {"namespace": "demo", "egress_ports": [443], "ingress_namespaces": ["shop"], "builds": True}
+API_SERVER = "192.0.2.11"
+SPACE: Json = {
+    "namespace": "demo",
+    "egress_ports": [443],
+    "ingress_namespaces": ["shop"],
+    "ingress_blocks": [f"{API_SERVER}/32"],
+    "builds": True,
+}
 
 
 def rendered(**more: Any) -> list[Json]:
@@ -58,8 +67,9 @@ PODS: dict[str, Json] = {
     "build": {"openshift.io/build.name": "trainlab-trainer-1"},  # set by OpenShift
     "other": {},
 }
-PEERS: dict[str, Json | None] = {
+PEERS: dict[str, Json | str | None] = {
     "hub": OUTSIDE,
+    "API server of Kubernetes": API_SERVER,
     "router": {"network.openshift.io/policy-group": "ingress"},
     "router (OVN)": {"policy-group.network.openshift.io/ingress": ""},
     "monitoring": {"network.openshift.io/policy-group": "monitoring"},
@@ -84,23 +94,25 @@ def selects(selector: Json, labels: Json) -> bool:
     return True
 
 
-def passes(rule: Json, side: str, peer: tuple[Json, Json] | None, port: int) -> bool:
-    """Tell whether a rule allows a peer (labels of its namespace, of its pod; None outside) on a TCP port."""
+def passes(rule: Json, side: str, peer: Peer, port: int) -> bool:
+    """Tell whether a rule allows a peer (labels of its namespace, of its pod; else an address, None for any outside) on a TCP port."""
     if "ports" in rule and port not in {each["port"] for each in rule["ports"] if each["protocol"] == "TCP"}:
         return False
     if side not in rule:
         return True
-    if peer is None:
-        return False
+    if not isinstance(peer, tuple):
+        blocks = [ipaddress.ip_network(each["ipBlock"]["cidr"]) for each in rule[side] if "ipBlock" in each]
+        return peer is not OUTSIDE and any(ipaddress.ip_address(peer) in block for block in blocks)
     space, pod = peer
     return any(
         (selects(each["namespaceSelector"], space) if "namespaceSelector" in each else space == HERE)
         and selects(each.get("podSelector", {}), pod)
         for each in rule[side]
+        if "ipBlock" not in each
     )
 
 
-def one_way(policies: list[Json], way: str, pod: Json, peer: tuple[Json, Json] | None, port: int) -> bool:
+def one_way(policies: list[Json], way: str, pod: Json, peer: Peer, port: int) -> bool:
     """Tell whether a pod of the namespace may do this in one direction."""
     mine = [
         each["spec"]
@@ -120,14 +132,17 @@ def inside(source: str, target: str, port: int) -> bool:
 
 def out(source: str, peer: str, port: int, **more: Any) -> bool:
     """Tell whether a pod reaches something outside of the namespace."""
-    space = PEERS[peer]
-    return one_way(rendered(**more), "Egress", PODS[source], None if space is OUTSIDE else (space, {}), port)
+    return one_way(rendered(**more), "Egress", PODS[source], whole(PEERS[peer]), port)
 
 
 def into(peer: str, target: str, port: int) -> bool:
     """Tell whether something outside of the namespace reaches a pod."""
-    space = PEERS[peer]
-    return one_way(rendered(), "Ingress", PODS[target], None if space is OUTSIDE else (space, {}), port)
+    return one_way(rendered(), "Ingress", PODS[target], whole(PEERS[peer]), port)
+
+
+def whole(peer: Json | str | None) -> Peer:
+    """A peer of the table, a namespace with a pod without labels."""
+    return (peer, {}) if isinstance(peer, dict) else peer
 
 
 @pytest.mark.parametrize("pair", [("worker", "master"), ("master", "worker"), ("node", "node"), ("other", "server")])
@@ -155,13 +170,14 @@ def test_what_leaves_the_namespace() -> None:
 
 
 def test_what_comes_in() -> None:
-    for peer in ("router", "router (OVN)", "monitoring", "API server's proxy", "OpenShift AI", "gateway", "shop"):
+    proxies = ("API server's proxy", "API server of Kubernetes")
+    for peer in ("router", "router (OVN)", "monitoring", *proxies, "OpenShift AI", "gateway", "shop"):
         assert into(peer, "server", 8080), peer
         assert not into(peer, "server", 22), peer
         assert not into(peer, "promote", 8080), peer
         assert not into(peer, "other", 8080), peer
     for pod in ("master", "node"):
-        assert into("OpenShift AI", pod, 28080) and into("API server's proxy", pod, 28080)
+        assert all(into(peer, pod, 28080) for peer in ("OpenShift AI", *proxies))
         assert not into("OpenShift AI", pod, 23456)
         assert not into("router", pod, 28080)
     for pod in PODS:
