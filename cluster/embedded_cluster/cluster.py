@@ -100,7 +100,7 @@ def make_programs(operators_wanted: Sequence[str] | None, everything: bool = Fal
     from embedded_cluster import operators
 
     if operators_wanted is None:
-        names = [name for name, one in modules.COMPONENTS.items() if one.default or everything]
+        names = [name for name, one in modules.COMPONENTS.items() if one.default or (everything and not one.rare)]
     else:
         names = [*NEEDED, "helm", *(one.name for one in operators.chosen(operators_wanted))]
     with parts_lock():

@@ -25,7 +25,10 @@ WHOLLY_OWN = ("resolves",)
 
 @dataclass(frozen=True)
 class Component:
-    """One program: `package` to build, the `images` that hold it and where an image's entrypoint is expected."""
+    """One program: `package` to build, the `images` that hold it and where an image's entrypoint is expected.
+
+    One that is not `default` is built with `build --all`; a `rare` one only when it is asked for by name.
+    """
 
     name: str
     package: str
@@ -33,6 +36,7 @@ class Component:
     link: str | None = None
     on_host: bool = False
     default: bool = True
+    rare: bool = False
 
 
 def folder(name: str) -> Path:
@@ -136,6 +140,14 @@ def _components() -> dict[str, Component]:
             ),
             # For the tests of a push to somebody's registry.
             Component("registry", ".", on_host=True, default=False),
+            # For the test that NetworkPolicies keep attendees apart, which enforces them; 190 CPU-seconds for one slow test.
+            Component(
+                "kube-router",
+                "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+                on_host=True,
+                default=False,
+                rare=True,
+            ),
         )
     }
 

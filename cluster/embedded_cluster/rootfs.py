@@ -28,6 +28,7 @@ PACKAGES = (
     "containernetworking-plugins",
     "ethtool",
     "iproute2",
+    "ipset",
     "iptables",
     "kmod",
     "mount",

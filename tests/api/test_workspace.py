@@ -29,7 +29,16 @@ FULL: dict[str, Any] = WANTED | {
     "workspace_users": ["ada"],
     "workspace_groups": ["team"],
     "workspace_gpus": 4,
+    "workspace_ingress_blocks": ["198.51.100.0/24"],
 }
+SERVERS: dict[str, Any] = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+    "addressType": "IPv4",
+    "endpoints": [{"addresses": ["192.0.2.12"]}, {"addresses": ["192.0.2.11"]}],
+}
+"""As API servers write it; those of the tests do not."""
 POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "serve"}
 
 
@@ -44,6 +53,12 @@ def names(cluster: Cluster, api: str, kind: str) -> set[str]:
     return {each["metadata"]["name"] for each in cluster.client.items(api, kind, SPACE)}
 
 
+def let_in(cluster: Cluster, policy: str) -> list[str]:
+    """Address blocks from which a policy lets in."""
+    (rule,) = cluster.client.look(NET, "NetworkPolicy", policy, SPACE)["spec"]["ingress"]  # type: ignore[index]
+    return sorted(each["ipBlock"]["cidr"] for each in rule["from"] if "ipBlock" in each)
+
+
 def user_may(cluster: Cluster, user: str, group: str, resource: str, namespace: str, *groups: str) -> bool:
     """Ask the API server whether a user may create this."""
     asked = {"verb": "create", "group": group, "resource": resource, "namespace": namespace}
@@ -56,6 +71,7 @@ def user_may(cluster: Cluster, user: str, group: str, resource: str, namespace: 
 
 def test_from_nothing_to_nothing(cluster: Cluster) -> None:
     """Check mode touches nothing, the second run changes nothing, what is no longer requested goes, then the rest."""
+    servers = cluster.client.apply(SERVERS)
     bare = cluster.objects()
     planned = cluster.playbook("workspace", "--check", **FULL)
     assert planned.code == 0 and planned.changed > 0, planned.text
@@ -64,6 +80,9 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
     first = cluster.playbook("workspace", **FULL)
     assert first.code == 0, first.text
     assert names(cluster, NET, "NetworkPolicy") == POLICIES
+    assert (
+        let_in(cluster, "serve") == let_in(cluster, "progress") == ["192.0.2.11/32", "192.0.2.12/32", "198.51.100.0/24"]
+    )
     assert names(cluster, KUEUE, "LocalQueue") == {"gpus"}
     labels = cluster.client.look("v1", "Namespace", SPACE)["metadata"]["labels"]  # type: ignore[index]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -97,6 +116,7 @@ def test_from_nothing_to_nothing(cluster: Cluster) -> None:
     assert cluster.objects() == bare
     again = cluster.playbook("workspace", workspace_state="absent", **WANTED)
     assert (again.code, again.changed) == (0, 0), again.text
+    cluster.client.delete(servers)
 
 
 def admission(cluster: Cluster) -> None:

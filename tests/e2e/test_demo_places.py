@@ -1,18 +1,23 @@
-"""Six attendees at once on the demo's cluster, each with nothing but their kubeconfig and the printed line."""
+"""Attendees on the demo's cluster, each with nothing but their kubeconfig and the printed line: six at once, and what two see of each other."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from e2e import machine, places
-from e2e.commands import WHOLE, playbook, sh
+from e2e import machine, places, policies
+from e2e.commands import NAMESPACE, WHOLE, WITH_PROGRAMS, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
 minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
 PEOPLE, AT_ONCE = 6, 2
 QUEUE = {"platform_queue": "pool", "platform_queue_quota": {"cpu": "2", "memory": "13Gi"}}
 """Room for two jobs of the phase of seconds, 6Gi each."""
+SERVER, ENFORCED_SECONDS = "quick-predictor", 60.0
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)"
 
 
 @minutes
@@ -28,3 +33,68 @@ def test_six_attendees_train_in_turn_and_are_answered(demo: str, tmp_path: Path)
     assert [name for name, seconds in table.items() if "answered" not in seconds] == []
     assert watched.most == AT_ONCE and len(watched.admitted) == PEOPLE and watched.out_of_order() == []
     playbook("platform_teardown")
+
+
+@minutes
+def test_one_attendee_reaches_nothing_of_another(demo: str, tmp_path: Path) -> None:
+    """Neither pods nor Services, nor the presenter's; what is their own and the API server's proxy are not in the way of that."""
+    with places.handed_out(tmp_path, 2) as line:
+        ada, grace = (places.Attendee(f"user{number}", tmp_path, queued=False) for number in (1, 2))
+        with ThreadPoolExecutor() as pool:
+            began = time.monotonic()
+            list(pool.map(lambda one: one.train(line, began, patience=1200), (ada, grace)))
+        own, foreign = (SERVER, 80), addresses(grace.space) + addresses(NAMESPACE)
+        assert all(reached(ada, *each) for each in [own, *foreign]), "nothing enforces the policies yet"
+        with policies.enforced(machine.ARTIFACTS / "kube-router.log"):
+            limit = time.monotonic() + ENFORCED_SECONDS
+            while still := [each for each in foreign if reached(ada, *each)]:
+                assert time.monotonic() < limit, still
+            assert reached(ada, *own)
+            for one in (ada, grace):
+                models = f"/api/v1/namespaces/{one.space}/services/{SERVER}:80/proxy/v1/models"
+                assert "tuned" in kubectl("get", "--raw", models)
+        volumes(ada, grace)
+
+
+def addresses(space: str) -> list[tuple[str, int]]:
+    """How the model of a namespace could be reached: its pod, its Service by name and by address."""
+    (pod,) = objects("pods", space, "-l", f"app=isvc.{SERVER}")
+    (service,) = objects("services", space, "--field-selector", f"metadata.name={SERVER}")
+    return [(pod["status"]["podIP"], 8080), (f"{SERVER}.{space}", 80), (service["spec"]["clusterIP"], 80)]
+
+
+def reached(one: places.Attendee, host: str, port: int) -> bool:
+    """True if a pod of theirs can connect."""
+    probe = ("exec", f"deployment/{SERVER}", "--", "/opt/trainlab/venv/bin/python", "-c", CONNECT, host, str(port))
+    said = sh(str(machine.HOME / "cache" / "bin" / "kubectl"), "-n", one.space, *probe, ok=None)
+    assert not said or "timed out" in said or "refused" in said, said
+    return not said
+
+
+def volumes(one: places.Attendee, other: places.Attendee) -> None:
+    """Neither the other's volume by its name, nor the node's folder in which it is."""
+    (claim, *_) = objects("persistentvolumeclaims", other.space)
+    wanted = {key: claim["spec"][key] for key in ("accessModes", "resources", "storageClassName", "volumeName")}
+    theirs: dict[str, Any] = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "theirs"}}
+    applied(one, theirs | {"spec": wanted}, ok=True)
+    (bound,) = objects("persistentvolumeclaims", one.space, "--field-selector", "metadata.name=theirs")
+    assert bound["status"]["phase"] == "Pending"
+    events: list[str] = []
+    limit = time.monotonic() + ENFORCED_SECONDS
+    while not any("already bound to a different claim" in said for said in events):
+        assert time.monotonic() < limit, events
+        events = [
+            each["message"] for each in objects("events", one.space, "--field-selector", "involvedObject.name=theirs")
+        ]
+    folder = {
+        "containers": [{"name": "it", "image": "it"}],
+        "volumes": [{"name": "it", "hostPath": {"path": "/share"}}],
+    }
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "folder"}}
+    assert "restricted volume types" in applied(one, pod | {"spec": folder}, ok=False)
+
+
+def applied(one: places.Attendee, document: dict[str, Any], ok: bool) -> str:
+    """Apply it as they would; return what was said."""
+    own = {"KUBECONFIG": str(one.folder / f"{one.name}.kubeconfig"), **WITH_PROGRAMS}
+    return sh("kubectl", "create", "-f", "-", given=json.dumps(document), env=own, ok=ok)
