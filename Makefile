@@ -154,7 +154,7 @@ test-kubernetes: binaries venv ## inventory/kubernetes on the embedded cluster a
 # those beside the lock's that meta/runtime.yml allows and Python 3.11 runs
 ANSIBLE_CORES = 2.17.14 2.18.19
 
-test-ansible: binaries venv ## plugins and playbooks with the other releases of ansible-core that the collection allows
+test-ansible: binaries venv ## plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)
 	@$(BIN)/python tests/tiers.py passed $@
 

@@ -1,6 +1,9 @@
-"""Runs the tests of plugins and playbooks with other releases of ansible-core than that of the lock: all that meta/runtime.yml allows.
+"""Runs the tests of plugins and playbooks, and `ansible-test sanity` on what is released, with other releases of ansible-core than
+that of the lock: all that meta/runtime.yml allows.
 
     python tests/ansible_range.py 2.17.14 2.18.19 [-- PYTEST_ARGUMENT ...]
+
+With arguments of pytest there is no sanity.
 
 Each gets an environment of its own below artifacts/ansible, which takes everything else from that of the checkout. One that this
 Python cannot run is refused by pip, with its reason (2.20 wants Python 3.12). Exits with 1 if a test failed, after all of them ran.
@@ -9,9 +12,11 @@ Python cannot run is refused by pip, with its reason (2.20 wants Python 3.12). E
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from pathlib import Path
 
@@ -42,6 +47,33 @@ def environment(core: str) -> Path:
     return python
 
 
+GET_PIP = """import subprocess, sys
+words = [one for one in sys.argv[1:] if not one.startswith("--no-")]  # of get-pip, not of pip
+raise SystemExit(subprocess.call([{program!r}, "-m", "pip", "--python", sys.executable, "install", *words]))
+"""
+"""Stands in for the script with which ansible-test fetches the pip of its environments, and which it takes from its cache."""
+PIPS = ("23_1_2", "24_2")  # those of 2.17 and 2.18
+
+
+def sanity(python: Path) -> int:
+    """Run `ansible-test sanity` on the built collection, in a folder outside of the checkout, whose git ignores artifacts."""
+    with tempfile.TemporaryDirectory(prefix="trainlab-sanity-") as name:
+        home, unpacked = Path(name) / "home", Path(name) / "ansible_collections" / "trainlab" / "rhoai"
+        cache = home / ".ansible" / "test" / "cache"
+        cache.mkdir(parents=True)
+        for version in PIPS:
+            (cache / f"get_pip_{version}.py").write_text(GET_PIP.format(program=sys.executable), encoding="utf-8")
+        galaxy = [str(python), str(python.with_name("ansible-galaxy")), "collection", "build", "--output-path", name]
+        subprocess.run(galaxy, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        (archive,) = Path(name).glob("*.tar.gz")
+        shutil.unpack_archive(archive, unpacked)
+        shutil.copytree(ROOT / "tests" / "sanity", unpacked / "tests" / "sanity")
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        command = [str(python), str(python.with_name("ansible-test")), "sanity", "--python", version, "--requirements"]
+        env = os.environ | {"HOME": str(home), "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+        return subprocess.run(command, cwd=unpacked, env=env, check=False).returncode
+
+
 def main() -> int:
     """Run the tests with each release of the command line."""
     words = sys.argv[1:]
@@ -54,6 +86,8 @@ def main() -> int:
         print(f"==> ansible-core {core}", flush=True)
         if subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}, check=False).returncode:
             failed.append(core)
+        if at == len(words) and sanity(python):
+            failed.append(f"{core} (sanity)")
     print(f"failed with ansible-core {', '.join(failed)}" if failed else "passed with each", flush=True)
     return bool(failed)
 

@@ -70,8 +70,9 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
     """Judge an object by its table entry.
 
     `ready` holds `condition` (a type that has to be True) or `path` and `equals`; with `observed`, the status has to be that of
-    the latest edit, with `said_by` (a ClusterServiceVersion) not that of an older operator, by status.release.version. `failed` names a condition that is bad when True: operators report it on their way, too, so it ends the
-    wait when it lasts, or if its reason is among `hopeless`. An empty `ready` only requires existence.
+    the latest edit, with `said_by` (a ClusterServiceVersion) not that of an older operator, by status.release.version. `failed`
+    names a condition that is bad when True: operators report it on their way, too, so it ends the wait when it lasts, or if its
+    reason is among `hopeless`. An empty `ready` only requires existence.
     """
     if thing is None:
         return Verdict(WAITING, "does not exist yet")

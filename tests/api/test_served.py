@@ -4,22 +4,31 @@ from pathlib import Path
 
 import pytest
 import requests
-import yaml
-from api_server import printed
+from api_server import crds, printed, profiles, recorded
 from api_server.attendee import until
 from api_server.client import Json
 from api_server.policies import Policies
 from api_server.promotions import Promotions, answers, there
 from api_server.releases import Releases, done, refused
 from api_server.server import Server
-from charts.rendering import CHART, HELMS, ROOT
+from charts.rendering import CHART, HELMS
 
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"
 BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
 """The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
 
-DENIES = yaml.safe_load((ROOT / "tests/api_server/statuses/rhoai-3.3.yaml").read_text(encoding="utf-8"))["denies"]
+DENIES = recorded.read("rhoai-3.3")["denies"]
+KSERVE = "serving.kserve.io/v1beta1"
+BY_RELEASE = {
+    release: [
+        one
+        for one in recorded.read(f"rhoai-{release}")["denies"]
+        if one["what"] == profiles.WHAT and one["resource"] == f"{KSERVE}/inferenceservices"
+    ]
+    for release in ("2.25", "3.3", "3.4", "3.5", "3.6")
+}
+"""What each release of OpenShift AI denies to an InferenceService that names a HardwareProfile."""
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +235,61 @@ def test_a_server_is_in_the_queue_where_openshift_ai_wants_it(server: Server, tm
     (service,) = helm.client.items("serving.kserve.io/v1beta1", "InferenceService", helm.namespace)
     assert service["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     policies.step([], "v2")
+    removed(helm)
+
+
+def profile(helm: Releases, name: str) -> Json:
+    """A HardwareProfile of the namespace; the API server serves them from now on."""
+    helm.client.apply(crds.reduced(profiles.API, "HardwareProfile", ["v1alpha1", "v1"], True))
+    until(lambda: helm.client.path(f"{profiles.API}/v1", "HardwareProfile"))
+    named = {"metadata": {"name": name, "namespace": helm.namespace}}
+    return helm.client.apply({"apiVersion": f"{profiles.API}/v1", "kind": "HardwareProfile", **named})
+
+
+def test_a_profile_that_is_not_there_is_denied_as_each_release_denies_it(server: Server) -> None:
+    helm = Releases(server, "helm", "profiles")
+    policies, one = Policies(helm.client), profile(helm, "small")
+    named = {"name": "bare", "namespace": helm.namespace}
+    bare: Json = {"apiVersion": KSERVE, "kind": "InferenceService", "spec": {"predictor": {}}, "metadata": named}
+    for release, denials in BY_RELEASE.items():
+        policies.step(denials, "v2")
+        bare["metadata"] = named | {"annotations": {profiles.NAME: "none"}}
+        mark = '\\"' if release in ("3.5", "3.6") else "'"
+        words = f"hardware profile {mark}none{mark} not found in namespace {mark}{helm.namespace}{mark}"
+        until(lambda words=words: words in refusal(helm, bare))  # type: ignore[misc]
+        said = refusal(helm, bare)
+        assert '"code":403' in said if release in ("3.5", "3.6") else '"code":400' in said, release
+        bare["metadata"] = named | {"annotations": {profiles.NAME: "small"}}
+        assert not refusal(helm, bare)
+    policies.step([], "v2")
+    helm.client.delete(one)
+
+
+@pytest.mark.parametrize("release", ["3.4", "3.5"])
+def test_a_profile_that_goes_during_the_training_is_a_sentence(
+    server: Server, tmp_path: Path, release: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OpenShift AI's webhook denies the server then; what it says to do serves the trained run, and nothing is trained again."""
+    helm = Releases(server, "helm", "profiles")
+    policies, promotions = Policies(helm.client), Promotions(helm, tmp_path)
+    small = profile(helm, "small")
+    policies.step(BY_RELEASE[release], "v2")
+    done(helm.upgrade("--set", "site.platform=openshift,site.hardwareProfile.name=small"))
+    helm.client.delete(small)
+    run = run_of(helm)
+    promotions.decide(run, True)
+    promotions.act(code=2)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and "denied the request: hardware profile" in said
+    assert "site.hardwareProfile" in said and "Role" not in said
+    assert answers(helm) is None
+
+    large = profile(helm, "large")
+    done(helm.upgrade("--set", "site.platform=openshift,site.hardwareProfile.name=large"))
+    promotions.act()
+    assert answers(helm) and run_of(helm) == run
+    policies.step([], "v2")
+    helm.client.delete(large)
     removed(helm)
 
 

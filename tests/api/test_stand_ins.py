@@ -56,6 +56,8 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster, t
     denied(lambda: client.delete(made | {"apiVersion": DSCI, "kind": "DSCInitialization"}), "Cannot delete")
     managed = {"spec": {"components": {"kueue": {"managementState": "Managed"}}}}
     denied(lambda: client.merge(cluster_ | {"metadata": {"name": "default-dsc"}}, managed), "Managed is no longer")
+    profiles = "hardwareprofile-isvc-injector.opendatahub.io"  # what it denies: test_served.py
+    assert client.look("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", profiles)
 
     assert cluster.playbook("platform_teardown").code == 0
     wait(lambda: cluster.objects() == bare)

@@ -5,8 +5,6 @@ It speaks TLS: kubectl and Helm send no token over plain HTTP.
 
 from __future__ import annotations
 
-import ssl
-import subprocess
 import threading
 from abc import ABC, abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +12,8 @@ from pathlib import Path
 
 import requests
 import yaml
+
+from api_server.loopback_tls import secure
 
 SECONDS = 120
 """As long as an API server waits for what it forwards itself: a served model's answer."""
@@ -32,30 +32,12 @@ class Front(ABC):
         self._session.trust_env = False
         self._session.verify = cluster["certificate-authority"]
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        certificate = self._secure(written)
+        certificate = secure(self._http, written)
         self.url = f"https://127.0.0.1:{self._http.server_address[1]}"
         config["clusters"][0]["cluster"] = {"server": self.url, "certificate-authority": str(certificate)}
         self.kubeconfig = written
         self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
-
-    def _secure(self, beside: Path) -> Path:
-        """Put a certificate for loopback into use; returns its file."""
-        certificate, key = beside.with_suffix(".crt"), beside.with_suffix(".key")
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-                *("-days", "2", "-subj", "/CN=front", "-addext", "subjectAltName=IP:127.0.0.1"),
-                *("-keyout", str(key), "-out", str(certificate)),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        # the handshake in the thread of the request: one client that sends nothing must not hold up the others
-        self._http.socket = context.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
-        return certificate
 
     def close(self) -> None:
         """Stop it."""

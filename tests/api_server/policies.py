@@ -1,11 +1,12 @@
 """What the webhooks of OpenShift AI deny, as admission policies that the API server itself evaluates; used by operands.py.
 
-Which of them a release has, and its words, are in statuses/rhoai-RELEASE.yaml.
+What depends on another object no policy can say: profiles.py. Which of them a release has, and its words, are in statuses/rhoai-RELEASE.yaml.
 """
 
 from __future__ import annotations
 
 from api_server.client import Client, Json
+from api_server.profiles import WHAT, Profiles
 
 API = "admissionregistration.k8s.io/v1"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
@@ -23,7 +24,7 @@ def _rule(group: str, resource: str, *operations: str, version: str = "*") -> Js
 
 def known(what: str) -> bool:
     """Tell whether this is something that can be denied here."""
-    return what in _policies()
+    return what == WHAT or what in _policies()
 
 
 def _policies() -> dict[str, tuple[list[Json], str, bool]]:
@@ -57,7 +58,7 @@ class Policies:
 
     def __init__(self, client: Client) -> None:
         """Deny nothing before `step` is told to."""
-        self._client = client
+        self._client, self._profiles = client, Profiles(client)
         self._made: list[Json] = []
         self._denies: list[Json] = []
 
@@ -68,7 +69,11 @@ class Policies:
         for thing in reversed(self._made):
             self._client.delete(thing)
         self._made = []
-        made = [thing for number, one in enumerate(denies) for thing in _documents(number, one, version)]
+        made = [
+            thing
+            for number, one in enumerate(denies)
+            for thing in ([self._profiles.webhook(one)] if one["what"] == WHAT else _documents(number, one, version))
+        ]
         for thing in made:
             self._client.apply(thing)
         self._made, self._denies = made, denies

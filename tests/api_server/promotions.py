@@ -38,8 +38,8 @@ class Promotions:
         (self.folder / run).mkdir(exist_ok=True)
         files.write_json(self.folder / run / "gate.json", {"promoted": promoted, "reasons": ["By numbers."]})
 
-    def act(self) -> None:
-        """Run every promotion Job that has not run and whose run is decided."""
+    def act(self, code: int = 0) -> None:
+        """Run every promotion Job that has not run and whose run is decided; each exits with `code`."""
         for job in self.helm.client.items("batch/v1", "Job", self.helm.namespace):
             spec = job["spec"]["template"]["spec"]
             (container,) = spec["containers"]
@@ -57,10 +57,10 @@ class Promotions:
             arguments = container["args"]
             for there, here in places.items():
                 arguments = [one.replace(f"={there}", f"={here}") for one in arguments]
-            self._run(spec["serviceAccountName"], [*container["command"][1:], *arguments])
+            self._run(spec["serviceAccountName"], [*container["command"][1:], *arguments], code)
             self._done.add(job["metadata"]["uid"])
 
-    def _run(self, account: str, arguments: list[str]) -> None:
+    def _run(self, account: str, arguments: list[str], code: int) -> None:
         """Run the program with a token of the account, so with the rights of the chart's Role."""
         path = f"/api/v1/namespaces/{self.helm.namespace}/serviceaccounts/{account}/token"
         token = self.helm.client.send("POST", path, {"spec": {}})["status"]["token"]
@@ -78,7 +78,7 @@ class Promotions:
             try:
                 cli.main(arguments)
             except SystemExit as end:
-                assert not end.code, end.code
+                assert end.code == code, end.code
 
 
 def answers(helm: Releases, release: str = "demo") -> Json | None:

@@ -249,7 +249,9 @@ def test_vllm_on_cpu_computes_as_it_was_scored_and_keeps_to_its_pod(dtype: str, 
     runtime = one(objects(*sets, "site.images.vllm=a/vllm-cpu:1", files=FULL), "ServingRuntime")
     (container,) = runtime["spec"]["containers"]
     assert {f"--dtype={dtype}", "--enforce-eager"} < set(container["args"])
-    assert "--max-loras=2" in container["args"], "one place for an adapter stays empty: training/tests/models/test_vllm.py"
+    assert "--max-loras=2" in container["args"], (
+        "one place for an adapter stays empty: training/tests/models/test_vllm.py"
+    )
     assert not [one for one in container["args"] if "tensor-parallel" in one]
     env = {each["name"]: each["value"] for each in container["env"]}
     assert (env["VLLM_CPU_KVCACHE_SPACE"], env["OMP_NUM_THREADS"]) == (kept, "2")

@@ -310,6 +310,13 @@ def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.
         pytest.raises(UserError, match="no right; the Job's Role"),
     ):
         run(run_dir, fake, monkeypatch)
+    for denied, remedy in (
+        ("hardware profile", "name another one in site.hardwareProfile"),
+        ("x", "refuses, and train"),
+    ):
+        said = f"admission webhook denied the request: {denied}"  # not by a Role, though the status is the same
+        with api(account, (403, {"message": said})) as fake, pytest.raises(UserError, match=f"{said}; .*{remedy}"):
+            run(run_dir, fake, monkeypatch)
     monkeypatch.setattr(kube, "PATIENCE", 0.1)
     with pytest.raises(UserError, match=r"gave up after 0 s; last: ConnectError"):
         run(run_dir, fake, monkeypatch)

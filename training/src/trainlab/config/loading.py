@@ -48,7 +48,7 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
     merged, origin = _merged(given)
     default = named(paths[0])
     if wrong := preset.mistake(merged.get("preset")):
-        at = tuple(wrong.split(":")[0].split(" ")[0].split("."))
+        at = tuple(wrong.partition(":")[0].partition(" ")[0].split("."))
         raise ConfigErrors([f"{origin.get(at, default)}: {wrong}"])
     if below := preset.chosen(merged.get("preset")):
         merged, origin = _merged([*((str(path), read_mapping(path)) for path in below), *given])

@@ -159,7 +159,8 @@ class Site(SiteBlock):
     service_account: ObjectName = Field(
         "",
         description="ServiceAccount that promotes; it may create, patch, list and delete ServingRuntimes, and get, create and "
-        "patch InferenceServices and ConfigMaps; with phase.serve.hours also delete InferenceServices. Empty creates one with a Role, which only those may do who may create Roles.",
+        "patch InferenceServices and ConfigMaps; with phase.serve.hours also delete InferenceServices. Empty creates one with a Role, "
+        "which only those may do who may create Roles.",
     )
     serving: bool = Field(True, description="Create the InferenceService when the gate promotes.")
     auth: bool = Field(

@@ -76,9 +76,10 @@ class Kube:
                     return {}
                 if reply.status_code < 300 or (method == "DELETE" and reply.status_code in (404, 409)):
                     return dict(reply.json()) | ({"code": 409} if reply.status_code == 409 else {})
-                problem = f"HTTP {reply.status_code}: {_message(reply)}"
+                said = _message(reply)
+                problem = f"HTTP {reply.status_code}: {said}"
                 if reply.status_code != 429 and reply.status_code < 500:
-                    raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code)}")
+                    raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code, said)}")
             if time.monotonic() + PAUSE > end:
                 raise UserError(f"{method} {path}: gave up after {PATIENCE:.0f} s; last: {problem}")
             print(f"trainlab: {method} {path}: {problem}; retrying", flush=True)
@@ -104,7 +105,13 @@ def _message(reply: httpx.Response) -> str:
         return reply.text[:300]
 
 
-def _remedy(status: int) -> str:
+def _remedy(status: int, said: str) -> str:
+    # A webhook may answer with any status: for a HardwareProfile that is gone OpenShift AI's says 400 up to 3.4, 403 since 3.5.
+    if "denied the request" in said:
+        cause = "change what it refuses"
+        if "hardware profile" in said:
+            cause = "create that HardwareProfile, or name another one in site.hardwareProfile"
+        return f"; {cause}, and train the same phase again: its run is kept, and only its promotion is repeated"
     if status == 403:
         return "; the Job's Role must allow it (charts/trainjob/templates/promote-rbac.yaml)"
     if status == 404:
