@@ -92,7 +92,7 @@ def test_a_served_model_is_replaced_only_by_a_promoted_one(helm: Releases, promo
     assert answers(helm) is None
     first = trained(helm, promotions)
     served = answers(helm)
-    assert served and served["service"]["predictor"]["model"]["storageUri"].endswith(f"/{first}")
+    assert served and served["service"]["predictor"]["model"]["runtime"].startswith(f"{first}-")
 
     done(helm.upgrade(*seed(2)))  # trains
     promotions.act()
@@ -111,7 +111,7 @@ def test_a_served_model_is_replaced_only_by_a_promoted_one(helm: Releases, promo
     done(helm.upgrade(*seed(5)))
     last = trained(helm, promotions)
     now = answers(helm)
-    assert now and now["service"]["predictor"]["model"]["storageUri"].endswith(f"/{last}")
+    assert now and now["service"]["predictor"]["model"]["runtime"].startswith(f"{last}-")
     until(lambda: len(there(helm)["ServingRuntime"]) == 1 and len(there(helm)["ConfigMap"]) == 5)
     removed(helm)
 

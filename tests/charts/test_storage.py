@@ -21,8 +21,14 @@ LAYOUTS = {
     "one-of-two": ONE[:4],
     "data-with-models": ("site.storage.data.existing=demo-models",),
 }
-MOUNTING = ("survival-local-pytorchjob", "lyrics-full-trainjob", "resnet-full-pytorchjob", "staged-dpo-full-trainjob")
-"""Each template that mounts a volume: both training APIs, our server, vLLM with an adapter, images, a stage with a parent."""
+MOUNTING = (
+    "survival-local-pytorchjob",
+    "lyrics-local-pytorchjob",
+    "lyrics-full-trainjob",
+    "resnet-full-pytorchjob",
+    "staged-dpo-full-trainjob",
+)
+"""Each template that mounts a volume: both training APIs, our server, with an adapter too, vLLM with an adapter, images, a stage with a parent."""
 EACH = pytest.mark.parametrize("given", [case(name) for name in MOUNTING], ids=MOUNTING)
 LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 
@@ -145,6 +151,18 @@ def test_the_run_below_a_sub_path_is_what_is_served() -> None:
     (server,) = one(objects, "ServingRuntime")["spec"]["containers"]
     assert {"name": "models", "mountPath": "/models", "subPath": "m", "readOnly": True} in server["volumeMounts"]
     assert "--lora-modules=tuned=/mnt/models/lora_adapter" in server["args"]
+
+
+@pytest.mark.parametrize(("most", "path", "seen_run"), [(2, "/team/a", "/{run}"), (0, "/team/a/{run}", "")])
+def test_our_server_sees_the_other_runs_where_it_answers_by_adapter(most: int, path: str, seen_run: str) -> None:
+    files = (str(VALUES / "lyrics.yaml"), str(VALUES / "local" / "lyrics.yaml"))
+    settings = ("site.storage.runs.subPath=team/a", f"phase.serve.max_adapters={most}")
+    objects = with_service(documents(template(files, *settings)))
+    run = run_of(objects)
+    model = one(objects, "InferenceService")["spec"]["predictor"]["model"]
+    assert model["storageUri"] == f"pvc://demo-runs{path}".format(run=run)
+    (server,) = one(objects, "ServingRuntime")["spec"]["containers"]
+    assert f"--run-dir=/mnt/models{seen_run}".format(run=run) in server["args"]
 
 
 def test_adapter_and_base_in_one_claim() -> None:

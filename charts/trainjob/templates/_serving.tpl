@@ -23,6 +23,13 @@ data:
   phase.json: {{ dict "phase" .resolved.phase | toPrettyJson | quote }}
 {{- end -}}
 
+{{- /* "true" where the server sees all runs, not its own alone: our own answers for the others too by adapter. It sees them in
+KServe's mount, as one claim under two volumes of a pod would never be mounted (_storage.tpl). */}}
+{{- define "trainjob.allRuns" -}}
+{{- $asked := .phase.serve }}
+{{- if and (eq $asked.runtime "trainlab") (int (.phase.lora | default dict).rank) (int $asked.max_adapters) -}}true{{- end -}}
+{{- end -}}
+
 {{- /* The server of a run: .resolved, and its .name. */}}
 {{- define "trainjob.servingRuntime" -}}
 {{- $resolved := .resolved }}
@@ -34,7 +41,10 @@ data:
 that claim (below), and both are found in there. */}}
 {{- $shared := eq $resolved.claims.models $resolved.claims.runs }}
 {{- $models := $shared | ternary (include "trainjob.join" (list "/mnt/models" $resolved.site.storage.models.subPath)) "/models" }}
-{{- $run := $shared | ternary (include "trainjob.join" (list "/mnt/models" $resolved.site.storage.runs.subPath $resolved.run)) "/mnt/models" -}}
+{{- $run := include "trainjob.allRuns" $resolved | empty | ternary "/mnt/models" (printf "/mnt/models/%s" $resolved.run) }}
+{{- if $shared }}
+{{- $run = include "trainjob.join" (list "/mnt/models" $resolved.site.storage.runs.subPath $resolved.run) }}
+{{- end -}}
 apiVersion: serving.kserve.io/v1alpha1
 kind: ServingRuntime
 metadata:
@@ -216,7 +226,8 @@ spec:
       # All of the claim, with the base models: one claim under two volumes of a pod would never be mounted (_storage.tpl).
       storageUri: pvc://{{ .claims.runs }}
       {{- else }}
-      storageUri: pvc://{{ include "trainjob.join" (list .claims.runs .site.storage.runs.subPath .run) }}
+      {{- $path := include "trainjob.allRuns" . | empty | ternary .run "" }}
+      storageUri: pvc://{{ include "trainjob.join" (list .claims.runs .site.storage.runs.subPath $path) }}
       {{- end }}
 {{- end -}}
 {{- end -}}

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +16,17 @@ import httpx
 import openai
 import pytest
 import torch
-import uvicorn
+from chat_servers import HTTP, running, wait_ready
 from checkout import SOURCES
 from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.models import chat
 from trainlab.serve import api, work
 from trainlab.serve import inference_engine as engines
-from trainlab.serve.api import create_app
 from trainlab.serve.generation import Pieces
 from trainlab.serve.pages import page
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-HTTP = httpx.Client(timeout=60)  # one: making a client costs more than what it asks here
 QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
 
 
@@ -64,28 +61,8 @@ def engine(phase: Phase, tiny_model: Path, run_dir: Path) -> engines.Engine:
 @pytest.fixture(scope="session")
 def url(phase: Phase, engine: engines.Engine, run_dir: Path) -> Iterator[str]:
     """Address of a server in a thread."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(phase, run_dir, lambda: engine), log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        wait_ready(address)
+    with running(phase, run_dir, engine) as address:
         yield address
-        server.should_exit = True
-        thread.join(20)
-
-
-def wait_ready(address: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if HTTP.get(f"{address}/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("the server did not become ready")
 
 
 @pytest.fixture(scope="session")

@@ -74,3 +74,10 @@ class AnswerServe(Serve):
         "trainlab",
         description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0.",
     )
+    max_adapters: int = Field(
+        16,
+        ge=0,
+        le=1024,
+        description="With adapters, at our own chat server: how many adapters of other promoted runs on the volume it keeps in memory, "
+        "beside tuned; the one that was asked longest ago makes room. 0 answers as base and tuned alone.",
+    )

@@ -180,9 +180,15 @@ def _server(plan: Plan) -> Iterator[Finding]:
         text = f"phase.serve.gpus is {need.gpus}: vLLM needs {gib(need.total)} on each and may use {gib(need.room)}: {text}"
         yield refuse("engine-memory", f"{text}; use more GPUs or a larger one, or lower phase.model.max_length")
     else:
+        text = f"weights {gib(need.weights)}, keys and values of the requests of {job.serve_tokens:,} tokens that it answers at once "
+        text += gib(need.cache)
+        remedy = "raise it, or lower phase.serve.max_concurrency"
+        if need.others:
+            text += f", adapters of {job.serve_adapters} other runs {gib(need.others)}"
+            remedy += " or phase.serve.max_adapters"
         yield refuse(
             "server-memory",
-            f"phase.serve.memory is {claim(need.room)}: the server needs {gib(need.total)}: base and tuned {text}; raise it",
+            f"phase.serve.memory is {claim(need.room)}: the server needs {gib(need.total)}: base and tuned {text}; {remedy}",
         )
 
 

@@ -82,6 +82,9 @@ class Job:
     serve_gpus: int = 0
     serve_memory: float = 0
     serve_tokens: int = 0  # of the longest request with its answer
+    serve_concurrency: int = 1  # requests that our own server answers in one batch
+    serve_adapters: int = 0  # of other runs that it keeps
+    serve_rank: int = 0  # of the largest adapter that it takes
     serve_max_lora_rank: int | None = None  # of vLLM, if it serves the job
 
     @property

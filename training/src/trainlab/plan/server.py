@@ -25,14 +25,15 @@ class Server:
     runtime: str
     gpus: int
     weights: float
-    cache: float  # keys and values of one request of the longest length
+    cache: float  # keys and values: of one request of the longest length; at our own of all that it answers at once
     context: float
     room: float  # what it may use
+    others: float = 0.0  # adapters of other runs
 
     @property
     def total(self) -> float:
         """Bytes without which it does not start, or not answer."""
-        return self.weights + self.cache + self.context
+        return self.weights + self.cache + self.context + self.others
 
     @property
     def requests(self) -> int:
@@ -58,8 +59,17 @@ def server(job: Job, arch: Architecture, device: Device) -> Server | None:
     if job.serve_runtime == "trainlab":
         # base and tuned are loaded one after the other before equal weights are shared (serve/inference_engine.py)
         weights = (arch.parameters + (added or parameters(job, arch))) * narrow
-        return Server("trainlab", 0, weights, cache, CONTEXT_BYTES["cpu"], job.serve_memory)
+        others = job.serve_adapters * arch.lora(job.serve_rank, arch.layers) * narrow if added else 0.0
+        return Server(
+            "trainlab", 0, weights, cache * own_requests(job, arch), CONTEXT_BYTES["cpu"], job.serve_memory, others
+        )
     return None
+
+
+def own_requests(job: Job, arch: Architecture) -> float:
+    """Return how many requests of the longest length our own server may be answering at once, as base and as tuned together."""
+    room = max(1.0, arch.context / job.serve_tokens) if job.serve_tokens else 1.0
+    return 2 * min(job.serve_concurrency, room)
 
 
 def _on_cpu(weights: float, cache: float, memory: float) -> Server:

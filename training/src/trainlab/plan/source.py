@@ -13,6 +13,7 @@ from typing import Any
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.quantity import quantity
 from trainlab.config.references import CIFAR10, TOPICS
+from trainlab.config.section_pods import AnswerServe
 from trainlab.config.section_stage import STAGES
 from trainlab.data import chat_rows
 from trainlab.errors import UserError
@@ -99,6 +100,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_gpus=phase.serve.gpus,
         serve_memory=quantity(phase.serve.memory),
         serve_tokens=block["model"].get("max_length", 0) + phase.serve.max_tokens,
+        serve_concurrency=phase.serve.max_concurrency,
+        serve_adapters=phase.serve.max_adapters if isinstance(phase.serve, AnswerServe) else 0,
+        serve_rank=served_rank(rank),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
 

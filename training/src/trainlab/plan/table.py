@@ -120,7 +120,9 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
 def _server(need: Server, tokens: int) -> str:
     """Return what the inference server needs and has."""
     where = f"on each of {need.gpus} GPUs" if need.gpus > 1 else "on its GPU" if need.gpus else "in its pod"
-    text = (
-        f"{gib(need.total)} of {gib(need.room)} {where}: weights {gib(need.weights)}, a request of {tokens:,} tokens "
-    )
-    return text + gib(need.cache) + (f", {need.requests:,} of them fit" if need.gpus else "")
+    text = f"{gib(need.total)} of {gib(need.room)} {where}: weights {gib(need.weights)}, "
+    if need.runtime == "trainlab":
+        text += f"requests of {tokens:,} tokens answered at once {gib(need.cache)}"
+        return text + (f", adapters of other runs {gib(need.others)}" if need.others else "")
+    text += f"a request of {tokens:,} tokens {gib(need.cache)}"
+    return text + (f", {need.requests:,} of them fit" if need.gpus else "")

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainlab import files
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
-from trainlab.run import lease
+from trainlab.run import gate_file, lease
 from trainlab.run.kube import Kube
 
 POLL = 2.0  # seconds
@@ -87,10 +86,7 @@ def wait_for_gate(run_dir: Path, seconds: float) -> dict[str, Any]:
             state = "for the training to begin" if began is None else f"for {path} ({now - began:.0f} s)"
             print(f"trainlab: waiting {state}", flush=True)
         time.sleep(min(POLL, seconds))
-    gate = files.read_json(path)
-    if not isinstance(gate, dict) or not isinstance(gate.get("promoted"), bool) or "reasons" not in gate:
-        raise UserError(f"{path}: has no promoted: true or false; regenerate it with `trainlab gate {path.parent}`")
-    return gate
+    return gate_file.read(run_dir)
 
 
 def _written(run_dir: Path) -> int:

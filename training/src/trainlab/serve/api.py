@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from trainlab.config import LanguagePhase
-from trainlab.serve import pages, protocol
+from trainlab.serve import client, pages, protocol
 from trainlab.serve.body_limit import BodyLimit
 from trainlab.serve.generation import Options
 from trainlab.serve.inference_engine import Engine
@@ -47,6 +47,8 @@ class Server:
         self.desk = Desk(phase.serve.max_concurrency, self.metrics)
         # One at a time: a text takes a hundred times its size in memory while it is read as tokens.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
+        # The volume of the runs may be slow, or away: then no question to base or tuned waits for it.
+        self._reading = ThreadPoolExecutor(2, thread_name_prefix="runs")
 
     def load(self) -> None:
         """Load the models (in a thread, so that /health answers meanwhile); hands an error to `failed`."""
@@ -62,7 +64,7 @@ class Server:
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
-        engine = self._ready(body.model, request)
+        engine = await self._ready(body.model, request)
         options = self._options(engine, body, "messages")
         try:
             prompt = await self._tokens(engine.chat_ids, body.model, [message.plain() for message in body.messages])
@@ -72,15 +74,20 @@ class Server:
 
     async def text(self, body: TextRequest, request: Request) -> Response:
         """POST /v1/completions."""
-        engine = self._ready(body.model, request)
+        engine = await self._ready(body.model, request)
         options = self._options(engine, body, "prompt")
         prompt = await self._tokens(engine.text_ids, body.model, body.texts()[0])
         return await self._answer(engine, body, prompt, options, request)
 
     async def models(self) -> dict[str, Any]:
-        """GET /v1/models."""
-        names = self.engine.names if self.engine else []
-        entries = [{"id": name, "object": "model", "created": 0, "owned_by": "trainlab"} for name in names]
+        """GET /v1/models: the models of this run, then the others on its volume, which load when they are asked."""
+        names, others = [], []
+        if self.engine:
+            names = self.engine.names
+            others = await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.others)
+        own = {"object": "model", "created": 0, "owned_by": "trainlab"}
+        entries: list[dict[str, Any]] = [{"id": name, **own} for name in names]
+        entries += [{"id": name, **own, "parent": "base", client.ON_REQUEST: True} for name in others]
         return {"object": "list", "data": entries}
 
     async def metrics_text(self) -> Response:
@@ -99,7 +106,8 @@ class Server:
     def close(self) -> None:
         """Accept nothing more."""
         self.desk.close()
-        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._tokenizing, self._reading):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def count(self, request: Request, status: int) -> None:
         """Count a request to one of the two endpoints; unknown model names share one label."""
@@ -107,12 +115,11 @@ class Server:
         if path in JUDGED:
             self.metrics.requests.labels(getattr(request.state, "model", "unknown"), path, str(status)).inc()
 
-    def _ready(self, model: str, request: Request) -> Engine:
+    async def _ready(self, model: str, request: Request) -> Engine:
         if self.engine is None:
             raise ApiError(503, "the models are still loading; try again soon", code="not_ready")
         if model not in self.engine.names:
-            message = f"model {model!r} does not exist; this server has {', '.join(self.engine.names)}"
-            raise ApiError(404, message, param="model", code="model_not_found")
+            await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.admit, model)
         request.state.model = model
         return self.engine
 
@@ -122,7 +129,7 @@ class Server:
 
     def _options(self, engine: Engine, body: ChatRequest | TextRequest, field: str) -> Options:
         """Return how to generate; raises ApiError for a text that cannot fit, before it is read as tokens."""
-        options = body.options(self.phase.evaluate.max_new_tokens, self.phase.serve.max_tokens)
+        options = body.options(engine.answer_tokens(body.model), self.phase.serve.max_tokens)
         _check_room(engine, engine.least_tokens(body.model, body.texts()), options, field, "at least ")
         return options
 

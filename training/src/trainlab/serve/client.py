@@ -9,6 +9,9 @@ import httpx
 from trainlab.errors import UserError
 from trainlab.serve import caller
 
+ON_REQUEST = "on_request"
+"""Field of a model in /v1/models that is loaded when somebody asks it: of another run than the one that is served."""
+
 
 class Unreachable(UserError):
     """The server cannot be reached, or is not ready yet: worth a retry."""
@@ -46,11 +49,11 @@ def chat(url: str, model: str, question: str, *, max_tokens: int | None = None, 
 
 
 def models(url: str, timeout: float = 30) -> list[str]:
-    """Return the names of the models at the server `url`; raises as `chat` does, Unreachable also while it lists none."""
+    """Return the names of the models that the server `url` has loaded; raises as `chat` does, Unreachable also while it lists none."""
     value = _asked(url, "models", timeout, lambda address, **how: httpx.get(address, **how))
     try:
-        names = [str(entry["id"]) for entry in value["data"]]
-    except (KeyError, TypeError):
+        names = [str(entry["id"]) for entry in value["data"] if not entry.get(ON_REQUEST)]
+    except (KeyError, TypeError, AttributeError):
         raise UserError(f"{url}: the answer is not a list of models; is this the right address?") from None
     if not names:
         raise Unreachable(f"{url}: no model is served yet")

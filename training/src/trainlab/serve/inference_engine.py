@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainlab.config import ChatPhase, LanguagePhase, TextPhase
+from trainlab.config import ChatPhase, LanguagePhase, SftPhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import chat, parents
+from trainlab.plan.checks import served_rank
 from trainlab.serve.generation import Row, generate, padded_tokens
+from trainlab.serve.protocol import ApiError
+
+if TYPE_CHECKING:  # PEFT takes a second to import, and only adapters need it
+    from trainlab.serve.adapters import Adapters
+    from trainlab.serve.promoted_runs import PromotedRuns
 
 
 @dataclass(frozen=True)
@@ -31,11 +37,23 @@ class Hosted:
         return max(len(token) for token in self.tokenizer.get_vocab())
 
 
-class Engine:
-    """All models of a run; thread-safe."""
+@dataclass(frozen=True)
+class Others:
+    """The other runs on the volume: which they are, and their adapters on the model object of `hosted`."""
 
-    def __init__(self, phase: LanguagePhase, hosted: dict[str, Hosted], shared_bytes: int = 0) -> None:
-        self._phase, self._hosted = phase, hosted
+    runs: "PromotedRuns"
+    adapters: "Adapters"
+    hosted: Hosted
+
+
+class Engine:
+    """All models of a run, and the adapters of others; thread-safe."""
+
+    def __init__(
+        self, phase: LanguagePhase, hosted: dict[str, Hosted], shared_bytes: int = 0, others: Others | None = None
+    ) -> None:
+        self._phase, self._hosted, self._others = phase, hosted, others
+        self._phases: dict[str, LanguagePhase] = {}
         self.shared_bytes = shared_bytes
 
     @property
@@ -44,37 +62,60 @@ class Engine:
         return list(self._hosted)
 
     @property
+    def kept(self) -> list[str]:
+        """Other runs whose adapters are in memory, the one asked longest ago first."""
+        return self._others.adapters.kept if self._others else []
+
+    def others(self) -> list[str]:
+        """Return the other runs that may be asked; reads the volume."""
+        return self._others.runs.names() if self._others else []
+
+    def admit(self, name: str) -> None:
+        """Raise ApiError unless `name` may be asked; reads the volume for a name that is not in `names`."""
+        if name in self._hosted:
+            return
+        if self._others is None:
+            message = f"model {name!r} does not exist; this server has {', '.join(self.names)}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        self._phases[name] = self._others.runs.find(name).phase
+
+    def answer_tokens(self, name: str) -> int:
+        """Return how many tokens an answer has at most where a client does not say, as it was scored."""
+        return self._phases.get(name, self._phase).evaluate.max_new_tokens
+
+    @property
     def context(self) -> int:
         """Maximum tokens of prompt and answer together."""
         return min(int(h.model.config.max_position_embeddings) for h in self._hosted.values())
 
     def turn(self, name: str) -> int:
         """Return what the names that take turns have in common."""
-        return id(self._hosted[name].lock)
+        return id(self._entry(name).lock)
 
     def least_tokens(self, name: str, texts: Sequence[str]) -> int:
         """Return a number of tokens that `texts` have at least, without reading them as tokens.
 
         White space does not count: some tokenizers drop it beside special tokens.
         """
-        return sum(len(part) for text in texts for part in text.split()) // self._hosted[name].longest
+        return sum(len(part) for text in texts for part in text.split()) // self._entry(name).longest
 
     def chat_ids(self, name: str, messages: Sequence[dict[str, str]]) -> list[int]:
         """Return the prompt tokens of a chat; the phase's system prompt is prepended when the chat has none.
 
         A model of recipe cpt has no notion of turns: it continues the text of the last message.
         """
-        if not isinstance(self._phase, ChatPhase):
+        phase = self._phases.get(name, self._phase)
+        if not isinstance(phase, ChatPhase):
             return self.text_ids(name, messages[-1]["content"])
         if messages[0]["role"] != "system":
-            messages = [{"role": "system", "content": self._phase.data.system_prompt}, *messages]
-        tokenizer = self._hosted[name].tokenizer
+            messages = [{"role": "system", "content": phase.data.system_prompt}, *messages]
+        tokenizer = self._entry(name).tokenizer
         text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         return self.text_ids(name, text)
 
     def text_ids(self, name: str, text: str) -> list[int]:
         """Return the tokens of a plain text, for recipe cpt starting as its blocks do."""
-        tokenizer = self._hosted[name].tokenizer
+        tokenizer = self._entry(name).tokenizer
         if isinstance(self._phase, TextPhase):
             return chat.prompt_ids(tokenizer, self._phase, text)
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -85,11 +126,18 @@ class Engine:
 
     def generate(self, name: str, rows: Sequence[Row]) -> None:
         """Answer `rows` as one batch with the model `name`; waits while the same model object answers another."""
-        hosted = self._hosted[name]
+        hosted = self._entry(name)
+        # Asked again, in the model's thread: the run may have changed while the request stood in line.
+        run = self._others.runs.find(name) if self._others and name not in self._hosted else None
         with hosted.lock:
-            if hosted.adapter is not None:
+            if run and self._others:
+                self._others.adapters.select(run)
+            elif hosted.adapter is not None:
                 hosted.model.set_adapter(hosted.adapter)
             generate(hosted.model, hosted.tokenizer, rows)
+
+    def _entry(self, name: str) -> Hosted:
+        return self._hosted[name] if name in self._hosted or not self._others else self._others.hosted
 
 
 def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
@@ -106,7 +154,18 @@ def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
         adapters["tuned"] = adapters.pop("adapter")
         shared = sum(parameter.numel() * parameter.element_size() for parameter in base.parameters())
     hosted |= _load_adapters(base, tokenizer, adapters)
-    return Engine(phase, hosted, shared)
+    return Engine(phase, hosted, shared, _others(phase, run_dir, base, hosted["tuned"]))
+
+
+def _others(phase: LanguagePhase, run_dir: Path, base: Any, tuned: Hosted) -> Others | None:
+    """Return the other runs where this one is an adapter, and the phase wants them."""
+    if tuned.adapter is None or not isinstance(phase, SftPhase) or not phase.serve.max_adapters:
+        return None
+    from trainlab.serve.adapters import Adapters
+    from trainlab.serve.promoted_runs import PromotedRuns
+
+    runs = PromotedRuns(run_dir, base, phase, served_rank(phase.adapter_rank))
+    return Others(runs, Adapters(tuned.model, phase.serve.max_adapters), tuned)
 
 
 def find_adapters(run_dir: Path) -> dict[str, Path]:
