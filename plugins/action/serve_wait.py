@@ -138,8 +138,7 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
 
 def _served(api: Api, args: Json) -> set[str]:
     """Return the names of the served models: vLLM has one in memory, so without an adapter there is no base."""
-    listed = _request(api, args, "GET", "models").get("data", [])
-    names = {str(each["id"]) for each in listed}
+    names = served.loaded(_request(api, args, "GET", "models"))
     if MODELS[-1] not in names:
         raise AnsibleActionFail(
             f"the server of {args['release']} lists {', '.join(sorted(names)) or 'no model'}, not {MODELS[-1]}; {_logs(api, args)}"

@@ -20,3 +20,8 @@ def address(api: Api, namespace: str, release: str, service: Json) -> str:
             if not pod["metadata"].get("deletionTimestamp"):
                 return f"{space}/pods/{name(pod)}:8080/proxy"
     return f"{space}/services/{release}-predictor:80/proxy"
+
+
+def loaded(listing: Json) -> set[str]:
+    """Return the names in an answer of /v1/models without the other runs on the volume, which load only when somebody asks them."""
+    return {str(each["id"]) for each in listing.get("data", []) if not each.get("on_request")}

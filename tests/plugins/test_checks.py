@@ -196,7 +196,7 @@ def test_what_may_not_be_read_is_skipped(case: Case) -> None:
 def test_the_tuned_model_is_served_beside_whatever_the_engine_has(
     case: Case, names: list[str], state: str, words: str
 ) -> None:
-    listed = {"data": [{"id": name} for name in names]}
+    listed = {"data": [*({"id": name} for name in names), {"id": "survival-0a1b2c3d", "on_request": True}]}
     break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", listed)(case)
     found = case.states()["served model"]
     assert found.state == state and words in found.sentence

@@ -6,7 +6,7 @@ from ..jobs import KINDS, live, outcome
 from ..kube import ApiError
 from ..labels import SERVED_UNTIL
 from ..pods import condition
-from ..served import address
+from ..served import address, loaded
 from .cluster_state import ClusterState, Finding
 
 TUNED = "tuned"
@@ -86,7 +86,7 @@ def served(cluster_state: ClusterState) -> Finding:
         )
     path = f"{address(cluster_state.api, cluster_state.namespace, cluster_state.release, service)}/v1/models"
     try:
-        found = {each["id"] for each in cluster_state.api.send("GET", path).get("data", [])}
+        found = loaded(cluster_state.api.send("GET", path))
     except ApiError as error:
         return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
     if TUNED in found:

@@ -13,7 +13,8 @@ from typing import Any
 
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
-from trainlab.run import gate_file, lease
+from trainlab.evaluation import gate_file
+from trainlab.run import lease
 from trainlab.run.kube import Kube
 
 POLL = 2.0  # seconds

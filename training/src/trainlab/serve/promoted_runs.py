@@ -19,7 +19,7 @@ from trainlab.config import ChatPhase
 from trainlab.config.loading import load_values
 from trainlab.config.strict import OBJECT
 from trainlab.errors import UserError
-from trainlab.run import gate_file
+from trainlab.evaluation import gate_file
 from trainlab.serve.protocol import ApiError
 
 WEIGHTS, SETTINGS = "lora_adapter/adapter_model.safetensors", "lora_adapter/adapter_config.json"
