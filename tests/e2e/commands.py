@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,19 @@ def sh(
     *argv: str,
     ok: bool | None = True,
     seconds: int = 1500,
-    env: dict[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     given: str = "",
     folder: Path = REPO,
 ) -> str:
-    """Run a command with stdin `given` in `folder`; return its output; fail the test when `ok` is not met (None: either)."""
+    """Run a command with stdin `given` in `folder`; return its output; fail the test when `ok` is not met (None: either).
+
+    `env` lies over the tests' own environment; None takes a variable away.
+    """
+    whole = {**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG), **(env or {})}
     done = subprocess.run(
         argv,
         cwd=folder,
-        env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG), **(env or {})},
+        env={key: value for key, value in whole.items() if value is not None},
         input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -53,8 +58,8 @@ def playbook(name: str, *extra: str, ok: bool = True) -> str:
     return sh(".venv/bin/ansible-playbook", "-i", "inventory/local", f"playbooks/{name}.yml", *extra, ok=ok)
 
 
-def play(inventory: str, name: str, kubeconfig: Path, given: dict[str, Any]) -> str:
-    """Run playbooks/NAME.yml with an inventory as it is and these variables, against the cluster of that kubeconfig; it has to succeed."""
+def play(inventory: str, name: str, connection: Mapping[str, str | None], given: dict[str, Any]) -> str:
+    """Run playbooks/NAME.yml with an inventory as it is and these variables, over what is in that environment; it has to succeed."""
     command = (
         ".venv/bin/ansible-playbook",
         "-i",
@@ -63,7 +68,7 @@ def play(inventory: str, name: str, kubeconfig: Path, given: dict[str, Any]) -> 
         "-e",
         json.dumps(given),
     )
-    return sh(*command, seconds=PLAYBOOK_SECONDS, env={**WITH_PROGRAMS, "KUBECONFIG": str(kubeconfig)})
+    return sh(*command, seconds=PLAYBOOK_SECONDS, env={**WITH_PROGRAMS, **connection})
 
 
 def kubectl(*argv: str, ok: bool = True) -> str:

@@ -2,10 +2,12 @@
 
 The cluster is the embedded one as anybody's: no OpenShift API, its default StorageClass, a kubeconfig of its own. The registry
 is Distribution with TLS by an authority of its own and a login. What the nodes have of the image's layers already is not pulled.
+What follows the first site.yml comes as Automation Platform runs it, by the variables of a credential and nothing of a home.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -80,8 +82,8 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
         "report_dest": str(tmp_path),
     }
 
-    def played(name: str, **more: Any) -> str:
-        return play("kubernetes", name, own.kubeconfig, given | more)
+    def played(name: str, connection: dict[str, str | None], **more: Any) -> str:
+        return play("kubernetes", name, connection, given | more)
 
     machine.kubectl("create", "namespace", NAMESPACE)
     login = (f"--docker-server={host}", f"--docker-username={registry.USER}", f"--docker-password={registry.PASSWORD}")
@@ -89,7 +91,7 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     assert "openshift.io" not in machine.kubectl("api-versions")
     before = there()
 
-    said = played("site")
+    said = played("site", {"KUBECONFIG": str(own.kubeconfig)})
     assert f"push to {host}/team/trainer:" in said
     assert re.search(r"Asked just now: .*?\n +base +\w.*?\n +tuned +\w", said, re.DOTALL), "the served model answers"
     image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
@@ -106,15 +108,37 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     (server,) = objects("inferenceservices")
     assert [one["status"] for one in server["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
 
-    again = played("site")
+    platform = credential(own.kubeconfig, tmp_path / "ca.crt")
+    again = played("site", platform)
     assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
-    assert "push to" not in again
+    assert "push to" not in again and str(platform["K8S_AUTH_API_KEY"]) not in again
 
-    played("teardown", teardown_volumes=True)
+    played("teardown", platform, teardown_volumes=True)
     end = time.monotonic() + VOLUME_SECONDS
     while (left := there()) != before and time.monotonic() < end:
         time.sleep(1)
     assert left == before
+
+
+def credential(kubeconfig: Path, authority: Path) -> dict[str, str | None]:
+    """What Automation Platform's `OpenShift or Kubernetes API Bearer Token` puts into the environment, in a container without a home.
+
+    ansible/awx-plugins c7fc0a10a526, src/awx_plugins/credentials/injectors.py:143-158.
+    """
+    machine.kubectl("-n", "default", "create", "serviceaccount", "robot")
+    machine.kubectl(
+        "create", "clusterrolebinding", "robot", "--clusterrole=cluster-admin", "--serviceaccount=default:robot"
+    )
+    server = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    authority.write_bytes(base64.b64decode(server["certificate-authority-data"]))
+    return {
+        "K8S_AUTH_HOST": server["server"],
+        "K8S_AUTH_API_KEY": machine.kubectl("-n", "default", "create", "token", "robot", "--duration=2h").strip(),
+        "K8S_AUTH_VERIFY_SSL": "True",
+        "K8S_AUTH_SSL_CA_CERT": str(authority),
+        "KUBECONFIG": None,
+        "HOME": "/proc/nowhere",
+    }
 
 
 def there() -> list[str]:

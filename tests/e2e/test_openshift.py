@@ -72,7 +72,7 @@ class Playbooks:
 
     def run(self, name: str, **more: Any) -> str:
         """Run a playbook, which has to succeed; return what it printed."""
-        return play("openshift", name, self._kubeconfig, self._extra | more)
+        return play("openshift", name, {"KUBECONFIG": str(self._kubeconfig)}, self._extra | more)
 
 
 @pytest.mark.parametrize("release", RELEASES)
