@@ -123,7 +123,7 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
 def credential(kubeconfig: Path, authority: Path) -> dict[str, str | None]:
     """What Automation Platform's `OpenShift or Kubernetes API Bearer Token` puts into the environment, in a container without a home.
 
-    ansible/awx-plugins c7fc0a10a526, src/awx_plugins/credentials/injectors.py:143-158.
+    ansible/awx-plugins c7fc0a10a526, module awx_plugins.credentials.injectors, lines 143 to 158.
     """
     machine.kubectl("-n", "default", "create", "serviceaccount", "robot")
     machine.kubectl(
