@@ -80,10 +80,11 @@ binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kuberne
 	@nice -n 10 $(EMBEDDED_CLUSTER) build --all
 	$(END)
 
-# In parallel with the programs, as in `make demo`: one serial chain, which has priority when both want the CPU.
+# In parallel with the programs, as in `make demo`: one serial chain, which has priority when both want the CPU. By exec, as a
+# signal ends a shell at once, and make would not wait for what the program has to end.
 image: ready
 	$(BEGIN)
-	@$(EMBEDDED_CLUSTER) check > /dev/null; case $$? in 0) $(EMBEDDED_CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
+	@$(EMBEDDED_CLUSTER) check > /dev/null; case $$? in 0) exec $(EMBEDDED_CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
 	$(END)
 
 lint: lint-python lint-rest ## style, types and shell of everything
