@@ -2,7 +2,7 @@
 
 The cluster is the embedded one as anybody's: no OpenShift API, its default StorageClass, a kubeconfig of its own. The registry
 is Distribution with TLS by an authority of its own and a login. What the nodes have of the image's layers already is not pulled.
-What follows the first site.yml comes as Automation Platform runs it, by the variables of a credential and nothing of a home.
+What follows the first site.yml comes as Automation Platform runs it, by the variables of a credential and with an empty home.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
 
 
 def credential(kubeconfig: Path, authority: Path) -> dict[str, str | None]:
-    """What Automation Platform's `OpenShift or Kubernetes API Bearer Token` puts into the environment, in a container without a home.
+    """What Automation Platform's `OpenShift or Kubernetes API Bearer Token` puts into the environment, with a home that has nothing.
 
     ansible/awx-plugins c7fc0a10a526, module awx_plugins.credentials.injectors, lines 143 to 158.
     """
@@ -130,6 +130,8 @@ def credential(kubeconfig: Path, authority: Path) -> dict[str, str | None]:
         "create", "clusterrolebinding", "robot", "--clusterrole=cluster-admin", "--serviceaccount=default:robot"
     )
     server = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    home = authority.with_name("home")
+    home.mkdir()
     authority.write_bytes(base64.b64decode(server["certificate-authority-data"]))
     return {
         "K8S_AUTH_HOST": server["server"],
@@ -137,7 +139,7 @@ def credential(kubeconfig: Path, authority: Path) -> dict[str, str | None]:
         "K8S_AUTH_VERIFY_SSL": "True",
         "K8S_AUTH_SSL_CA_CERT": str(authority),
         "KUBECONFIG": None,
-        "HOME": "/proc/nowhere",
+        "HOME": str(home),
     }
 
 
