@@ -71,7 +71,7 @@ def play(inventory: str, name: str, connection: Mapping[str, str | None], given:
     return sh(*command, seconds=PLAYBOOK_SECONDS, env={**WITH_PROGRAMS, **connection})
 
 
-def kubectl(*argv: str, ok: bool = True) -> str:
+def kubectl(*argv: str, ok: bool | None = True) -> str:
     """kubectl of the embedded cluster."""
     return sh(str(BIN / "kubectl"), *argv, ok=ok)
 

@@ -49,12 +49,15 @@ class Attendee:
         """Their namespace."""
         return f"trainlab-{self.name}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Their kubeconfig alone, over the tests' own environment."""
+        return {"KUBECONFIG": str(self.folder / f"{self.name}.kubeconfig"), **WITH_PROGRAMS}
+
     def run(self, *argv: str, ok: bool = True) -> str:
         """Run a program with their kubeconfig alone; return its output, nothing if it failed and may."""
-        own = {"KUBECONFIG": str(self.folder / f"{self.name}.kubeconfig"), **WITH_PROGRAMS}
-        done = subprocess.run(
-            argv, cwd=self.folder, env=machine.ENVIRONMENT | own, capture_output=True, text=True, check=False
-        )
+        env = machine.ENVIRONMENT | self.environment
+        done = subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0 or not ok, f"{self.name}: {argv}: {done.stdout}{done.stderr}"
         return done.stdout if done.returncode == 0 else ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e import machine, places, policies
-from e2e.commands import NAMESPACE, WHOLE, WITH_PROGRAMS, kubectl, objects, playbook, sh
+from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
 minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
@@ -66,7 +66,7 @@ def addresses(space: str) -> list[tuple[str, int]]:
 def reached(one: places.Attendee, host: str, port: int) -> bool:
     """True if a pod of theirs can connect."""
     probe = ("exec", f"deployment/{SERVER}", "--", "/opt/trainlab/venv/bin/python", "-c", CONNECT, host, str(port))
-    said = sh(str(machine.HOME / "cache" / "bin" / "kubectl"), "-n", one.space, *probe, ok=None)
+    said = kubectl("-n", one.space, *probe, ok=None)
     assert not said or "timed out" in said or "refused" in said, said
     return not said
 
@@ -96,5 +96,4 @@ def volumes(one: places.Attendee, other: places.Attendee) -> None:
 
 def applied(one: places.Attendee, document: dict[str, Any], ok: bool) -> str:
     """Apply it as they would; return what was said."""
-    own = {"KUBECONFIG": str(one.folder / f"{one.name}.kubeconfig"), **WITH_PROGRAMS}
-    return sh("kubectl", "create", "-f", "-", given=json.dumps(document), env=own, ok=ok)
+    return sh("kubectl", "create", "-f", "-", given=json.dumps(document), env=one.environment, ok=ok)
