@@ -5,11 +5,11 @@ Called by ends.py and by everything that runs several programs at a time.
 
 from __future__ import annotations
 
-import concurrent.futures
+import _thread
+import collections
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AGAIN_SECONDS = 0.2
+POLL_SECONDS = 0.02
 _ended: set[int] = set()
 
 
@@ -26,21 +27,44 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
     """Do the work for every item, `jobs` at a time; when one raises or this command is ended, the others end too.
 
     A thread cannot be killed, its programs can: again and again, as some threads retry.
+
+    Not concurrent.futures or threading, whose Python code takes locks here: a signal's exception between taking one and
+    its `with` leaves it taken, and everything waits for ever. What is shared below, one operation changes.
     """
-    others = set(threading.enumerate())
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    todo = collections.deque(enumerate(items))
+    results: dict[int, Result] = {}
+    failures: list[BaseException] = []
+    working: set[int] = set()
+    wanted = len(todo)
+
+    def worker() -> None:
+        working.add(_thread.get_ident())  # before it takes an item: once `todo` is cleared, who is not here has none
         try:
-            futures = [pool.submit(work, item) for item in items]
-            for future in concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION).done:
-                future.result()
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            # The pool itself does not know a thread during whose start a signal arrived.
-            while any(not one.daemon for one in set(threading.enumerate()) - others):
-                end_all()
-                time.sleep(AGAIN_SECONDS)
-            raise
+            while True:
+                try:
+                    index, item = todo.popleft()
+                except IndexError:
+                    return
+                results[index] = work(item)
+        except BaseException as error:  # raised below
+            failures.append(error)
+        finally:
+            working.discard(_thread.get_ident())
+
+    try:
+        for _ in range(min(jobs, wanted)):
+            _thread.start_new_thread(worker, ())
+        while len(results) < wanted:
+            if failures:
+                raise failures[0]
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        todo.clear()
+        while working:
+            end_all()
+            time.sleep(AGAIN_SECONDS)
+        raise
+    return [results[index] for index in range(wanted)]
 
 
 def end_all() -> None:

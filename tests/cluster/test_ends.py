@@ -99,17 +99,17 @@ def test_a_failure_ends_what_runs_beside_it() -> None:
 
 
 def test_a_signal_at_the_start_of_a_thread_ends_what_it_starts() -> None:
-    """The thread runs, but the pool does not know it yet: it would be joined at the end of the process."""
+    """The thread runs, but who started it does not know it yet."""
     begin = time.monotonic()
     met = (
-        "import threading\n"
-        "begin = threading.Thread.start\n"
-        "def start(self):\n"
-        "    begin(self)\n"
+        "import _thread\n"
+        "begin = _thread.start_new_thread\n"
+        "def start(function, words):\n"
+        "    begin(function, words)\n"
         "    time.sleep(0.5)\n"
         "    raise ends.Ended(15)\n"
     )
-    body = THREADS.replace('("the work"):', '("the work"):\n        threading.Thread.start = start')
+    body = THREADS.replace('("the work"):', '("the work"):\n        _thread.start_new_thread = start')
     code, said, session = _ended(met + body)
     assert code == 143 and said.startswith("error: ended by a signal during `the work`"), said
     assert time.monotonic() - begin < 10 and _sleepers(session) == []
