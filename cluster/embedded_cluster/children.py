@@ -37,8 +37,8 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
     working: set[int] = set()
     wanted = len(todo)
 
-    def worker() -> None:
-        working.add(_thread.get_ident())  # before it takes an item: once `todo` is cleared, who is not here has none
+    def worker(number: int) -> None:
+        working.add(number)  # before it takes an item: once `todo` is cleared, who is not here has none
         try:
             while True:
                 try:
@@ -49,11 +49,11 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item], jobs: in
         except BaseException as error:  # raised below
             failures.append(error)
         finally:
-            working.discard(_thread.get_ident())
+            working.discard(number)
 
     try:
-        for _ in range(min(jobs, wanted)):
-            _thread.start_new_thread(worker, ())
+        for number in range(min(jobs, wanted)):
+            _thread.start_new_thread(worker, (number,))
         while len(results) < wanted:
             if failures:
                 raise failures[0]
