@@ -170,7 +170,7 @@ test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13
 
 # The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer, which is
 # no pass of the tier; the same command goes on.
-test-drills: cluster ## faults at random steps of a training in two pods; it has to end with the weights of an undisturbed one
+test-drills: cluster ## faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml notes 100 only",$(BIN)/python tests/tiers.py passed $@)

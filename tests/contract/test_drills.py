@@ -1,18 +1,29 @@
 """What of the drills can be told without a cluster: which fault meets which kind of job, and when a drill has passed."""
 
+import itertools
 from typing import Any
 
 import pytest
 from drills import __main__ as drills
 from drills import faults
 
-ROW = {"wrong": [], "restarts": 2, "repeated": 6, "every": 3}
+NAMES = ["rank killed", "API server away", "pod deleted"]
+STARTS = [{"resumed": 0, "reached": 5}, {"resumed": 3, "reached": 9}, {"resumed": 6, "reached": None}]
+ROW = {"wrong": [], "restarts": 2, "repeated": 5, "every": 3, "whole": [3, 6, 6], "starts": STARTS}
 
 
-def test_every_fault_strikes_both_kinds_of_job() -> None:
-    first = [drills.turn(number) for number in range(2 * len(faults.FAULTS))]
+def test_every_fault_strikes_both_kinds_of_job_in_one_pod_and_in_two() -> None:
+    first = [drills.turn(number) for number in range(4 * len(faults.FAULTS))]
     assert len(set(first)) == len(first)
-    assert {api for api, _name in first[:2]} == {"pytorchjob", "trainjob"}
+    assert len({shape for shape, _name in first[:4]}) == 4 == len(drills.SHAPES)
+
+
+def starts(number: int, **changed: int) -> dict[str, Any]:
+    """Return one start changed, and what was repeated then."""
+    found = [{**one} for one in STARTS]
+    found[number] |= changed
+    lost = itertools.pairwise(found)
+    return {"starts": found, "repeated": sum(one["reached"] - two["resumed"] for one, two in lost)}  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
@@ -21,9 +32,16 @@ def test_every_fault_strikes_both_kinds_of_job() -> None:
         ({}, True),
         ({"restarts": 3}, False),
         ({"restarts": 1}, False),
-        ({"repeated": 7}, False),
+        ({"repeated": 6}, False),
         ({"wrong": ["x"]}, False),
+        ({"whole": [5, 6, 6]}, False),  # it could have gone on at a later one
+        (starts(1, resumed=0), False),
+        (starts(0, reached=6), True),  # the checkpoint of step 6 was not whole yet
+        (starts(0, reached=7), False),  # now it was
+        (starts(1, reached=8), True),
+        (starts(1, reached=10), False),
+        ({"starts": STARTS[:2]}, False),
     ],
 )
 def test_a_drill_passes_with_its_restarts_and_no_step_more(found: dict[str, Any], passed: bool) -> None:
-    assert drills.as_expected(["rank killed", "API server away", "pod deleted"], ROW | found) is passed
+    assert drills.as_expected(NAMES, ROW | found) is passed

@@ -9,12 +9,14 @@ The table goes to artifacts/drills.json after every drill; the same command goes
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +41,13 @@ def main() -> int:
     done = len(table["drills"])
     for number in range(done, done + 1 if args.together else args.count):
         dice = random.Random(f"{seed}-{number}")
-        api, name = turn(number)
-        place = Place(args.api or api, args.site)
-        if place.api not in table["undisturbed"]:
-            table["undisturbed"][place.api] = drill(place, [], dice, 0)
+        shape, name = turn(number)
+        place = Place(args.api or shape.api, args.pods or shape.pods, args.site)
+        shape = Shape(place.api, place.pods_wanted)
+        if str(shape) not in table["undisturbed"]:
+            table["undisturbed"][str(shape)] = drill(place, [], dice, 0)
             args.table.write_text(json.dumps(table, indent=1))
-        plain = table["undisturbed"][place.api]
+        plain = table["undisturbed"][str(shape)]
         names = args.together or [name]
         row = drill(place, names, dice, plain["steps"])
         row["ok"] = row["end"] == plain["end"] and row["weights"] == plain["weights"] and as_expected(names, row)
@@ -53,16 +56,45 @@ def main() -> int:
     return 0 if all(row["ok"] for row in table["drills"]) else 1
 
 
-def turn(number: int) -> tuple[str, str]:
-    """Kind of job and fault of a drill by its number: the kinds alternate, and change places once every fault had its turn."""
+@dataclass(frozen=True)
+class Shape:
+    """A kind of job, and in how many pods its two ranks run."""
+
+    api: str
+    pods: int
+
+    def __str__(self) -> str:
+        """Return the key of its undisturbed run."""
+        return f"{self.api} of {self.pods}"
+
+
+SHAPES = [Shape(api, pods) for pods in (2, 1) for api in OPERATORS]
+
+
+def turn(number: int) -> tuple[Shape, str]:
+    """Shape and fault of a drill by its number: the shapes take turns, and every fault meets each of them in four rounds."""
     rounds, at = divmod(number, len(FAULTS))
-    return list(OPERATORS)[(rounds + at) % len(OPERATORS)], list(FAULTS)[at]
+    return SHAPES[(rounds + at) % len(SHAPES)], list(FAULTS)[at]
 
 
 def as_expected(names: list[str], row: Row) -> bool:
-    """True if nothing in between was wrong, the run started again as often as it must, and no more than it lost was repeated."""
-    restarts = sum(FAULTS[name].restarts for name in names)
-    return bool(not row["wrong"] and row["restarts"] == restarts and row["repeated"] <= restarts * row["every"])
+    """True if nothing in between was wrong, and the run started again as often as it must, each time as far on as it could."""
+    whole = [step for name, step in zip(names, row["whole"], strict=True) for _ in range(FAULTS[name].restarts)]
+    lost = list(itertools.pairwise(row["starts"]))
+    return bool(
+        not row["wrong"]
+        and len(lost) == len(whole) == row["restarts"]
+        and row["repeated"] == sum(before["reached"] - after["resumed"] for before, after in lost)
+        and all(
+            step <= after["resumed"] and _no_more(before["reached"], after["resumed"], row["every"])
+            for step, (before, after) in zip(whole, lost, strict=True)
+        )
+    )
+
+
+def _no_more(reached: int, resumed: int, every: int) -> bool:
+    """True if only steps after the last checkpoint are repeated; that of the last step may not have been whole yet."""
+    return reached - resumed < every or (reached - resumed == every and reached % every == 0)
 
 
 def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Row:
@@ -75,7 +107,10 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
     with ExitStack() as stack:
         stack.enter_context(next((one.begun for one in faults if one.begun is not installed), installed)(place))
         targets = sorted(dice.sample(range(1, steps - 1), len(faults))) if faults else []
-        at = [_strike(place, *pair, dice, what, wrong) for pair in zip(faults, targets, strict=True)]
+        struck = [_strike(place, *pair, dice, what, wrong) for pair in zip(faults, targets, strict=True)]
+        wrong += [
+            f"struck at step {at} of {steps}, which is not while it trains" for at, _ in struck if not 0 < at < steps
+        ]
         end = place.end(PATIENCE)
         wrong += [said for one in faults if (said := one.ended(place))]
         folder = place.run_dir()
@@ -84,10 +119,13 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
         place.settled()
         row = {
             "job": place.api,
+            "pods": place.pods_wanted,
             "fault": ", ".join(names) or "none",
             "what": "; ".join(what),
             "wrong": wrong,
-            "step": at,
+            "step": [at for at, _ in struck],
+            "whole": [whole for _, whole in struck],
+            "starts": [{key: one.get(key) for key in ("resumed", "reached")} for one in place.starts()],
             "steps": total,
             "every": total // CHECKPOINTS,
             "end": end,
@@ -100,17 +138,19 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
     return row
 
 
-def _strike(place: Place, fault: Fault, target: int, dice: random.Random, what: list[str], wrong: list[str]) -> int:
-    """Wait for a step and strike there; return the step that was reached."""
+def _strike(
+    place: Place, fault: Fault, target: int, dice: random.Random, what: list[str], wrong: list[str]
+) -> tuple[int, int]:
+    """Wait for a step and strike there; return the step that was reached, and the newest whole checkpoint's."""
     began = time.monotonic()
     while place.step() < target and time.monotonic() - began < PATIENCE:
         time.sleep(0.02)
-    at = place.step()
+    at, whole = place.step(), place.checkpoint()
     try:
         what.append(fault.strike(place, dice))
     except WrongError as error:
         wrong.append(str(error))
-    return at
+    return at, whole
 
 
 def _older(table: Row, file: Path) -> str:
@@ -135,6 +175,7 @@ def _arguments() -> argparse.Namespace:
         help=f"instead of --count: one training that all of these strike, separated by commas: {', '.join(FAULTS)}",
     )
     parser.add_argument("--api", choices=OPERATORS, help="with --together: kind of job")
+    parser.add_argument("--pods", type=int, choices=(1, 2), help="with --together: how many")
     return parser.parse_args()
 
 

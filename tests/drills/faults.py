@@ -38,6 +38,17 @@ def installed(place: Place) -> Iterator[None]:
 
 
 @contextmanager
+def on_the_second_node(place: Place) -> Iterator[None]:
+    """Train by Helm; a single pod comes to the node that can be stopped, for the first one has the API server."""
+    place.cordon("n1", place.pods_wanted == 1)
+    try:
+        place.install()
+        yield
+    finally:
+        place.cordon("n1", False)
+
+
+@contextmanager
 def played(place: Place) -> Iterator[None]:
     """Train by playbooks/train.yml."""
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +175,7 @@ def volume_full(place: Place, dice: random.Random) -> str:
 FAULTS = {
     "rank killed": Fault(rank_killed, 1),
     "pod deleted": Fault(pod_deleted, 1),
-    "node stopped": Fault(node_stopped, 1),
+    "node stopped": Fault(node_stopped, 1, on_the_second_node),
     "API server away": Fault(api_away, 0),
     "etcd slow": Fault(etcd_slow, 0),
     "operator restarted": Fault(operators_restarted, 0),

@@ -24,14 +24,14 @@ CLAIM = f"{NAMESPACE}_{RELEASE}-runs"
 CHECKPOINTS = 4
 PATIENCE = 900.0
 """Seconds for a run with its restarts."""
+RANKS = 2
 SETTINGS: dict[str, Any] = {
-    "resources": {"nodes": 2, "processes_per_node": 1, "cpu": "300m"},
     "data": {"train_rows": 24, "heldout_rows": 2},
     "train": {"epochs": 4, "checkpoints": CHECKPOINTS},
     "evaluate": {"generate_rows": 1, "max_new_tokens": 4},
     "questions": [],
 }
-"""The phase of seconds in two pods, 12 steps with a checkpoint every three, and little to score."""
+"""The phase of seconds, 12 steps with a checkpoint every three, and little to score."""
 STORAGE = {"models": {"size": "1Gi"}, "runs": {"size": "2Gi"}}
 WEIGHTS = "lora_adapter/adapter_model.safetensors"
 OPERATORS = {"pytorchjob": "kubeflow", "trainjob": "kubeflow-system"}
@@ -40,9 +40,10 @@ ENDS = {"pytorchjob": "Succeeded", "trainjob": "Complete"}
 
 @dataclass
 class Place:
-    """One kind of job; the model volume stays from run to run, the run directory does not."""
+    """One kind of job in one pod or two; the model volume stays from run to run, the run directory does not."""
 
     api: str
+    pods_wanted: int
     site: str
     playbook: subprocess.Popen[bytes] | None = None
     said: Path | None = None
@@ -89,6 +90,10 @@ class Place:
         with log.open("ab") as out:
             return subprocess.Popen(argv, cwd=REPO, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
+    def cordon(self, node: str, closed: bool) -> None:
+        """Close a node to new pods, or open it."""
+        self._run(paths.BIN / "kubectl", "cordon" if closed else "uncordon", node)
+
     def uninstall(self) -> None:
         """Remove the release, and wait for its pods' end; volumes and run stay."""
         self._run(paths.BIN / "helm", "-n", NAMESPACE, "uninstall", RELEASE, "--wait", ok=False)
@@ -109,6 +114,17 @@ class Place:
         with contextlib.suppress(OSError, ValueError, TypeError):
             return int((self.run_dir() / "last_step").read_text())  # type: ignore[operator]
         return 0
+
+    def checkpoint(self) -> int:
+        """The step of the newest whole checkpoint, 0 before the first."""
+        folder = self.run_dir()
+        whole = (folder / "checkpoints").glob("checkpoint-*/complete.json") if folder else ()
+        return max((int(one.parent.name.rpartition("-")[2]) for one in whole), default=0)
+
+    def starts(self) -> list[dict[str, Any]]:
+        """The starts of the run with the steps that they `resumed` at and `reached`, as the trainer recorded them."""
+        folder = self.run_dir()
+        return list(json.loads((folder / "attempts.json").read_text())["starts"]) if folder else []
 
     def pods(self) -> list[str]:
         """Names of the training pods."""
@@ -160,7 +176,9 @@ class Place:
     def _values(self) -> str:
         """The drills' own values, as JSON."""
         site = {"serving": False, "trainingApi": self.api, "storage": STORAGE}
-        return json.dumps({"phase": SETTINGS, "site": site})
+        each = RANKS // self.pods_wanted
+        resources = {"nodes": self.pods_wanted, "processes_per_node": each, "cpu": f"{300 * each}m"}
+        return json.dumps({"phase": SETTINGS | {"resources": resources}, "site": site})
 
     def _run(self, *argv: Any, ok: bool = True, given: str = "") -> str:
         done = subprocess.run(
