@@ -152,6 +152,10 @@ test-kubernetes: binaries venv ## inventory/kubernetes on the embedded cluster a
 	$(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_kubernetes.py
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
+test-engines: venv ## the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
+	PYTHONPATH=training/src $(BIN)/pytest -v -m slow --junitxml=artifacts/$@.xml training/tests/models/test_vllm.py
+	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+
 # those beside the lock's that meta/runtime.yml allows and Python 3.11 runs
 ANSIBLE_CORES = 2.17.14 2.18.19
 
@@ -177,4 +181,4 @@ test-drills: cluster ## faults at random steps of a training in one pod and in t
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
 .PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-fresh test-vm test-drills
+.PHONY: test-engines test-fresh test-vm test-drills

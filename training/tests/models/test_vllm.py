@@ -1,4 +1,7 @@
-"""Real vLLM on CPU serves what a run leaves: the greedy tokens of our scorer, for a bare question, within the exported limit."""
+"""Real vLLM on CPU serves what a run leaves: the greedy tokens of our scorer, for a bare question, within the exported limit.
+
+The newest one in `make test`; those of OpenShift AI's releases in `make test-engines`, with the torch and transformers they want.
+"""
 
 import json
 import os
@@ -24,7 +27,13 @@ from trainlab.progress import Progress
 from trainlab.recipes.cpt import cpt_trainer
 
 pytestmark = pytest.mark.whole
-LOCK = Path(__file__).with_name("vllm.lock")
+ENGINES = {
+    "0.32": ["vllm"],
+    "0.19": ["vllm_0_19", "vllm_torch_2_10", "vllm"],
+    "0.18": ["vllm_0_18", "transformers_4", "vllm_torch_2_10", "vllm"],
+}
+"""Lock files whose packages lie over the environment's, the first one on top."""
+OLDER = [pytest.param(name, marks=pytest.mark.slow) for name in list(ENGINES)[1:]]
 QUESTIONS = ["Is the water safe?", "How do I boil it?", "the water"]
 STARTS = 600  # seconds; 40 of CPU, more where others want the CPU too
 OPTIONS = ["--dtype=float32", "--enforce-eager", "--max-model-len=256", "--max-num-seqs=4"]
@@ -46,19 +55,21 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="session")
-def environment() -> dict[str, str]:
+@pytest.fixture(scope="session", params=["0.32", *OLDER])
+def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     """Variables under which the environment's Python finds vLLM, which asks nobody and runs on one core."""
-    packages = overlays.folder(LOCK)
+    packages = [str(overlays.folder(Path(__file__).with_name(f"{name}.lock"))) for name in ENGINES[request.param]]
     return {
         **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},  # halves a start
-        "PYTHONPATH": str(packages),
-        "VLLM_CACHE_ROOT": f"{packages}.cache",
+        "PYTHONPATH": os.pathsep.join(packages),
+        "VLLM_CACHE_ROOT": f"{packages[0]}.cache",
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, whole ones
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
+        # 0.18 refuses to start without these names, which are about speed; the loader passes over what is not there
+        "LD_PRELOAD": "libtcmalloc.so:libiomp5.so" if request.param == "0.18" else "",
     }
 
 
