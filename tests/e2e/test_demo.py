@@ -226,9 +226,7 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
     with places.handed_out(tmp_path, 1) as line:
         space = "trainlab-user1"
         # the README's lines are those that are printed; this cluster has overlays besides
-        readme = [text.removeprefix("$ ") for text in (REPO / "README.md").read_text(encoding="utf-8").splitlines()]
-        at = readme.index("export KUBECONFIG=user1.kubeconfig")
-        assert readme[at + 1] == line.replace(" -f values/local/quick.yaml", "")
+        assert places.of_readme().splitlines()[1] == line.replace(" -f values/local/quick.yaml", "")
         # beside the served demo, a node of two cores has no whole one left
         two_pods = shlex.join(["--set", "site.trainingApi=trainjob,phase.resources.nodes=2,phase.resources.cpu=500m"])
         helm_install(f"{line} {two_pods}", tmp_path, tmp_path / "user1.kubeconfig")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from e2e import machine, places, policies
 from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, sh
@@ -36,13 +37,62 @@ def test_six_attendees_train_in_turn_and_are_answered(demo: str, tmp_path: Path)
 
 
 @minutes
+def test_one_with_many_jobs_keeps_nobody_waiting(demo: str, tmp_path: Path) -> None:
+    """Two jobs fill the pool; of those that wait, the one of somebody who has none goes first, though it came last."""
+    sh("cluster/python", "cluster", "operators", "kueue")
+    room = {"platform_queue": "pool", "platform_queue_quota": {"cpu": "2", "memory": "2Gi"}}
+    playbook("platform", "-e", json.dumps(room))
+    with places.handed_out(tmp_path, 2, "-e", "attendees_cluster_queue=pool"):
+        ada, grace = (places.Attendee(f"user{number}", tmp_path) for number in (1, 2))
+        order = ((ada, "short", 20), (ada, "long", 60), (ada, "third", 1), (grace, "first", 1))
+        for one, name, seconds in order:
+            applied(one, sleeping(name, seconds), ok=True)
+            time.sleep(1.1)  # Kubernetes notes seconds
+        for one in (ada, grace):
+            kubectl("-n", one.space, "wait", "jobs", "--all", "--for=condition=Complete", "--timeout=300s")
+        began = {f"{one.name} {name}": started(one, name) for one, name, _ in order}
+    assert began["user2 first"] < began["user1 third"], began
+    playbook("platform_teardown")
+
+
+def sleeping(name: str, seconds: int) -> dict[str, Any]:
+    """A queued job for half of the pool that does nothing for so long."""
+    site = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]
+    container = {
+        "name": "it",
+        "image": site["images"]["trainer"],
+        "command": ["sleep", str(seconds)],
+        "resources": {"requests": {"cpu": "10m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    safe = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod = {"restartPolicy": "Never", "securityContext": safe, "containers": [container]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "trainlab"}},
+        "spec": {"suspend": True, "template": {"spec": pod}},
+    }
+
+
+def started(one: places.Attendee, name: str) -> str:
+    """When the queue let a job go."""
+    (job,) = objects("jobs", one.space, "--field-selector", f"metadata.name={name}")
+    return str(job["status"]["startTime"])
+
+
+@minutes
 def test_one_attendee_reaches_nothing_of_another(demo: str, tmp_path: Path) -> None:
-    """Neither pods nor Services, nor the presenter's; what is their own and the API server's proxy are not in the way of that."""
+    """Neither pods nor Services, nor the presenter's; what is their own and the API server's proxy are not in the way of that.
+
+    The first one follows the README word for word, the second one what was printed.
+    """
     with places.handed_out(tmp_path, 2) as line:
         ada, grace = (places.Attendee(f"user{number}", tmp_path, queued=False) for number in (1, 2))
         with ThreadPoolExecutor() as pool:
             began = time.monotonic()
-            list(pool.map(lambda one: one.train(line, began, patience=1200), (ada, grace)))
+            lines = (places.of_readme(), line)
+            list(pool.map(lambda one, said: one.train(said, began, patience=1200), (ada, grace), lines))
         own, foreign = (SERVER, 80), addresses(grace.space) + addresses(NAMESPACE)
         assert all(reached(ada, *each) for each in [own, *foreign]), "nothing enforces the policies yet"
         with policies.enforced(machine.ARTIFACTS / "kube-router.log"):
@@ -58,9 +108,11 @@ def test_one_attendee_reaches_nothing_of_another(demo: str, tmp_path: Path) -> N
 
 def addresses(space: str) -> list[tuple[str, int]]:
     """How the model of a namespace could be reached: its pod, its Service by name and by address."""
-    (pod,) = objects("pods", space, "-l", f"app=isvc.{SERVER}")
-    (service,) = objects("services", space, "--field-selector", f"metadata.name={SERVER}")
-    return [(pod["status"]["podIP"], 8080), (f"{SERVER}.{space}", 80), (service["spec"]["clusterIP"], 80)]
+    (model, *_) = objects("inferenceservices", space)
+    server = f"{model['metadata']['name']}-predictor"
+    (pod,) = objects("pods", space, "-l", f"app=isvc.{server}")
+    (service,) = objects("services", space, "--field-selector", f"metadata.name={server}")
+    return [(pod["status"]["podIP"], 8080), (f"{server}.{space}", 80), (service["spec"]["clusterIP"], 80)]
 
 
 def reached(one: places.Attendee, host: str, port: int) -> bool:
