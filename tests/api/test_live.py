@@ -255,7 +255,7 @@ def test_who_may_only_edit_in_the_namespace_installs(edits: Releases) -> None:
 
 def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Releases) -> None:
     """In the words of plugins/plugin_utils/checks/limits.py."""
-    job = ("phase.resources.cpu=2000m", "phase.resources.nodes=4", "phase.resources.memory=3Gi")
+    job = ("phase.resources.cpu=2000m", "phase.resources.nodes=4", "phase.resources.memory=3Gi", "phase.serve.memory=14Gi")
     sets = [word for one in ("site.serviceAccount=prepared", *job) for word in ("--set", one)]
     given = {"apiVersion": "v1", "metadata": {"name": "small", "namespace": edits.namespace}}
     for kind, spec, words in (
@@ -280,6 +280,22 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
             limits(default={"cpu": "500m"}),
             "to 500m of cpu by default, phase.resources.cpu is 2000m; the API",
         ),
+        ("LimitRange", limits(min={"cpu": "50m"}), "50m of cpu at least, what promotion and test request is 20m; the API"),
+        (
+            "ResourceQuota",
+            {"hard": {"requests.memory": "13Gi"}},
+            "requests.memory is 13Gi, 0 in use, the server requests 14Gi; its pod",
+        ),
+        (
+            "ResourceQuota",
+            {"hard": {"persistentvolumeclaims": "1"}},
+            "persistentvolumeclaims is 1, 0 in use, the release makes 2",
+        ),
+        (
+            "ResourceQuota",
+            {"hard": {"requests.storage": "1Gi"}},
+            "or set site.storage.models.size or site.storage.runs.size",
+        ),
     ):
         one = given | {"kind": kind, "spec": spec}
         edits.client.apply(one)
@@ -288,7 +304,7 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
     enough = [
         given | {"kind": "LimitRange", "spec": limits(default={"cpu": "2"})},
         given
-        | {"kind": "ResourceQuota", "spec": {"hard": {"limits.cpu": "64", "requests.cpu": "8", "memory": "12Gi"}}},
+        | {"kind": "ResourceQuota", "spec": {"hard": {"limits.cpu": "64", "requests.cpu": "8", "memory": "14Gi"}}},
     ]
     for one in enough:
         edits.client.apply(one)

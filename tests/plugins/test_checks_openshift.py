@@ -68,6 +68,18 @@ def quota(hard: dict[str, str], **used: str) -> dict[str, Any]:
     return {"items": [{"metadata": {"name": "team"}, "spec": {"hard": hard}, "status": {"used": used}}]}
 
 
+def nothing_yet(hard: dict[str, str]) -> Callable[[Case], None]:
+    """A quota for claims, none of which is there."""
+
+    def change(case: Case) -> None:
+        for volume in ("models", "runs"):
+            del case.cluster.objects[f"{NS}/persistentvolumeclaims/survival-{volume}"]
+        case.site["storage"]["models"]["size"], case.phase["needs"] = "1Gi", {"runs": "2Gi"}
+        case.cluster.objects[QUOTAS] = quota(hard)
+
+    return change
+
+
 def limit_range(**bounds: dict[str, str]) -> dict[str, Any]:
     return {"items": [{"metadata": {"name": "team"}, "spec": {"limits": [{"type": "Container", **bounds}]}}]}
 
@@ -260,6 +272,32 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "8Gi in use",
     ),
     ("namespace quota", break_(QUOTAS, quota({"limits.cpu": "64"})), "error", "no LimitRange sets one"),
+    (
+        "namespace quota",
+        both(want(phase__serve__memory="16Gi"), break_(QUOTAS, quota({"requests.memory": "15Gi"}))),
+        "error",
+        "the server requests 16Gi; its pod",
+    ),
+    (
+        "namespace quota",
+        nothing_yet({"requests.storage": "1Gi"}),
+        "error",
+        "request 1Gi and 2Gi; they could not be made",
+    ),
+    ("namespace quota", nothing_yet({"persistentvolumeclaims": "1"}), "error", "the release makes 2; they could"),
+    (
+        "namespace quota",
+        nothing_yet({"shared.storageclass.storage.k8s.io/requests.storage": "1Gi"}),
+        "error",
+        "survival-runs requests 2Gi; it could not be made; raise it, free what is in use, or set site.storage.runs.size",
+    ),
+    (
+        "namespace limits",
+        break_(RANGES, limit_range(min={"cpu": "50m"})),
+        "error",
+        "50m of cpu at least, what promotion",
+    ),
+    ("namespace limits", break_(RANGES, limit_range(min={"cpu": "900m"})), "error", "or raise phase.resources.cpu"),
     ("namespace limits", break_(RANGES, limit_range(max={"cpu": "200m"})), "error", "may have 200m of cpu at most"),
     (
         "namespace limits",

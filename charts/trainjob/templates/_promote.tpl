@@ -36,7 +36,7 @@ template:
         env:
           {{- include "trainjob.env" . | nindent 10 }}
         resources:
-          {{- include "trainjob.resources" (dict "cpu" "20m" "memory" "256Mi") | nindent 10 }}
+          {{- include "trainjob.resources" (include "trainjob.smallPod" . | fromJson) | nindent 10 }}
         securityContext:
           {{- include "trainjob.containerSecurity" . | nindent 10 }}
         volumeMounts:

@@ -1,31 +1,37 @@
 {{/*
-Quotas and limits of the namespace that the pods of a release cannot meet. Jobs are made all the same, and their pods are not; so
-it is told before. plugins/plugin_utils/checks/limits.py says the same in the same words.
+Quotas and limits of the namespace that the pods and claims of a release cannot meet. Jobs are made all the same, and their pods are
+not; so it is told before. plugins/plugin_utils/checks/limits.py says the same in the same words.
 */}}
 
 {{- /* The name is the remedy, as in _cluster.tpl. */}}
 {{- define "trainjob: looks at quotas and limits; who installs must be allowed to list resourcequotas and limitranges in the namespace" -}}
 {{- $resolved := .resolved -}}
-{{- $asked := include "trainjob.asked" $resolved | fromJson -}}
+{{- $pods := include "trainjob.askedByPods" $resolved | fromJsonArray -}}
 {{- $ranges := (lookup "v1" "LimitRange" $resolved.namespace "").items | default list -}}
 {{- $cpuLimit := false -}}
 {{- range $range := $ranges -}}
 {{- range $limit := $range.spec.limits -}}
 {{- if hasKey ($limit.default | default dict) "cpu" -}}{{- $cpuLimit = true -}}{{- end -}}
 {{- if has $limit.type (list "Container" "Pod") -}}
-{{- range $each := $asked.pods -}}
+{{- range $each := $pods -}}
+{{- $amount := include "trainjob.bytes" $each.amount | float64 -}}
 {{- $most := index ($limit.max | default dict) $each.resource -}}
-{{- if and $most (lt (include "trainjob.bytes" (toString $most) | float64) (include "trainjob.bytes" $each.amount | float64)) -}}
+{{- if and $most (lt (include "trainjob.bytes" (toString $most) | float64) $amount) -}}
 {{- fail (printf "LimitRange %s: a %s may have %s of %s at most, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $limit.type $most $each.resource $each.key $each.amount $each.key) -}}
 {{- end -}}
+{{- $least := index ($limit.min | default dict) $each.resource -}}
+{{- if and $least (gt (include "trainjob.bytes" (toString $least) | float64) $amount) -}}
+{{- fail (printf "LimitRange %s: a %s has to have %s of %s at least, %s is %s; the API server refuses the pods; lower it%s" $range.metadata.name $limit.type $least $each.resource $each.key $each.amount (hasPrefix "phase." $each.key | ternary (printf ", or raise %s" $each.key) "")) -}}
+{{- end -}}
 {{- $given := index ($limit.default | default dict) $each.resource -}}
-{{- if and $given (eq $each.resource "cpu") (lt (include "trainjob.bytes" (toString $given) | float64) (include "trainjob.bytes" $each.amount | float64)) -}}
+{{- if and $given (eq $each.resource "cpu") (lt (include "trainjob.bytes" (toString $given) | float64) $amount) -}}
 {{- fail (printf "LimitRange %s: it limits containers to %s of cpu by default, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $given $each.key $each.amount $each.key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" $resolved.phase.resources.nodes) | fromJsonArray) (include "trainjob.wantedByClaims" $resolved | fromJsonArray) -}}
 {{- range $quota := (lookup "v1" "ResourceQuota" $resolved.namespace "").items -}}
 {{- /* One with scopes counts some pods only. */ -}}
 {{- if not (or $quota.spec.scopes $quota.spec.scopeSelector) -}}
@@ -33,16 +39,14 @@ it is told before. plugins/plugin_utils/checks/limits.py says the same in the sa
 {{- if and (hasKey $hard "limits.cpu") (not $cpuLimit) -}}
 {{- fail (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) -}}
 {{- end -}}
-{{- range $each := $asked.job -}}
-{{- $entries := list (printf "requests.%s" $each.resource) $each.resource -}}
-{{- if eq $each.resource "memory" -}}{{- $entries = append $entries "limits.memory" -}}{{- end -}}
-{{- range $entry := $entries -}}
+{{- range $each := $wanted -}}
+{{- range $entry := $each.entries -}}
 {{- if hasKey $hard $entry -}}
-{{- /* Of an upgrade, what is in use may be the release's own. */ -}}
-{{- $used := $.install | ternary (index (($quota.status | default dict).used | default dict) $entry | default "0") "0" -}}
+{{- /* Of an upgrade, what is in use may be the release's own; what claims are not there yet is not. */ -}}
+{{- $used := or $.install $each.new | ternary (index (($quota.status | default dict).used | default dict) $entry | default "0") "0" -}}
 {{- $left := subf (include "trainjob.bytes" (toString (index $hard $entry))) (include "trainjob.bytes" (toString $used)) -}}
-{{- if lt $left (mulf (include "trainjob.bytes" $each.amount) $asked.nodes) -}}
-{{- fail (printf "ResourceQuota %s: %s is %v, %v in use, the job requests %d times %s; pods of the job could not be created; raise it, free what is in use, or lower %s or phase.resources.nodes" $quota.metadata.name $entry (index $hard $entry) $used (int $asked.nodes) $each.amount $each.key) -}}
+{{- if lt $left ($each.total | float64) -}}
+{{- fail (printf "ResourceQuota %s: %s is %v, %v in use, %s" $quota.metadata.name $entry (index $hard $entry) $used $each.says) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -51,24 +55,76 @@ it is told before. plugins/plugin_utils/checks/limits.py says the same in the sa
 {{- end -}}
 {{- end -}}
 
-{{- /* What a pod of the job, and of the server, requests: .job, .pods (both); .nodes is the number of the job's. */}}
-{{- define "trainjob.asked" -}}
+{{- /* What a pod requests: of the job, of the server, and of those whose amounts the chart itself says. */}}
+{{- define "trainjob.askedByPods" -}}
 {{- $blocks := dict "phase.resources" (dict "cpu" "cpu" "memory" "memory" .site.gpuResource "gpus_per_node") -}}
 {{- if .site.serving -}}
 {{- $_ := set $blocks "phase.serve" (dict "cpu" "cpu" "memory" "memory" .site.gpuResource "gpus") -}}
 {{- end -}}
-{{- $job := list -}}
 {{- $pods := list -}}
 {{- range $block, $keys := $blocks -}}
 {{- $values := index $.phase (trimPrefix "phase." $block) -}}
 {{- range $resource, $key := $keys -}}
 {{- $amount := index $values $key -}}
 {{- if and $amount (ne (toString $amount) "0") -}}
-{{- $each := dict "resource" $resource "amount" (toString $amount) "key" (printf "%s.%s" $block $key) -}}
-{{- $pods = append $pods $each -}}
-{{- if eq $block "phase.resources" -}}{{- $job = append $job $each -}}{{- end -}}
+{{- $pods = append $pods (dict "resource" $resource "amount" (toString $amount) "key" (printf "%s.%s" $block $key)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- dict "job" $job "pods" $pods "nodes" .phase.resources.nodes | toJson -}}
+{{- range $resource, $amount := include "trainjob.smallPod" . | fromJson -}}
+{{- $pods = append $pods (dict "resource" $resource "amount" $amount "key" "what promotion and test request") -}}
+{{- end -}}
+{{- $pods | toJson -}}
+{{- end -}}
+
+{{- /* What the pods that only ask and write manifests request. */}}
+{{- define "trainjob.smallPod" -}}
+{{- dict "cpu" "20m" "memory" "256Mi" | toJson -}}
+{{- end -}}
+
+{{- /* What a quota has to have left for the job, and for the server alone: by then the job has ended. */}}
+{{- define "trainjob.wantedByPods" -}}
+{{- $wanted := list -}}
+{{- range $each := .pods -}}
+{{- if hasPrefix "phase." $each.key -}}
+{{- $entries := list (printf "requests.%s" $each.resource) $each.resource -}}
+{{- if eq $each.resource "memory" -}}{{- $entries = append $entries "limits.memory" -}}{{- end -}}
+{{- $amount := include "trainjob.bytes" $each.amount | float64 -}}
+{{- $says := printf "the server requests %s; its pod could not be created; raise it, free what is in use, or lower %s" $each.amount $each.key -}}
+{{- if hasPrefix "phase.resources." $each.key -}}
+{{- $amount = mulf $amount $.nodes -}}
+{{- $says = printf "the job requests %d times %s; pods of the job could not be created; raise it, free what is in use, or lower %s or phase.resources.nodes" (int $.nodes) $each.amount $each.key -}}
+{{- end -}}
+{{- $wanted = append $wanted (dict "entries" $entries "total" $amount "says" $says) -}}
+{{- end -}}
+{{- end -}}
+{{- $wanted | toJson -}}
+{{- end -}}
+
+{{- /* What a quota has to have left for the claims that are not there yet. */}}
+{{- define "trainjob.wantedByClaims" -}}
+{{- $sizes := list -}}
+{{- $keys := list -}}
+{{- $total := 0.0 -}}
+{{- $wanted := list -}}
+{{- range $volume := .volumes -}}
+{{- $asked := index $.site.storage $volume -}}
+{{- if not (or $asked.existing (lookup "v1" "PersistentVolumeClaim" $.namespace (index $.claims $volume))) -}}
+{{- $size := include "trainjob.claimSize" (dict "resolved" $ "name" $volume) -}}
+{{- $sizes = append $sizes $size -}}
+{{- $keys = append $keys (printf "site.storage.%s" $volume) -}}
+{{- $total = addf $total (include "trainjob.bytes" $size) -}}
+{{- with $asked.storageClass -}}
+{{- $says := printf "claim %s requests %s; it could not be made; raise it, free what is in use, or set site.storage.%s.size" (index $.claims $volume) $size $volume -}}
+{{- $wanted = append $wanted (dict "entries" (list (printf "%s.storageclass.storage.k8s.io/requests.storage" .)) "total" (include "trainjob.bytes" $size | float64) "says" $says "new" true) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $sizes -}}
+{{- $says := printf "the claims request %s; they could not be made; raise it, free what is in use, or set %s.size" (join " and " $sizes) (join ".size or " $keys) -}}
+{{- $wanted = append $wanted (dict "entries" (list "requests.storage") "total" $total "says" $says "new" true) -}}
+{{- $says = printf "the release makes %d; they could not be made; raise it, delete those that nobody needs, or name one that exists with %s.existing" (len $sizes) (join ".existing or " $keys) -}}
+{{- $wanted = append $wanted (dict "entries" (list "persistentvolumeclaims" "count/persistentvolumeclaims") "total" (len $sizes) "says" $says "new" true) -}}
+{{- end -}}
+{{- $wanted | toJson -}}
 {{- end -}}

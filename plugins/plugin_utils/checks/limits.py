@@ -11,6 +11,10 @@ from .cluster_state import ClusterState, Finding, quantity
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 SKEW_SECONDS = 60.0
+SMALL_POD, SMALL_KEY = {"cpu": "20m", "memory": "256Mi"}, "what promotion and test request"
+"""As the chart's _room.tpl."""
+Wanted = tuple[tuple[str, ...], Decimal, tuple[str, str, str]]
+"""Entries of a ResourceQuota, how much of each is needed, and what is said where it is not left: what, why, fix."""
 KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
 
 
@@ -89,7 +93,14 @@ def namespace_limits(cluster_state: ClusterState) -> Finding:
             if limit.get("type") not in ("Container", "Pod"):
                 continue
             for resource, asked, key in _requested(cluster_state):
-                most, given = (limit.get(bound, {}).get(resource) for bound in ("max", "default"))
+                most, least, given = (limit.get(bound, {}).get(resource) for bound in ("max", "min", "default"))
+                if least is not None and quantity(least) > quantity(asked):
+                    return Finding(
+                        "error",
+                        f"LimitRange {name}: a {limit['type']} has to have {least} of {resource} at least, {key} is {asked}",
+                        "the API server refuses the pods",
+                        f"lower it, or raise {key}" if key != SMALL_KEY else "lower it",
+                    )
                 if most is not None and quantity(most) < quantity(asked):
                     what = f"a {limit['type']} may have {most} of {resource} at most"
                 elif given is not None and resource == "cpu" and quantity(given) < quantity(asked):
@@ -110,7 +121,7 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
     quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
     if not quotas:
         return Finding.skipped("no quota")
-    wanted = _wanted(cluster_state)
+    wanted = [*_of_pods(cluster_state), *_of_claims(cluster_state)]
     for each in quotas:
         if each["spec"].get("scopes") or each["spec"].get("scopeSelector"):
             continue  # it counts some pods only
@@ -123,15 +134,14 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
                 "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
                 f"remove limits.cpu from it, or give namespace {cluster_state.namespace} a LimitRange with a default",
             )
-        for resource, (amount, key) in wanted.items():
-            for entry in {f"requests.{resource}", resource} | ({"limits.memory"} if resource == "memory" else set()):
+        for entries, amount, (what, why, fix) in wanted:
+            for entry in entries:
                 if entry in hard and quantity(hard[entry]) - quantity(used.get(entry)) < amount:
                     return Finding(
                         "error",
-                        f"ResourceQuota {name}: {entry} is {hard[entry]}, {used.get(entry, 0)} in use, "
-                        f"the job requests {_times(cluster_state, key)}",
-                        "pods of the job could not be created",
-                        f"raise it, free what is in use, or lower {key} or phase.resources.nodes",
+                        f"ResourceQuota {name}: {entry} is {hard[entry]}, {used.get(entry, 0)} in use, {what}",
+                        why,
+                        fix,
                     )
     return Finding.ok(", ".join(each["metadata"]["name"] for each in quotas))
 
@@ -229,14 +239,63 @@ def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
     return wanted
 
 
-def _times(cluster_state: ClusterState, key: str) -> str:
-    """How often the job requests what a key of phase.resources says."""
-    asked = cluster_state.phase["resources"]
-    return f"{asked['nodes']} times {asked[key.rpartition('.')[2]]}"
+def _of_pods(cluster_state: ClusterState) -> list[Wanted]:
+    """What the job takes of a quota, and the server alone: by then the job has ended."""
+    nodes = cluster_state.phase["resources"]["nodes"]
+    found = []
+    for resource, asked, key in _requested(cluster_state):
+        entries = (f"requests.{resource}", resource, *(("limits.memory",) if resource == "memory" else ()))
+        room = "raise it, free what is in use, or lower"
+        if key.startswith("phase.resources."):
+            says = (
+                f"the job requests {nodes} times {asked}",
+                "pods of the job could not be created",
+                f"{room} {key} or phase.resources.nodes",
+            )
+            found.append((entries, quantity(asked) * nodes, says))
+        elif key != SMALL_KEY:
+            says = (f"the server requests {asked}", "its pod could not be created", f"{room} {key}")
+            found.append((entries, quantity(asked), says))
+    return found
+
+
+def _of_claims(cluster_state: ClusterState) -> list[Wanted]:
+    """What the claims that are not there yet take of a quota."""
+    storage, needs = cluster_state.site["storage"], cluster_state.phase.get("needs") or {}
+    new = {
+        volume: str(storage[volume].get("size") or needs.get(volume) or "0")
+        for volume in cluster_state.claims
+        if not storage[volume].get("existing") and cluster_state.claim(volume) is None
+    }
+    if not new:
+        return []
+    found: list[Wanted] = []
+    for volume, size in new.items():
+        if name := storage[volume].get("storageClass"):
+            says = (
+                f"claim {cluster_state.claims[volume]} requests {size}",
+                "it could not be made",
+                f"raise it, free what is in use, or set site.storage.{volume}.size",
+            )
+            found.append(((f"{name}.storageclass.storage.k8s.io/requests.storage",), quantity(size), says))
+    keys = [f"site.storage.{volume}" for volume in new]
+    says = (
+        f"the claims request {' and '.join(new.values())}",
+        "they could not be made",
+        f"raise it, free what is in use, or set {'.size or '.join(keys)}.size",
+    )
+    found.append((("requests.storage",), sum((quantity(size) for size in new.values()), Decimal(0)), says))
+    says = (
+        f"the release makes {len(new)}",
+        "they could not be made",
+        f"raise it, delete those that nobody needs, or name one that exists with {'.existing or '.join(keys)}.existing",
+    )
+    found.append((("persistentvolumeclaims", "count/persistentvolumeclaims"), Decimal(len(new)), says))
+    return found
 
 
 def _requested(cluster_state: ClusterState) -> list[tuple[str, str, str]]:
-    """What a pod of the job, and of the server, requests: resource, amount, key."""
+    """What a pod of the job, of the server, and of the chart's own others, requests: resource, amount, key."""
     blocks = [("phase.resources", "gpus_per_node")] + [("phase.serve", "gpus")] * cluster_state.site["serving"]
     found = []
     for block, gpus in blocks:
@@ -244,7 +303,7 @@ def _requested(cluster_state: ClusterState) -> list[tuple[str, str, str]]:
         for resource, key in (("cpu", "cpu"), ("memory", "memory"), (cluster_state.site["gpuResource"], gpus)):
             if quantity(asked.get(key)):
                 found.append((resource, str(asked[key]), f"{block}.{key}"))
-    return found
+    return found + [(resource, amount, SMALL_KEY) for resource, amount in SMALL_POD.items()]
 
 
 def _default_cpu(cluster_state: ClusterState) -> bool:
