@@ -1,10 +1,11 @@
 """Our own ClusterQueue: what the nodes offer, and the part of it that an attendee may borrow; pure functions.
 
 Everything is one cohort: the pool owns the quota and lends it, each attendee has a ClusterQueue that owns nothing and borrows up to
-what one of them may use at a time. Every version of Kueue does that as it is configured by default. Its AdmissionFairSharing, by
-which LocalQueues of one ClusterQueue share, only works with `admissionFairSharing` in Kueue's own configuration (kueue v0.15.2,
-pkg/util/admissionfairsharing/admission_fair_sharing.go), and the Red Hat build of Kueue never writes that, only `fairSharing`
-(openshift/kueue-operator 0217a1887de8, pkg/configmap/configmap.go, buildFairSharing), which is about ClusterQueues of a cohort.
+what one of them may use at a time. Every version of Kueue does that as it is configured by default, in the order in which jobs came;
+with `fairSharing` in its configuration whoever borrows least goes first (kueue v0.15.2, pkg/scheduler/scheduler.go, makeIterator),
+which the Red Hat build of Kueue writes for preemptionPolicy FairSharing (openshift/kueue-operator 0217a1887de8,
+pkg/configmap/configmap.go, buildFairSharing). AdmissionFairSharing, by which LocalQueues of one ClusterQueue share, that build never
+writes (kueue v0.15.2, pkg/util/admissionfairsharing/admission_fair_sharing.go, needs `admissionFairSharing`).
 """
 
 from __future__ import annotations
