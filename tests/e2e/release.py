@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from embedded_cluster import build
@@ -63,18 +64,18 @@ class Release:
         pods = objects("pods", self.namespace, "-l", f"app=isvc.{NAME}-predictor")
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
-    def answers(self) -> list[dict[str, Any]]:
+    def answers(self, model: str = "tuned") -> list[dict[str, Any]]:
         """Ask what the InferenceService names, once its server is the only one and ready: texts and counts of tokens."""
         limit = time.monotonic() + SECONDS
         while not self._ready():
             assert time.monotonic() < limit, kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide")
             time.sleep(1)
-        return [self._asked(question) for question in QUESTIONS]
+        return [self._asked(model, question) for question in QUESTIONS]
 
-    def _asked(self, question: str) -> dict[str, Any]:
+    def _asked(self, model: str, question: str) -> dict[str, Any]:
         """Through the API server, which finds a headless Service's pods as well; the host has no route to those."""
         service = f"/api/v1/namespaces/{self.namespace}/services/http:{NAME}-predictor:http/proxy"
-        message = {"model": "tuned", "temperature": 0, "messages": [{"role": "user", "content": question}]}
+        message = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": question}]}
         client = dynamic.DynamicClient(config.new_client_from_config(str(machine.KUBECONFIG)))
         to = f"{service}/v1/chat/completions"
         said = json.loads(
@@ -113,6 +114,10 @@ class Release:
         volume = machine.FOLDER.glob(f"share/rwx/*_{self.namespace}_{NAME}-runs/{NAME}-????????")
         files = [run / name for run in volume for name in DECIDED]
         return {f"{file.parent.name}/{file.name}": file.stat().st_mtime_ns for file in files if file.exists()}
+
+    def first(self) -> str:
+        """The run that was decided on first."""
+        return Path(min((time, name) for name, time in self.trained().items())[1]).parent.name
 
     def keep(self) -> dict[str, Any]:
         """Record the state of the current revision."""
