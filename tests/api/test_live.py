@@ -255,7 +255,12 @@ def test_who_may_only_edit_in_the_namespace_installs(edits: Releases) -> None:
 
 def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Releases) -> None:
     """In the words of plugins/plugin_utils/checks/limits.py."""
-    job = ("phase.resources.cpu=2000m", "phase.resources.nodes=4", "phase.resources.memory=3Gi", "phase.serve.memory=14Gi")
+    job = (
+        "phase.resources.cpu=2000m",
+        "phase.resources.nodes=4",
+        "phase.resources.memory=3Gi",
+        "phase.serve.memory=14Gi",
+    )
     sets = [word for one in ("site.serviceAccount=prepared", *job) for word in ("--set", one)]
     given = {"apiVersion": "v1", "metadata": {"name": "small", "namespace": edits.namespace}}
     for kind, spec, words in (
@@ -280,7 +285,11 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
             limits(default={"cpu": "500m"}),
             "to 500m of cpu by default, phase.resources.cpu is 2000m; the API",
         ),
-        ("LimitRange", limits(min={"cpu": "50m"}), "50m of cpu at least, what promotion and test request is 20m; the API"),
+        (
+            "LimitRange",
+            limits(min={"cpu": "50m"}),
+            "50m of cpu at least, what promotion and test request is 20m; the API",
+        ),
         (
             "ResourceQuota",
             {"hard": {"requests.memory": "13Gi"}},
