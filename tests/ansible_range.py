@@ -1,9 +1,9 @@
 """Runs the tests of plugins and playbooks, and `ansible-test sanity` on what is released, with other releases of ansible-core than
-that of the lock: all that meta/runtime.yml allows.
+that of the lock: all that meta/runtime.yml allows and this Python runs.
 
     python tests/ansible_range.py 2.17.14 2.18.19 [-- PYTEST_ARGUMENT ...]
 
-With arguments of pytest there is no sanity.
+With arguments of pytest there is no sanity; without, the release of the lock has it, too.
 
 Each gets an environment of its own below artifacts/ansible, which takes everything else from that of the checkout. One that this
 Python cannot run is refused by pip, with its reason (2.20 wants Python 3.12). Exits with 1 if a test failed, after all of them ran.
@@ -19,6 +19,8 @@ import sysconfig
 import tempfile
 import venv
 from pathlib import Path
+
+from ansible.release import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/plugins"]
@@ -88,6 +90,8 @@ def main() -> int:
             failed.append(core)
         if at == len(words) and sanity(python):
             failed.append(f"{core} (sanity)")
+    if at == len(words) and sanity(environment(__version__)):
+        failed.append(f"{__version__} (sanity)")  # the lock's, whose tests `make test` runs
     print(f"failed with ansible-core {', '.join(failed)}" if failed else "passed with each", flush=True)
     return bool(failed)
 

@@ -55,6 +55,8 @@ def test_life_of_a_release(helm: Releases) -> None:
 
     # another phase: another run, as the notes of a dry run tell beforehand; the volumes are the same
     claims = {item["metadata"]["uid"] for item in helm.client.items("v1", "PersistentVolumeClaim", helm.namespace)}
+    told = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7", "--dry-run=client"))
+    assert "This revision trains what cannot be told here" in told and "--dry-run=server" in told
     told = done(helm.upgrade("--set", IMAGE, "--set", "phase.seed=7", "--dry-run=server"))
     assert f"which is not the one before, {run}, because of\n  phase.seed: 42 -> 7\nWhat is served stays" in told
     assert helm.one("PyTorchJob", V1)["metadata"]["uid"] == after["metadata"]["uid"]

@@ -106,6 +106,9 @@ def test_what_began_badly_is_repaired_by_another_run(
         assert first <= {one["metadata"]["uid"] for one in claims(cluster)}
         again = cluster.playbook("train", **here)
         assert (again.code, again.changed) == (0, 0), again.text
+        other = here | {"trainlab_phase_overrides": {"seed": 7}}
+        asked = cluster.playbook("train", "--check", "--diff", **other)
+        assert asked.code == 0 and "phase.seed: 42 -> 7" in asked.text, asked.text
         undone = cluster.playbook("teardown", teardown_volumes=True, **here)
         assert undone.code == 0, undone.text
         until(lambda: cluster.objects() == bare)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,30 @@ def playbook(name: str, *extra: str, ok: bool = True) -> str:
     return sh(".venv/bin/ansible-playbook", "-i", "inventory/local", f"playbooks/{name}.yml", *extra, ok=ok)
 
 
-def play(inventory: str, name: str, connection: Mapping[str, str | None], given: dict[str, Any]) -> str:
-    """Run playbooks/NAME.yml with an inventory as it is and these variables, over what is in that environment; it has to succeed."""
-    command = (
-        ".venv/bin/ansible-playbook",
-        "-i",
-        f"inventory/{inventory}",
-        f"playbooks/{name}.yml",
-        "-e",
-        json.dumps(given),
-    )
-    return sh(*command, seconds=PLAYBOOK_SECONDS, env={**WITH_PROGRAMS, **connection})
+@dataclass(frozen=True)
+class Collection:
+    """Where the playbooks come from: the checkout, or the collection installed in somebody's empty folder."""
+
+    root: Path = REPO
+    folder: Path = REPO
+
+    def play(self, inventory: str, name: str, connection: Mapping[str, str | None], given: dict[str, Any]) -> str:
+        """Run a playbook with an inventory as it is and these variables, over what is in that environment; it has to succeed."""
+        mine = self.folder == REPO
+        playbook = f"playbooks/{name}.yml" if mine else f"trainlab.rhoai.{name}"
+        own = {} if mine else {"ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections")}
+        program, at = str(REPO / ".venv/bin/ansible-playbook"), str(self.root / "inventory" / inventory)
+        command = (program, "-i", at, playbook, "-e", json.dumps(given))
+        return sh(*command, seconds=PLAYBOOK_SECONDS, env={**WITH_PROGRAMS, **own, **connection}, folder=self.folder)
+
+
+def installed(folder: Path) -> Collection:
+    """Build the collection and install it into an empty folder, as docs/openshift.md says."""
+    galaxy = (str(REPO / ".venv/bin/ansible-galaxy"), "collection")
+    sh(*galaxy, "build", "--output-path", str(folder))
+    (archive,) = folder.glob("trainlab-rhoai-*.tar.gz")
+    sh(*galaxy, "install", str(archive), "--no-deps", "--offline", "-p", str(folder / "collections"))
+    return Collection(folder / "collections/ansible_collections/trainlab/rhoai", folder)
 
 
 def kubectl(*argv: str, ok: bool | None = True) -> str:

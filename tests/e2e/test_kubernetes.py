@@ -2,7 +2,8 @@
 
 The cluster is the embedded one as anybody's: no OpenShift API, its default StorageClass, a kubeconfig of its own. The registry
 is Distribution with TLS by an authority of its own and a login. What the nodes have of the image's layers already is not pulled.
-What follows the first site.yml comes as Automation Platform runs it, by the variables of a credential and with an empty home.
+What follows the first site.yml comes as Automation Platform runs it: the installed collection's playbooks in an empty folder, by the
+variables of a credential and with an empty home.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import yaml
 from api_server import registry
 
 from e2e import machine
-from e2e.commands import KEEP, NAMESPACE, REPO, objects, play
+from e2e.commands import KEEP, NAMESPACE, Collection, installed, objects
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
 PHASE, SECRET = "quick", "registry"
@@ -73,7 +74,6 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     host = own.registry.host
     given = {
         "phase": PHASE,
-        "trainlab_values": [str(REPO / file) for file in (f"values/{PHASE}.yaml", f"values/local/{PHASE}.yaml")],
         "trainlab_site": {"storage": {"models": VOLUME, "runs": VOLUME}, "images": {"pullSecret": SECRET}},
         "trainlab_image_push": f"{host}/team/trainer",
         "image_push_ca": str(own.registry.authority),
@@ -82,8 +82,9 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
         "report_dest": str(tmp_path),
     }
 
-    def played(name: str, connection: dict[str, str | None], **more: Any) -> str:
-        return play("kubernetes", name, connection, given | more)
+    def played(source: Collection, name: str, connection: dict[str, str | None], **more: Any) -> str:
+        values = [str(source.root / "values" / file) for file in (f"{PHASE}.yaml", f"local/{PHASE}.yaml")]
+        return source.play("kubernetes", name, connection, given | {"trainlab_values": values} | more)
 
     machine.kubectl("create", "namespace", NAMESPACE)
     login = (f"--docker-server={host}", f"--docker-username={registry.USER}", f"--docker-password={registry.PASSWORD}")
@@ -91,7 +92,7 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     assert "openshift.io" not in machine.kubectl("api-versions")
     before = there()
 
-    said = played("site", {"KUBECONFIG": str(own.kubeconfig)})
+    said = played(Collection(), "site", {"KUBECONFIG": str(own.kubeconfig)})
     assert f"push to {host}/team/trainer:" in said
     assert re.search(r"Asked just now: .*?\n +base +\w.*?\n +tuned +\w", said, re.DOTALL), "the served model answers"
     image = yaml.safe_load((tmp_path / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
@@ -109,11 +110,13 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     assert [one["status"] for one in server["status"]["conditions"] if one["type"] == "Ready"] == ["True"]
 
     platform = credential(own.kubeconfig, tmp_path / "ca.crt")
-    again = played("site", platform)
+    (tmp_path / "empty").mkdir()
+    collection = installed(tmp_path / "empty")
+    again = played(collection, "site", platform)
     assert re.findall(r"changed=(\d+)", again) == ["0"], again[-4000:]
     assert "push to" not in again and str(platform["K8S_AUTH_API_KEY"]) not in again
 
-    played("teardown", platform, teardown_volumes=True)
+    played(collection, "teardown", platform, teardown_volumes=True)
     end = time.monotonic() + VOLUME_SECONDS
     while (left := there()) != before and time.monotonic() < end:
         time.sleep(1)

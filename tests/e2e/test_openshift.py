@@ -14,7 +14,7 @@ import yaml
 from api_server import builds, catalog
 
 from e2e import machine
-from e2e.commands import KEEP, NAMESPACE, REPO, play
+from e2e.commands import KEEP, NAMESPACE, REPO, Collection
 from e2e.openshift import OpenShift
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
@@ -75,7 +75,7 @@ class Playbooks:
 
     def run(self, name: str, **more: Any) -> str:
         """Run a playbook, which has to succeed; return what it printed."""
-        return play("openshift", name, {"KUBECONFIG": str(self._kubeconfig)}, self._extra | more)
+        return Collection().play("openshift", name, {"KUBECONFIG": str(self._kubeconfig)}, self._extra | more)
 
 
 @pytest.mark.parametrize("release", RELEASES)

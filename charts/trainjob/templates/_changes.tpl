@@ -2,6 +2,10 @@
 
 {{- define "trainjob.changes" -}}
 {{- $before := lookup "v1" "ConfigMap" .namespace .release -}}
+{{- if and .upgrade (not $before) -}}
+{{- /* --dry-run, which Helm takes as --dry-run=client, and --dry-run=server differ in nothing that a template sees but this. */ -}}
+what cannot be told here: it asks nothing of the cluster; helm upgrade --dry-run=server does.
+{{- else -}}
 {{- $name := include "trainjob.trainName" . -}}
 {{- if not $before -}}
 run {{ .run }}, from its last checkpoint if the volume {{ .claims.runs }} has one; nothing if it is complete there.
@@ -15,6 +19,7 @@ What is served stays as it is until the gate promotes this run.
 nothing new: the same run, {{ .run }}. Its pods start once more, for site: they resume, or end at once if it is complete.
 {{- else -}}
 nothing new: the same run, {{ .run }}, and its pods as they are.
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

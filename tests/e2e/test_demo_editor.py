@@ -1,0 +1,112 @@
+"""Somebody who may edit in one restricted namespace with a quota, and nothing else, trains by plain Helm and is answered."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e import machine
+from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, sh
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+SPACE, WHO, PROMOTER = "team", "editor", "promoter"
+RULES = [
+    {
+        "apiGroups": ["serving.kserve.io"],
+        "resources": ["servingruntimes"],
+        "verbs": ["create", "patch", "list", "delete"],
+    },
+    {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices"], "verbs": ["get", "create", "patch"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
+]
+"""What VALUES.md says of site.serviceAccount."""
+JOBS = [{"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["*"]}]
+"""ClusterRole edit has KServe's resources, as KServe aggregates them to it; the training operator does not (docs/openshift.md)."""
+QUOTA = {"requests.cpu": "2", "requests.memory": "6Gi", "limits.memory": "6Gi", "requests.storage": "8Gi", "pods": "20"}
+
+
+@pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
+def test_rights_in_one_namespace_are_enough(demo: str, tmp_path: Path) -> None:
+    trainer = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
+    storage = {name: {"storageClass": "local-path-rwx"} for name in ("models", "runs")}
+    site = {"images": {"trainer": trainer, "pullPolicy": "Never"}, "storage": storage}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump({"site": site}), encoding="utf-8")
+    try:
+        for document in prepared():
+            sh("kubectl", "apply", "-f", "-", given=json.dumps(document), env=WITH_PROGRAMS)
+        config = tmp_path / "kubeconfig"
+        config.write_text(yaml.safe_dump(kubeconfig()), encoding="utf-8")
+        env = {"KUBECONFIG": str(config), **WITH_PROGRAMS}
+        line = (
+            "helm",
+            "install",
+            "quick",
+            "charts/trainjob",
+            "-f",
+            "values/quick.yaml",
+            "-f",
+            str(tmp_path / "site.yaml"),
+        )
+
+        assert "site.serviceAccount" in sh(*line, env=env, ok=False), "no Role can be made"
+        own = ("--set", f"site.serviceAccount={PROMOTER}")
+        said = sh(*line, *own, "--set", "phase.serve.memory=7Gi", env=env, ok=False)
+        assert "the server requests 7Gi; its pod could not be created" in said
+        assert kubectl("-n", SPACE, "get", "pvc,pytorchjobs,jobs", "-o", "name") == "", "told before anything is made"
+
+        sh(*line, *own, env=env)
+        sh("kubectl", "wait", "pytorchjobs", "--all", "--for=condition=Succeeded", "--timeout=900s", env=env)
+        sh("kubectl", "wait", "inferenceservices", "quick", "--for=condition=Ready", "--timeout=600s", env=env)
+        sh("helm", "test", "quick", "--timeout", "10m", env=env)
+        sh("helm", "uninstall", "quick", "--wait", env=env)
+        left = sh("kubectl", "get", "pvc,pytorchjobs,inferenceservices,servingruntimes", "-o", "name", env=env).split()
+        assert left == ["persistentvolumeclaim/quick-models", "persistentvolumeclaim/quick-runs"]
+    finally:
+        kubectl("delete", "namespace", SPACE, "--ignore-not-found")
+
+
+def prepared() -> list[dict[str, Any]]:
+    """What an administrator makes beforehand."""
+    names = {"namespace": SPACE}
+    api = "rbac.authorization.k8s.io"
+
+    def given(name: str, kind: str, role: str, account: str) -> dict[str, Any]:
+        return {
+            "apiVersion": f"{api}/v1",
+            "kind": "RoleBinding",
+            "metadata": names | {"name": name},
+            "roleRef": {"apiGroup": api, "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SPACE}],
+        }
+
+    def role(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": names | {"name": name}, "rules": rules}
+
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": restricted}},
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": names | {"name": "team"}, "spec": {"hard": QUOTA}},
+        *({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names | {"name": one}} for one in (WHO, PROMOTER)),
+        role("promoter", RULES),
+        role("jobs", JOBS),
+        given("edit", "ClusterRole", "edit", WHO),
+        given("jobs", "Role", "jobs", WHO),
+        given("promoter", "Role", "promoter", PROMOTER),
+    ]
+
+
+def kubeconfig() -> dict[str, Any]:
+    """Their own: a token, and the namespace."""
+    found = yaml.safe_load(machine.KUBECONFIG.read_text(encoding="utf-8"))
+    (cluster,) = found["clusters"]
+    token = kubectl("-n", SPACE, "create", "token", WHO, "--duration=2h").strip()
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [cluster],
+        "users": [{"name": WHO, "user": {"token": token}}],
+        "contexts": [{"name": WHO, "context": {"cluster": cluster["name"], "user": WHO, "namespace": SPACE}}],
+        "current-context": WHO,
+    }
