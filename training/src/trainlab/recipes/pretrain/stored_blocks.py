@@ -26,10 +26,12 @@ class Part(Sequence[list[int]]):
         return self._length
 
     @overload
-    def __getitem__(self, index: int) -> list[int]: ...
+    def __getitem__(self, index: int) -> list[int]:  # one block
+        ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[list[int]]: ...
+    def __getitem__(self, index: slice) -> list[list[int]]:  # several
+        ...
 
     def __getitem__(self, index: int | slice) -> list[int] | list[list[int]]:
         """Return one block, or those of a slice."""
