@@ -22,8 +22,11 @@ RULES = [
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
 ]
 """What VALUES.md says of site.serviceAccount."""
-JOBS = [{"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["*"]}]
-"""ClusterRole edit has KServe's resources, as KServe aggregates them to it; the training operator does not (docs/openshift.md)."""
+OPERATORS = [
+    {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["*"]},
+    {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices", "servingruntimes"], "verbs": ["*"]},
+]
+"""What OpenShift AI adds to ClusterRole edit for KServe, and an administrator for the training operator (docs/openshift.md)."""
 QUOTA = {"requests.cpu": "2", "requests.memory": "6Gi", "limits.memory": "6Gi", "requests.storage": "8Gi", "pods": "20"}
 
 
@@ -90,9 +93,9 @@ def prepared() -> list[dict[str, Any]]:
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": names | {"name": "team"}, "spec": {"hard": QUOTA}},
         *({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names | {"name": one}} for one in (WHO, PROMOTER)),
         role("promoter", RULES),
-        role("jobs", JOBS),
+        role("operators", OPERATORS),
         given("edit", "ClusterRole", "edit", WHO),
-        given("jobs", "Role", "jobs", WHO),
+        given("operators", "Role", "operators", WHO),
         given("promoter", "Role", "promoter", PROMOTER),
     ]
 
