@@ -2,8 +2,8 @@
 
 PYTHONPATH=cluster:tests python bench/places.py [--json FILE]
 Starts the test API server (a real kube-apiserver with etcd and the controllers that matter, tests/api_server), with Kueue's kinds. Every
-place is counted: the same kinds of objects in each namespace, and a kubeconfig with a token of its own that may train there and nowhere
-else. Exits with 1 when a place lacks something, the second run changed something, something was left, or a bound below was missed.
+place is counted: the same kinds of objects in each namespace, a ClusterQueue that borrows from the pool, and a kubeconfig with a token
+of its own that may train there and nowhere else. Exits with 1 when a place lacks something, the second run changed something, something was left, or a bound below was missed.
 """
 
 import os
@@ -20,9 +20,10 @@ from api_server.client import Client
 from api_server.harness import Cluster, Run
 from api_server.training_api import KUEUE, Training
 
-PLACES, MORE = 40, 100
-BOUNDS = {"made": 10.0, "made again": 5.0, "removed": 15.0, "more made": 15.0}
-"""Seconds of each run; `more` are MORE places, the others PLACES."""
+COUNTS = {"made": 40, "made again": 40, "removed": 40, "more made": 100, "more removed": 100, "many made": 1000}
+BOUNDS = {"made": 10.0, "made again": 5.0, "removed": 15.0, "more made": 15.0, "more removed": 28.0, "many made": 150.0}
+"""Places and seconds of each run."""
+POOL = "pool"
 RBAC = "rbac.authorization.k8s.io/v1"
 KINDS = (
     ("v1", "ServiceAccount"),
@@ -50,7 +51,12 @@ def whole(client: Client, folder: Path, places: int) -> bool:
         for file in files[:: max(1, places // 10)]
     )
     other = may(files[0], "create", "kubeflow.org", "pytorchjobs", f"trainlab-{files[-1].stem}") and places > 1
-    same = all(one == each for one in found.values()) and {kind for _api, kind in KINDS} - {"Role"} <= set(each)
+    queues = [one["spec"]["cohort"] for one in client.items(KUEUE, "ClusterQueue", labelSelector=OURS)]
+    same = (
+        queues == [POOL] * places
+        and all(one == each for one in found.values())
+        and {kind for _api, kind in KINDS} - {"Role"} <= set(each)
+    )
     return (
         len(spaces) == len(files) == len({file.read_text(encoding="utf-8") for file in files}) == places
         and same
@@ -62,7 +68,7 @@ def whole(client: Client, folder: Path, places: int) -> bool:
 def main() -> int:
     """Make places, make them again, remove them, make more; print and check."""
     args = outcome.parser(__doc__).parse_args()
-    places, more = (1, 2) if args.smoke else (PLACES, MORE)
+    counts = dict(zip(COUNTS, (1, 1, 1, 2), strict=False)) if args.smoke else COUNTS
     seconds: dict[str, float] = {}
     good: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -75,7 +81,11 @@ def main() -> int:
             def run(what: str, **variables: Any) -> Run:
                 began = time.monotonic()
                 done = cluster.playbook(
-                    "attendees", attendees_dest=str(dest), attendees_cluster_queue="nvidia-pool", **variables
+                    "attendees",
+                    attendees_dest=str(dest),
+                    attendees_cluster_queue=POOL,
+                    attendees_count=counts.get(what, 1),
+                    **variables,
                 )
                 seconds[what] = round(time.monotonic() - began, 2)
                 if done.code:
@@ -83,20 +93,23 @@ def main() -> int:
                 print(f"{what:12} {seconds[what]:6.2f} s, changed={done.changed}", flush=True)
                 return done
 
+            quota = {"cpu": "4000", "memory": "16Ti", "nvidia.com/gpu": "1000"}
+            pool = cluster.playbook("platform", platform_operators=[], platform_queue=POOL, platform_queue_quota=quota)
+            if pool.code:
+                sys.exit(pool.text[-3000:])
             bare = cluster.objects()
-            run("made", attendees_count=places)
-            good["made"] = whole(cluster.client, dest, places)
-            good["made again"] = run("made again", attendees_count=places).changed == 0
-            run("removed", attendees_state="absent")
-            good["removed"] = cluster.objects() == bare and not dest.exists()
-            run("more made", attendees_count=more)
-            good["more made"] = whole(cluster.client, dest, more)
+            for what in counts:
+                if what.endswith("removed"):
+                    run(what, attendees_state="absent")
+                    good[what] = cluster.objects() == bare and not dest.exists()
+                    continue
+                unchanged = run(what).changed == 0
+                good[what] = unchanged if what == "made again" else whole(cluster.client, dest, counts[what])
         finally:
             server.stop()
-    counts = {"made": places, "made again": places, "removed": places, "more made": more}
     result: dict[str, Any] = {"seconds": seconds, "places": counts, "good": good}
     result["hardware"] = {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
-    bounds = {f"seconds: {counts[what]} places {what}": (seconds[what], bound) for what, bound in BOUNDS.items()}
+    bounds = {f"seconds: {counts[what]} places {what}": (seconds[what], BOUNDS[what]) for what in counts}
     return outcome.end(args, result, equal=all(good.values()), at_most=bounds)
 
 
