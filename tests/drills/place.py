@@ -45,6 +45,7 @@ class Place:
     api: str
     pods_wanted: int
     site: str
+    resources: dict[str, Any] = field(default_factory=dict)
     playbook: subprocess.Popen[bytes] | None = None
     said: Path | None = None
     before: list[str] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Place:
         """The drills' own values, as JSON."""
         site = {"serving": False, "trainingApi": self.api, "storage": STORAGE}
         each = RANKS // self.pods_wanted
-        resources = {"nodes": self.pods_wanted, "processes_per_node": each, "cpu": f"{300 * each}m"}
+        resources = {"nodes": self.pods_wanted, "processes_per_node": each, "cpu": f"{300 * each}m"} | self.resources
         return json.dumps({"phase": SETTINGS | {"resources": resources}, "site": site})
 
     def _run(self, *argv: Any, ok: bool = True, given: str = "") -> str:
