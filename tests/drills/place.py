@@ -73,13 +73,13 @@ class Place:
         values = ("-f", "values/quick.yaml", "-f", "values/local/quick.yaml", "-f", self.site, "-f", "-")
         self.helm("install", RELEASE, "charts/trainjob", "--create-namespace", *values, given=self._values())
 
-    def play(self, log: Path) -> subprocess.Popen[bytes]:
-        """Start playbooks/train.yml for the same release."""
+    def variables(self) -> dict[str, Any]:
+        """What playbooks are given for the same release."""
         site = yaml.safe_load((REPO / self.site).read_text())["site"]
         own = json.loads(self._values())
         for name, sizes in STORAGE.items():
             site["storage"][name] |= sizes
-        extra = {
+        return {
             "phase": "quick",
             "trainlab_namespace": NAMESPACE,
             "trainlab_release": RELEASE,
@@ -87,7 +87,11 @@ class Place:
             "trainlab_site": site | own["site"] | {"storage": site["storage"]},
             "image_ref": site["images"]["trainer"],
         }
-        argv = [".venv/bin/ansible-playbook", "-i", "inventory/local", "playbooks/train.yml", "-e", json.dumps(extra)]
+
+    def play(self, log: Path) -> subprocess.Popen[bytes]:
+        """Start playbooks/train.yml for the same release."""
+        extra = json.dumps(self.variables())
+        argv = [".venv/bin/ansible-playbook", "-i", "inventory/local", "playbooks/train.yml", "-e", extra]
         with log.open("ab") as out:
             return subprocess.Popen(argv, cwd=REPO, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
