@@ -131,6 +131,7 @@ class ActionModule(ClusterAction):
             one for crd in crds for one in self._instances(crd) if (one["kind"], one["metadata"]["name"]) not in made
         ]
         operands = {crd["spec"]["names"]["kind"] for crd in crds if crd["spec"]["group"] in entry.get("api_groups", [])}
+        operands |= set(entry.get("before_leftovers", []))
         # all of them while somebody is there who removes their finalizers: those of an operand before the operand itself
         self._delete([one for one in things if one["kind"] in operands])
         self._leftovers(entry)
