@@ -127,6 +127,12 @@ def test_failures_that_last_and_versions_that_are_expected(cluster: Cluster) -> 
     bare, old = cluster.objects(), "nfd.4.20.0-202509150000"
     wanted: dict[str, Any] = {"platform_operators": ["nfd"], "platform_approval": "Manual", "platform_grace": 3}
     pinned = wanted | {"platform_versions": {"nfd": old}}
+    (left,) = crds.stored("openshift/nodefeaturediscoveries.yaml")
+    cluster.client.apply(left, manager="somebody")
+    run = cluster.playbook("platform", "--check", **wanted)
+    assert run.code == 0 and "exists without a Subscription of nfd" in " ".join(run.text.split()), run.text
+    # what OLM leaves of an operator that somebody has uninstalled
+    cluster.client.merge(left, {"metadata": {"labels": {"operators.coreos.com/nfd.openshift-nfd": ""}}})
     cluster.server.fault({"nfd": "csv-hopeless"})
     error = cluster.playbook("platform", **pinned).error
     assert f"Node Feature Discovery has failed: {old} phase Failed (InstallComponentFailedNoRetry" in error
