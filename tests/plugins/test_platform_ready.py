@@ -103,6 +103,13 @@ def test_a_cluster_policy_is_ready_when_pods_can_get_gpus() -> None:
     mig["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "7"
     assert gpu_ready.judge_gpus(done, [mig]).state == ready.READY
 
+    shared = node("gpu-5", 0, **{PCI.replace("pci-10de", "pci-0300_10de"): "true"})
+    shared["status"]["allocatable"] = {"nvidia.com/hostdev": "8"}
+    waits = gpu_ready.judge_gpus(done, [shared])
+    assert waits.state == ready.WAITING and "offer none: gpu-5" in waits.text, "a network device is no GPU"
+    shared["status"]["allocatable"] |= {"nvidia.com/gpu.shared": "4"}
+    assert gpu_ready.judge_gpus(done, [shared]).state == ready.READY
+
     nobody = gpu_ready.judge_gpus(none, [node("cpu")])
     assert (nobody.state, nobody.turns, nobody.brief) == (ready.WAITING, ready.READY, True)
     assert "NO GPU" in nobody.note
