@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from api_server import catalog, crds
-from api_server.harness import Cluster
+from api_server.harness import TIMEOUTS, Cluster
 from api_server.operands import HARDWARE
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
@@ -19,6 +19,7 @@ QUEUE: dict[str, Any] = {
     # without a kubelet no node becomes ready
     "trainlab_site": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
 }
+SUBSCRIPTION = {"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription"}
 KUEUE = "kueue.x-k8s.io/v1beta1"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
@@ -133,6 +134,17 @@ def test_failures_that_last_and_versions_that_are_expected(cluster: Cluster) -> 
     assert run.code == 0 and "exists without a Subscription of nfd" in " ".join(run.text.split()), run.text
     # what OLM leaves of an operator that somebody has uninstalled
     cluster.client.merge(left, {"metadata": {"labels": {"operators.coreos.com/nfd.openshift-nfd": ""}}})
+    for fault, timeout, words in (
+        ("stuck", 5, "not ready after 5 s: Node Feature Discovery: Subscription no state yet"),
+        ("resolution-failed", 120, "ResolutionFailed=True (ConstraintsNotSatisfiable: constraints not satisfiable"),
+        ("plan-failed", 120, "Node Feature Discovery has failed: InstallPlanFailed=True (InstallComponentFailed"),
+    ):
+        cluster.server.fault({"nfd": fault})
+        error = cluster.playbook("platform", **pinned, platform_timeouts=TIMEOUTS | {"operators": timeout}).error
+        assert words in error
+    cluster.client.delete(
+        _subscription(cluster, "nfd", "openshift-nfd") | SUBSCRIPTION
+    )  # a failed InstallPlan stays so
     cluster.server.fault({"nfd": "csv-hopeless"})
     error = cluster.playbook("platform", **pinned).error
     assert f"Node Feature Discovery has failed: {old} phase Failed (InstallComponentFailedNoRetry" in error
