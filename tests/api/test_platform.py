@@ -94,7 +94,6 @@ def workbench(cluster: Cluster, there: bool = True) -> None:
     metadata = {"namespace": "rhods-notebooks"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
     things: list[dict[str, Any]] = [
-        crds.reduced("kubeflow.org", "Notebook", ["v1"], True),
         {"apiVersion": "kubeflow.org/v1", "kind": "Notebook", "metadata": metadata | {"name": "jupyter-nb-ann"}},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
         | {"metadata": metadata | {"name": "jupyterhub-nb-ann-pvc"}, "spec": claim},
@@ -206,12 +205,15 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
     mark = {"metadata": {"labels": {"trainlab.dev/owner": None}}}
     cluster.client.merge(found | {"apiVersion": f"{DSC}/v1", "kind": "DataScienceCluster"}, mark)
     workbench(cluster)
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "mine", "namespace": "default"}}
+    cluster.client.apply(job, manager="somebody")
     error = cluster.playbook("platform_teardown").error
+    assert "1 PyTorchJob (default/mine)" in error, "of a component's API, which would have no operator any more"
     assert "1 DataScienceCluster (default-dsc)" in error and "1 Notebook (rhods-notebooks/jupyter-nb-ann)" in error
     assert "1 PersistentVolumeClaim (rhods-notebooks/jupyterhub-nb-ann-pvc)" in error
     undone = cluster.playbook("platform_teardown", platform_remove_data=True)
     assert undone.code == 0, undone.text
-    workbench(cluster, there=False)
+    assert not cluster.client.look("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pytorchjobs.kubeflow.org")
     assert cluster.client.look("operators.coreos.com/v1", "OperatorGroup", "somebody", "openshift-nfd")
     cluster.client.delete(space)
     assert _gone(cluster, "openshift-nfd")
