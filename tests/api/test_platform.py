@@ -285,16 +285,23 @@ ROLE = "arn:aws:iam::123456789012:role/efs"
 
 
 @pytest.mark.parametrize(
-    ("storage", "words"),
+    ("storage", "words", "more"),
     [
-        ({"kind": "efs", "fileSystemId": "fs-1"}, "ClusterCSIDriver efs.csi.aws.com"),
-        ({"kind": "odf", "deviceSize": "1Ti"}, "StorageCluster ocs-storagecluster"),
-        ({"kind": "nfs", "server": "nfs.example.com", "share": "/models"}, ""),
+        ({"kind": "efs", "fileSystemId": "fs-1"}, "ClusterCSIDriver efs.csi.aws.com", {}),
+        ({"kind": "odf", "deviceSize": "1Ti"}, "StorageCluster ocs-storagecluster", {}),
+        (
+            {"kind": "nfs", "server": "nfs.example.com", "share": "/models"},
+            "Kueue cluster: Available=True",
+            QUEUE | {"platform_operators": ["kueue"]},
+        ),
     ],
-    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+    ids=["efs", "odf", "nfs and a queue"],
 )
-def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -> None:
-    """Operator, its resource and the class, with the requested operators or alone; a second time; and removed."""
+def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str, more: dict[str, Any]) -> None:
+    """Operator, its resource and the class, alone or with requested operators; a second time; and removed.
+
+    The one that is requested is Kueue's without OpenShift AI, which would bring Kueue up: that is for us to do, too.
+    """
     kind, before = storage["kind"], cluster.objects()
     others = {
         "apiVersion": "operator.openshift.io/v1",
@@ -327,9 +334,9 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
         assert "has no CSIDriver nfs.csi.k8s.io" in error and "nothing was applied" in error
         assert cluster.objects() == bare
         cluster.client.apply(driver, manager="somebody")
-    run = cluster.playbook("platform", platform_storage=storage)
+    run = cluster.playbook("platform", platform_storage=storage, **more)
     assert run.code == 0, run.text
-    assert words in run.text
+    assert words in " ".join(run.text.split())
     made = {each["metadata"]["name"]: each for each in cluster.client.items("storage.k8s.io/v1", "StorageClass")}
     if kind == "efs":
         assert made["trainlab-efs"]["parameters"]["fileSystemId"] == "fs-1"
@@ -346,7 +353,8 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
         assert subscription["spec"]["channel"] == "stable-4.20", "the package's default"
     else:
         assert made["trainlab-nfs"]["parameters"] == {"server": "nfs.example.com", "share": "/models"}
-    second = cluster.playbook("platform", "-v", platform_storage=storage)
+        assert [one["metadata"]["name"] for one in cluster.client.items(KUEUE, "ClusterQueue")] == ["trainlab-pool"]
+    second = cluster.playbook("platform", "-v", platform_storage=storage, **more)
     assert (second.code, second.changed) == (0, 0), second.text
     undone = cluster.playbook("platform_teardown")
     assert undone.code == 0, undone.text
