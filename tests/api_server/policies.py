@@ -49,6 +49,11 @@ def _policies(one: Json) -> dict[str, tuple[list[Json], str, str]]:
             kueue,
             "",
         ),
+        "an edit in version 1 of the API while Trainer, which it does not know, is Managed": (
+            [_rule(DSC, "datascienceclusters", "UPDATE", version="v1")],
+            "params.spec.?components.?trainer.?managementState.orValue('') != 'Managed'",
+            DSC,
+        ),
         "a workload without a queue": (
             [_rule(*each.split("/"), *both) for each in one.get("resources", [])],
             f"!({managed}) || {queued}",
