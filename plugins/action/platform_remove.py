@@ -54,11 +54,10 @@ class ActionModule(ClusterAction):
         self._ask(entries, remove_data)
         self._refuse_queue_in_use()
         # while the components are there, which remove their finalizers
-        for each, subscription, _ in entries:
-            parts = [one for crd in self._made(each, subscription) for one in self._instances(crd)]
-            self._delete([one for one in parts if not set(PART_OF) & set(one["metadata"].get("labels") or {})])
+        parts = [one for each in entries for crd in self._made(*each[:2]) for one in self._instances(crd)]
+        self._delete([one for one in parts if not set(PART_OF) & set(one["metadata"].get("labels") or {})])
         # Kueue, which has to be there until the objects of its kinds are gone
-        later = {(one["kind"], one["name"]) for each, *_ in entries for one in each.get("leftovers", [])}
+        later = {(one["kind"], one["name"]) for each in entries for one in each[0].get("leftovers", [])}
         for name in reversed(list(resources)):
             entry = resources[name]
             own = self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
