@@ -19,6 +19,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     OLM,
     Seen,
     Wanted,
+    by_olm,
     choice,
     decide,
     documents,
@@ -137,7 +138,9 @@ def _look(api: PlatformApi, wanted: Wanted, name: str, subscriptions: list[Json]
         if each["spec"].get("name") == entry["package"]:
             seen.subscription = each | {"ours": ours(each)}
     if seen.subscription is None and entry["crd"]:
-        seen.crd = api.look(CRD, "CustomResourceDefinition", entry["crd"]) is not None
+        seen.crd = api.look(CRD, "CustomResourceDefinition", entry["crd"])
+        if seen.crd is not None and by_olm(seen.crd):
+            seen.versions = api.items(str(api.path(OLM, "ClusterServiceVersion")))
     seen.served_before = _record(api, entry, seen)
     groups = api.path("operators.coreos.com/v1", "OperatorGroup", entry["namespace"])
     seen.groups = [group | {"ours": ours(group)} for group in api.items(str(groups))]

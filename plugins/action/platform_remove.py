@@ -12,8 +12,8 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, Losses
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, PART_OF, Losses
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM, by_olm
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE, in_use
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
@@ -53,9 +53,15 @@ class ActionModule(ClusterAction):
         self._groups = {crd["spec"]["group"] for each in entries for crd in self._crds(*each)}
         self._ask(entries, remove_data)
         self._refuse_queue_in_use()
+        # while the components are there, which remove their finalizers
+        parts = [one for each in entries for crd in self._made(*each[:2]) for one in self._instances(crd)]
+        self._delete([one for one in parts if not set(PART_OF) & set(one["metadata"].get("labels") or {})])
+        # Kueue, which has to be there until the objects of its kinds are gone
+        later = {(one["kind"], one["name"]) for each in entries for one in each[0].get("leftovers", [])}
         for name in reversed(list(resources)):
             entry = resources[name]
-            self._delete(self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}"))
+            own = self._list(entry["apiVersion"], entry["kind"], selector=f"{labels.OWNER}={OWNER}")
+            self._delete([one for one in own if (one["kind"], one["metadata"]["name"]) not in later])
         spaces: list[Json] = []
         for entry, subscription, record in entries:
             self._ask([(entry, subscription, record)], remove_data)  # somebody may have made something in the meantime
@@ -114,13 +120,19 @@ class ActionModule(ClusterAction):
             losses.add(entry, set(), [one for one in stored if one["metadata"]["namespace"] not in spaces])
 
     def _crds(self, entry: Json, subscription: Json | None, record: str) -> list[Json]:
-        """The operator's CustomResourceDefinitions: those with OLM's label, and groups that nobody served before it."""
+        """The operator's CustomResourceDefinitions: those with OLM's label, groups that nobody served before it, and those that it made."""
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
         crds = self._list(CRD_API, CRD_KIND, selector=_component(entry["package"], namespace))
         groups = set(entry.get("api_groups", [])) - set(record.split(","))
-        known = {one["metadata"]["name"] for one in crds}
-        others = self._list(CRD_API, CRD_KIND) if groups else []
-        return crds + [one for one in others if one["spec"]["group"] in groups and one["metadata"]["name"] not in known]
+        others = [one for one in self._list(CRD_API, CRD_KIND) if one["spec"]["group"] in groups] if groups else []
+        return list({one["metadata"]["name"]: one for one in crds + others + self._made(entry, subscription)}.values())
+
+    def _made(self, entry: Json, subscription: Json | None) -> list[Json]:
+        """CustomResourceDefinitions that the operator made for its components; it labels those that were there before, too."""
+        space = self.api.look("v1", "Namespace", entry["namespace"]) if subscription is None else None
+        since = str(((subscription or space or {}).get("metadata") or {}).get("creationTimestamp", ""))
+        made = [one for key in entry.get("crd_labels", []) for one in self._list(CRD_API, CRD_KIND, selector=key)]
+        return [one for one in made if since and one["metadata"]["creationTimestamp"] >= since and not by_olm(one)]
 
     def _operator(self, entry: Json, subscription: Json | None, record: str) -> None:
         namespace = subscription["metadata"]["namespace"] if subscription else entry["namespace"]
@@ -130,7 +142,12 @@ class ActionModule(ClusterAction):
         things = [
             one for crd in crds for one in self._instances(crd) if (one["kind"], one["metadata"]["name"]) not in made
         ]
-        operands = {crd["spec"]["names"]["kind"] for crd in crds if crd["spec"]["group"] in entry.get("api_groups", [])}
+        parts = {one["metadata"]["name"] for one in self._made(entry, subscription)}
+        operands = {
+            crd["spec"]["names"]["kind"]
+            for crd in crds
+            if crd["spec"]["group"] in entry.get("api_groups", []) or crd["metadata"]["name"] in parts
+        } | set(entry.get("before_leftovers", []))
         # all of them while somebody is there who removes their finalizers: those of an operand before the operand itself
         self._delete([one for one in things if one["kind"] in operands])
         self._leftovers(entry)

@@ -20,7 +20,7 @@ description:
 version_added: 0.1.0
 options:
   _input:
-    description: Images by full reference.
+    description: Images by full reference, with a digest.
     type: list
     elements: str
     required: true
@@ -67,7 +67,7 @@ def image_set(
 ) -> Json:
     """Return document and sources, or what is wrong with the inventory."""
     wanted = Wanted(table, releases(), list(operators), str(release), channels, {}, {}, "Automatic")
-    if errors := sets.wrong(wanted, str(openshift)):
+    if errors := sets.wrong(wanted, str(openshift), images):
         return {"wrong": errors}
     return {
         "wrong": [],

@@ -6,18 +6,24 @@ Its state is `ready`, too, without any GPU, and for a moment before its pods hav
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .platform_ready import FAILED, READY, WAITING, Verdict, condition
 
 Json = dict[str, Any]
-# NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA
-NVIDIA_LABELS = ("feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present")
+# NFD labels a PCI vendor, or class and vendor, as its configuration says; 10de is NVIDIA. Those that the operator looks for:
+# controllers/state_manager.go, gpuNodeLabels
+NVIDIA_LABELS = (
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+)
 FEATURE = "feature.node.kubernetes.io/"
 LEFT_OUT = "nvidia.com/gpu.deploy.operands"
 """Label of a node on which the GPU operator is told to do nothing, if it is `false`."""
-RESOURCES = "nvidia.com/"
-"""What all resources of its device plugin begin with: gpu, gpu.shared, mig-..."""
+RESOURCES = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
+"""Those of its device plugin; other NVIDIA operators offer network devices as nvidia.com/..., too."""
 NO_GPU = (
     "NO GPU: the GPU operator is ready, but no node has an NVIDIA GPU (no label feature.node.kubernetes.io/pci-10de.present), so no "
     "pod can get one; add a machine that has one (it is then set up without another run), and look with playbooks/verify.yml"
@@ -64,7 +70,7 @@ def _offered(policy: Json, gpus: list[Json]) -> Verdict:
 def count(node: Json) -> int:
     """Return how many GPUs, or parts of one, pods can get on a node."""
     offered = (node.get("status") or {}).get("allocatable") or {}
-    return sum(int(number) for name, number in offered.items() if name.startswith(RESOURCES))
+    return sum(int(number) for name, number in offered.items() if RESOURCES.fullmatch(name))
 
 
 def _labels(node: Json) -> Json:

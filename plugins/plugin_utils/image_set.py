@@ -20,7 +20,7 @@ ALONE = {
 """Operators whose package is not enough."""
 
 
-def wrong(wanted: Wanted, openshift: str) -> list[str]:
+def wrong(wanted: Wanted, openshift: str, images: list[str]) -> list[str]:
     """Return why no image set can be written, as sentences with the variable and its remedy."""
     errors = wrong_names(wanted)
     if errors:
@@ -33,6 +33,11 @@ def wrong(wanted: Wanted, openshift: str) -> list[str]:
             f"platform_mirror_openshift is {openshift}, but OpenShift AI {wanted.release} is supported on {span(wanted.release)}; set "
             "another one, or another trainlab_platform_release"
         )
+    errors += [
+        f"image {image} is named without a digest; set image_base or trainlab_site.images.vllm, whichever names it, to one with @sha256:"
+        for image in images
+        if "@sha256:" not in image
+    ]
     return errors + [f"platform_operators: {name}: {why}" for name, why in ALONE.items() if name in in_order(wanted)]
 
 

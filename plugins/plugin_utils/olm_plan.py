@@ -16,6 +16,8 @@ Json = dict[str, Any]
 OLM = "operators.coreos.com/v1alpha1"
 OWN, EVERYWHERE = "own", "all"
 RHOAI, EFS = "rhoai", "efs"
+COMPONENT = "operators.coreos.com/"
+"""How OLM's label on all that belongs to an operator begins; it stays on what an uninstalled one leaves, its API among it."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,14 @@ class Wanted:
 
 @dataclass
 class Seen:
-    """What the cluster answered for one operator; `manifest` is its PackageManifest."""
+    """What the cluster answered for one operator; `manifest` is its PackageManifest, `crd` the CustomResourceDefinition that tells
+    that it is installed, and `versions` all ClusterServiceVersions, if it matters whose that is.
+    """
 
     manifest: Json | None = None
     subscription: Json | None = None
-    crd: bool = False
+    crd: Json | None = None
+    versions: list[Json] = field(default_factory=list)
     served_before: str = ""
     groups: list[Json] = field(default_factory=list)
 
@@ -122,7 +127,12 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
     }
     if seen.subscription is not None:
         _existing(one, seen.subscription, drift)
-    elif seen.crd:
+    elif seen.crd is not None and left_over(seen.crd, seen.versions):
+        drift.append(
+            f"{entry['title']} is not installed: its CustomResourceDefinition {entry['crd']} is left over from an earlier installation, "
+            "as OLM deletes none; it is installed now, with the objects of that kind that there are"
+        )
+    elif seen.crd is not None:
         one["state"] = "external"
         drift.append(
             f"{entry['title']} exists without a Subscription of {entry['package']} (its CustomResourceDefinition "
@@ -135,6 +145,21 @@ def decide(wanted: Wanted, name: str, seen: Seen, errors: list[str], drift: list
     if name == RHOAI:
         _release(wanted, one, errors)
     return one
+
+
+def by_olm(crd: Json) -> bool:
+    """Tell whether OLM has installed a CustomResourceDefinition."""
+    return any(key.startswith(COMPONENT) for key in crd["metadata"].get("labels") or {})
+
+
+def left_over(crd: Json, versions: list[Json]) -> bool:
+    """Tell whether OLM has installed a CustomResourceDefinition and none of the ClusterServiceVersions is its operator."""
+    owned = (
+        each.get("name")
+        for one in versions
+        for each in ((one.get("spec") or {}).get("customresourcedefinitions") or {}).get("owned") or []
+    )
+    return by_olm(crd) and crd["metadata"]["name"] not in owned
 
 
 def _existing(one: Json, subscription: Json, drift: list[str]) -> None:

@@ -7,6 +7,7 @@ object: a set of 30 objects is one task. Every request is safe to repeat, so a b
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -26,6 +27,8 @@ OWNER = "platform"
 """Value of the owner label on what these plugins create."""
 CORE_GROUP = "v1"
 CONFLICT = 409
+DENIED = re.compile(r"admission webhook|denied (the )?request")
+"""How the API server passes on what a webhook or a policy objects to: a 403, too, and no lack of rights."""
 VOLATILE = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
@@ -146,7 +149,7 @@ def failure(error: Exception, doing: str) -> AnsibleActionFail:
     """Turn an error of a request into the sentence that the user sees."""
     if isinstance(error, Unreachable):
         return AnsibleActionFail(f"{doing}: the API server does not answer ({error}); the run can simply be repeated")
-    status = error.status if isinstance(error, ApiError) else 0
+    status = error.status if isinstance(error, ApiError) and not DENIED.search(str(error)) else 0
     remedy = {
         401: "; log in again: the credentials in trainlab_kubeconfig have expired",
         403: "; use a trainlab_kubeconfig with cluster-admin rights, or let an administrator run playbooks/platform.yml",

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from api_server import builds
+from api_server import builds, crds
+from api_server.attendee import until
 from api_server.harness import Cluster
 from api_server.server import Server
 
@@ -112,6 +113,10 @@ def test_checkout_is_sent_built_and_its_digest_written(
     assert images["vllm"] == VLLM, "of the release's own Template"
     config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
     assert config
+    assert config["spec"]["mountTrustedCA"] is True, "builds trust what the cluster trusts"
+    resources = config["spec"]["resources"]
+    assert resources["requests"] == {"cpu": "1", "memory": "4Gi", "ephemeral-storage": "30Gi"}
+    assert resources["limits"] == {"memory": "8Gi"}
     docker = config["spec"]["strategy"]["dockerStrategy"]
     assert docker["dockerfilePath"] == "images/trainer/Containerfile"
     assert {"name": "BASE", "value": "registry.example.com/base:1"} in docker["buildArgs"]
@@ -129,9 +134,21 @@ def test_checkout_is_sent_built_and_its_digest_written(
     assert "build demo/trainlab-trainer-2: Failed (DockerBuildFailed: Dockerfile build strategy has failed.)" in error
     assert "ERROR: no matching distribution" in error
     assert "STEP 10 " not in error, "only the end of the log"
+    assert {"name": "PIP_ARGS", "value": ""} in docker["buildArgs"], "no proxy, no authority of its own"
     builder.fault = ""
-    assert cluster.playbook("image", **wanted).code == 0
+    kind = crds.reduced("config.openshift.io", "Proxy", ["v1"], False, "proxies")
+    proxy = {"apiVersion": "config.openshift.io/v1", "kind": "Proxy", "metadata": {"name": "cluster"}}
+    cluster.client.apply(kind)
+    until(lambda: cluster.client.path("config.openshift.io/v1", "Proxy", "cluster") is not None)
+    cluster.client.apply(proxy | {"spec": {"trustedCA": {"name": "user-ca-bundle"}}})
+    cluster.client.status(proxy, {"httpsProxy": "http://proxy.example.com:3128"})
+    last = cluster.playbook("image", **wanted, trainlab_cluster_proxy=True, image_pip_args="--retries=9")
+    assert last.code == 0, last.text
     assert builder.started == 3
+    config = cluster.client.look(builds.BUILD, "BuildConfig", "trainlab-trainer", "demo")
+    pip = {"name": "PIP_ARGS", "value": "--retries=9 --cert=/etc/pki/tls/certs/ca-bundle.crt"}
+    assert config and pip in config["spec"]["strategy"]["dockerStrategy"]["buildArgs"]
+    cluster.client.delete(kind)
     assert site.read_text(encoding="utf-8") != text
 
 

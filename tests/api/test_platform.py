@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from api_server import catalog, crds
-from api_server.harness import Cluster
+from api_server.harness import TIMEOUTS, Cluster
 from api_server.operands import HARDWARE
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
@@ -19,6 +19,7 @@ QUEUE: dict[str, Any] = {
     # without a kubelet no node becomes ready
     "trainlab_site": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
 }
+SUBSCRIPTION = {"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription"}
 KUEUE = "kueue.x-k8s.io/v1beta1"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
@@ -93,18 +94,16 @@ def workbench(cluster: Cluster, there: bool = True) -> None:
     metadata = {"namespace": "rhods-notebooks"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}}
     things: list[dict[str, Any]] = [
-        crds.reduced("kubeflow.org", "Notebook", ["v1"], True),
         {"apiVersion": "kubeflow.org/v1", "kind": "Notebook", "metadata": metadata | {"name": "jupyter-nb-ann"}},
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
         | {"metadata": metadata | {"name": "jupyterhub-nb-ann-pvc"}, "spec": claim},
     ]
     if there:
         apply_when_served(cluster, things)
+        cluster.client.merge(things[-1], {"metadata": {"finalizers": []}})  # whose controller does not run here
         return
     end = time.monotonic() + 30
     for thing in reversed(things):
-        if thing["kind"] == "PersistentVolumeClaim":  # its controller does not run here
-            cluster.client.merge(thing, {"metadata": {"finalizers": []}})
         cluster.client.delete(thing)
         while cluster.client.look(thing["apiVersion"], thing["kind"], thing["metadata"]["name"], metadata["namespace"]):
             assert time.monotonic() < end
@@ -128,6 +127,23 @@ def test_failures_that_last_and_versions_that_are_expected(cluster: Cluster) -> 
     bare, old = cluster.objects(), "nfd.4.20.0-202509150000"
     wanted: dict[str, Any] = {"platform_operators": ["nfd"], "platform_approval": "Manual", "platform_grace": 3}
     pinned = wanted | {"platform_versions": {"nfd": old}}
+    (left,) = crds.stored("openshift/nodefeaturediscoveries.yaml")
+    cluster.client.apply(left, manager="somebody")
+    run = cluster.playbook("platform", "--check", **wanted)
+    assert run.code == 0 and "exists without a Subscription of nfd" in " ".join(run.text.split()), run.text
+    # what OLM leaves of an operator that somebody has uninstalled
+    cluster.client.merge(left, {"metadata": {"labels": {"operators.coreos.com/nfd.openshift-nfd": ""}}})
+    for fault, timeout, words in (
+        ("stuck", 5, "not ready after 5 s: Node Feature Discovery: Subscription no state yet"),
+        ("resolution-failed", 120, "ResolutionFailed=True (ConstraintsNotSatisfiable: constraints not satisfiable"),
+        ("plan-failed", 120, "Node Feature Discovery has failed: InstallPlanFailed=True (InstallComponentFailed"),
+    ):
+        cluster.server.fault({"nfd": fault})
+        error = cluster.playbook("platform", **pinned, platform_timeouts=TIMEOUTS | {"operators": timeout}).error
+        assert words in error
+    cluster.client.delete(
+        _subscription(cluster, "nfd", "openshift-nfd") | SUBSCRIPTION
+    )  # a failed InstallPlan stays so
     cluster.server.fault({"nfd": "csv-hopeless"})
     error = cluster.playbook("platform", **pinned).error
     assert f"Node Feature Discovery has failed: {old} phase Failed (InstallComponentFailedNoRetry" in error
@@ -185,7 +201,19 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
     assert policy and policy["spec"]["driver"]["version"] == "580.95.05"
     assert policy["spec"]["devicePlugin"]["config"] == {"name": "device-plugin-config", "default": "shared"}
 
-    assert cluster.playbook("platform_teardown").code == 0
+    # a DataScienceCluster of somebody else, which the role uses as it is
+    mark = {"metadata": {"labels": {"trainlab.dev/owner": None}}}
+    cluster.client.merge(found | {"apiVersion": f"{DSC}/v1", "kind": "DataScienceCluster"}, mark)
+    workbench(cluster)
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "mine", "namespace": "default"}}
+    cluster.client.apply(job, manager="somebody")
+    error = cluster.playbook("platform_teardown").error
+    assert "1 PyTorchJob (default/mine)" in error, "of a component's API, which would have no operator any more"
+    assert "1 DataScienceCluster (default-dsc)" in error and "1 Notebook (rhods-notebooks/jupyter-nb-ann)" in error
+    assert "1 PersistentVolumeClaim (rhods-notebooks/jupyterhub-nb-ann-pvc)" in error
+    undone = cluster.playbook("platform_teardown", platform_remove_data=True)
+    assert undone.code == 0, undone.text
+    assert not cluster.client.look("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pytorchjobs.kubeflow.org")
     assert cluster.client.look("operators.coreos.com/v1", "OperatorGroup", "somebody", "openshift-nfd")
     cluster.client.delete(space)
     assert _gone(cluster, "openshift-nfd")
@@ -257,16 +285,23 @@ ROLE = "arn:aws:iam::123456789012:role/efs"
 
 
 @pytest.mark.parametrize(
-    ("storage", "words"),
+    ("storage", "words", "more"),
     [
-        ({"kind": "efs", "fileSystemId": "fs-1"}, "ClusterCSIDriver efs.csi.aws.com"),
-        ({"kind": "odf", "deviceSize": "1Ti"}, "StorageCluster ocs-storagecluster"),
-        ({"kind": "nfs", "server": "nfs.example.com", "share": "/models"}, ""),
+        ({"kind": "efs", "fileSystemId": "fs-1"}, "ClusterCSIDriver efs.csi.aws.com", {}),
+        ({"kind": "odf", "deviceSize": "1Ti"}, "StorageCluster ocs-storagecluster", {}),
+        (
+            {"kind": "nfs", "server": "nfs.example.com", "share": "/models"},
+            "Kueue cluster: Available=True",
+            QUEUE | {"platform_operators": ["kueue"]},
+        ),
     ],
-    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+    ids=["efs", "odf", "nfs and a queue"],
 )
-def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -> None:
-    """Operator, its resource and the class, with the requested operators or alone; a second time; and removed."""
+def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str, more: dict[str, Any]) -> None:
+    """Operator, its resource and the class, alone or with requested operators; a second time; and removed.
+
+    The one that is requested is Kueue's without OpenShift AI, which would bring Kueue up: that is for us to do, too.
+    """
     kind, before = storage["kind"], cluster.objects()
     others = {
         "apiVersion": "operator.openshift.io/v1",
@@ -299,9 +334,9 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
         assert "has no CSIDriver nfs.csi.k8s.io" in error and "nothing was applied" in error
         assert cluster.objects() == bare
         cluster.client.apply(driver, manager="somebody")
-    run = cluster.playbook("platform", platform_storage=storage)
+    run = cluster.playbook("platform", platform_storage=storage, **more)
     assert run.code == 0, run.text
-    assert words in run.text
+    assert words in " ".join(run.text.split())
     made = {each["metadata"]["name"]: each for each in cluster.client.items("storage.k8s.io/v1", "StorageClass")}
     if kind == "efs":
         assert made["trainlab-efs"]["parameters"]["fileSystemId"] == "fs-1"
@@ -318,7 +353,8 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str) -
         assert subscription["spec"]["channel"] == "stable-4.20", "the package's default"
     else:
         assert made["trainlab-nfs"]["parameters"] == {"server": "nfs.example.com", "share": "/models"}
-    second = cluster.playbook("platform", "-v", platform_storage=storage)
+        assert [one["metadata"]["name"] for one in cluster.client.items(KUEUE, "ClusterQueue")] == ["trainlab-pool"]
+    second = cluster.playbook("platform", "-v", platform_storage=storage, **more)
     assert (second.code, second.changed) == (0, 0), second.text
     undone = cluster.playbook("platform_teardown")
     assert undone.code == 0, undone.text

@@ -7,7 +7,7 @@ import requests
 from api_server import crds, printed, profiles, recorded
 from api_server.attendee import until
 from api_server.client import Json
-from api_server.policies import Policies
+from api_server.policies import MANAGED, Policies
 from api_server.promotions import Promotions, answers, there
 from api_server.releases import Releases, done, refused
 from api_server.server import Server
@@ -18,7 +18,6 @@ IMAGE = "site.images.trainer=other/image:2"
 BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
 """The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
 
-DENIES = recorded.read("rhoai-3.3")["denies"]
 KSERVE = "serving.kserve.io/v1beta1"
 BY_RELEASE = {
     release: [
@@ -221,15 +220,22 @@ def test_an_install_that_fails_halfway_leaves_nothing_but_volumes(helm: Releases
 
 
 def test_a_server_is_in_the_queue_where_openshift_ai_wants_it(server: Server, tmp_path: Path) -> None:
-    """OpenShift AI 3.3 denies an InferenceService without a queue in a namespace that Kueue manages."""
+    """OpenShift AI 2.25 and 3.3 deny an InferenceService without a queue in a namespace that Kueue manages, by either label."""
     helm = Releases(server, "helm", "managed")
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": helm.namespace}}
-    helm.client.merge(space, {"metadata": {"labels": {"kueue.openshift.io/managed": "true"}}})
-    policies, (denied,) = Policies(helm.client), [one for one in DENIES if one["what"] == "a workload without a queue"]
-    policies.step([denied], "v2")
     bare = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "spec": {"predictor": {}}}
     bare["metadata"] = {"name": "bare", "namespace": helm.namespace}
-    until(lambda: denied["message"] in refusal(helm, bare))
+    policies = Policies(helm.client)
+    for release in ("2.25", "3.4", "3.5", "3.6", "3.3"):
+        denied = [
+            one for one in recorded.read(f"rhoai-{release}")["denies"] if one["what"] == "a workload without a queue"
+        ]
+        policies.step(denied, "v2")
+        for label in ("kueue-managed", "kueue.openshift.io/managed"):
+            helm.client.merge(space, {"metadata": {"labels": dict.fromkeys(MANAGED) | {label: "true"}}})
+            words = denied[0]["message"] if denied else ""
+            until(lambda words=words: (words in refusal(helm, bare)) if words else not refusal(helm, bare))  # type: ignore[misc]
+        assert bool(denied) is (release in ("2.25", "3.3")), release
     done(helm.upgrade("--set", "site.queue=team,site.platform=openshift"))
     trained(helm, Promotions(helm, tmp_path))
     (service,) = helm.client.items("serving.kserve.io/v1beta1", "InferenceService", helm.namespace)

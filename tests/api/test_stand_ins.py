@@ -54,8 +54,15 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster, t
     made = wait(lambda: client.look(DSCI, "DSCInitialization", "default-dsci"))
     denied(lambda: client.apply(cluster_ | {"metadata": {"name": "another"}}), "Only one instance")
     denied(lambda: client.delete(made | {"apiVersion": DSCI, "kind": "DSCInitialization"}), "Cannot delete")
+    second = {"apiVersion": DSCI, "kind": "DSCInitialization", "metadata": {"name": "another"}, "spec": {}}
+    denied(lambda: client.apply(second), "Only one instance of DSCInitialization")
     managed = {"spec": {"components": {"kueue": {"managementState": "Managed"}}}}
     denied(lambda: client.merge(cluster_ | {"metadata": {"name": "default-dsc"}}, managed), "Managed is no longer")
+    trainer = {"spec": {"components": {"trainer": {"managementState": "Managed"}}}}
+    client.merge(cluster_ | {"metadata": {"name": "default-dsc"}}, trainer)
+    old = cluster_ | {"apiVersion": DSC.replace("v2", "v1"), "metadata": {"name": "default-dsc"}}
+    edit = {"spec": {"components": {"ray": {"managementState": "Managed"}}}}
+    denied(lambda: client.merge(old, edit), "cannot modify DataScienceCluster using v1 API")
     profiles = "hardwareprofile-isvc-injector.opendatahub.io"  # what it denies: test_served.py
     assert client.look("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", profiles)
 

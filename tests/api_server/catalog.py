@@ -138,6 +138,12 @@ def owned(package: str, csv: str) -> list[Json]:
     ]
 
 
+def described(crd: Json) -> Json:
+    """Return how a ClusterServiceVersion lists a CRD of its own."""
+    spec = crd["spec"]
+    return {"name": crd["metadata"]["name"], "kind": spec["names"]["kind"], "version": spec["versions"][-1]["name"]}
+
+
 def release_of(csv: str) -> str:
     """Return major and minor version of a ClusterServiceVersion: `3.4` of `rhods-operator.3.4.3`, `26.3` of `....v26.3.3`."""
     return ".".join(csv.split(".", 1)[1].removeprefix("v").split(".")[:2])

@@ -120,7 +120,8 @@ class Olm:
             return
         old = (one.get("status") or {}).get("installedCSV")
         label = {"operators.coreos.com/" + f"{one['spec']['name']}.{namespace}"[:63].rstrip(".-_"): ""}
-        for crd in catalog.owned(one["spec"]["name"], csv):
+        owned = catalog.owned(one["spec"]["name"], csv)
+        for crd in owned:
             crd["metadata"].setdefault("labels", {}).update(label)
             self._client.apply(crd)
         self._client.apply(
@@ -135,6 +136,7 @@ class Olm:
                 },
                 "spec": {
                     "displayName": csv,
+                    "customresourcedefinitions": {"owned": [catalog.described(crd) for crd in owned]},
                     "install": {"strategy": "deployment", "spec": {"deployments": []}},
                     **({"replaces": old} if old else {}),
                 },

@@ -22,6 +22,7 @@ ALWAYS_REPORTED = ("dashboard", "workbenches", "kserve", "ray", "trainingoperato
 HARDWARE = "tests.trainlab.rhoai/pci"
 """Annotation of a test's Node: the PCI vendor that Node Feature Discovery finds there, `10de` for an NVIDIA GPU."""
 QUEUES, IN_USE = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/resource-in-use"
+PART_OF = {"platform.opendatahub.io/part-of": "platform"}
 FEATURE = "feature.node.kubernetes.io/"
 
 
@@ -218,7 +219,7 @@ class Operands:
 
     def _makes(self, makes: list[Json], owner: Json) -> None:
         """Make what is not there, as long as there is a DSCInitialization."""
-        for each in makes:
+        for each in (one for one in makes if "object" in one):
             thing, metadata = each["object"], each["object"]["metadata"]
             if self._client.look(thing["apiVersion"], thing["kind"], metadata["name"]):
                 continue
@@ -230,12 +231,23 @@ class Operands:
                 thing | {"metadata": metadata | ({"ownerReferences": owners} if each.get("owned") else {})}
             )
 
+    def _component_apis(self, makes: list[Json], components: Json) -> None:
+        """Make the APIs of components that are Managed, where there is none: a cluster may have them from elsewhere."""
+        for each in makes:
+            crd = each.get("crd")
+            if crd and (components.get(each["component"]) or {}).get("managementState") == "Managed":
+                made = crds.reduced(crd["group"], crd["kind"], [crd["version"]], namespaced=True)
+                if not self._client.look(made["apiVersion"], made["kind"], made["metadata"]["name"]):
+                    made["metadata"]["labels"] = PART_OF
+                    self._client.apply(made)
+
     def _cluster(self, one: Json, csv: str, release: str) -> None:
         if one["metadata"].get("deletionTimestamp"):
             self._client.merge(one, {"metadata": {"finalizers": []}})
             return
         if FINALIZER not in one["metadata"].get("finalizers", []):
             self._client.merge(one, {"metadata": {"finalizers": [FINALIZER]}})
+        self._component_apis(recorded.read(f"rhoai-{release}")["makes"], one["spec"].get("components") or {})
         # a sequence for each generation and version, as an edit or an upgrade begins it again; until the operator's first pass,
         # and at an edit in this pass, too, the status is that of before
         file = recorded.read(f"rhoai-{release}")

@@ -10,12 +10,10 @@ from api_server.profiles import WHAT, Profiles
 
 API = "admissionregistration.k8s.io/v1"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
+KINDS = {DSC: "DataScienceCluster", DSCI: "DSCInitialization"}
 QUEUE = "kueue.x-k8s.io/queue-name"
-WORKLOADS = (
-    ("kubeflow.org", "pytorchjobs"),
-    ("kubeflow.org", "notebooks"),
-    ("serving.kserve.io", "inferenceservices"),
-)
+MANAGED = ("kueue.openshift.io/managed", "kueue-managed")
+"""Labels of namespaces that Kueue manages, the second as older releases wrote it."""
 
 
 def _rule(group: str, resource: str, *operations: str, version: str = "*") -> Json:
@@ -24,31 +22,42 @@ def _rule(group: str, resource: str, *operations: str, version: str = "*") -> Js
 
 def known(what: str) -> bool:
     """Tell whether this is something that can be denied here."""
-    return what == WHAT or what in _policies()
+    return what == WHAT or what in _policies({})
 
 
-def _policies() -> dict[str, tuple[list[Json], str, bool]]:
-    """Return by name: rules, the expression that has to be true, and whether it is evaluated for each DataScienceCluster."""
+def _policies(one: Json) -> dict[str, tuple[list[Json], str, str]]:
+    """Return by name: rules, the expression that has to be true, and the kind for each object of which it is evaluated, if any.
+
+    `one` is the entry of the file: a webhook for workloads names its `resources`.
+    """
+    managed = " || ".join(f"namespaceObject.metadata.?labels[?'{key}'].orValue('') == 'true'" for key in MANAGED)
+    queued = f"object.metadata.?labels[?'{QUEUE}'].orValue('') != ''"
     kueue = "!has(object.spec.components) || !has(object.spec.components.kueue) || "
     kueue += "object.spec.components.kueue.managementState != 'Managed'"
     both = ("CREATE", "UPDATE")
     return {
-        "a second DataScienceCluster": ([_rule(DSC, "datascienceclusters", "CREATE")], "false", True),
+        "a second DataScienceCluster": ([_rule(DSC, "datascienceclusters", "CREATE")], "false", DSC),
+        "a second DSCInitialization": ([_rule(DSCI, "dscinitializations", "CREATE")], "false", DSCI),
         "deleting the DSCInitialization while there is a DataScienceCluster": (
             [_rule(DSCI, "dscinitializations", "DELETE")],
             "false",
-            True,
+            DSC,
         ),
-        "Kueue that is Managed": ([_rule(DSC, "datascienceclusters", *both)], kueue, False),
+        "Kueue that is Managed": ([_rule(DSC, "datascienceclusters", *both)], kueue, ""),
         "Kueue that is Managed, in version 1 of the API": (
             [_rule(DSC, "datascienceclusters", *both, version="v1")],
             kueue,
-            False,
+            "",
+        ),
+        "an edit in version 1 of the API while Trainer, which it does not know, is Managed": (
+            [_rule(DSC, "datascienceclusters", "UPDATE", version="v1")],
+            "params.spec.?components.?trainer.?managementState.orValue('') != 'Managed'",
+            DSC,
         ),
         "a workload without a queue": (
-            [_rule(group, resource, *both) for group, resource in WORKLOADS],
-            f"has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels",
-            False,
+            [_rule(*each.split("/"), *both) for each in one.get("resources", [])],
+            f"!({managed}) || {queued}",
+            "",
         ),
     }
 
@@ -80,7 +89,7 @@ class Policies:
 
 
 def _documents(number: int, one: Json, version: str) -> list[Json]:
-    rules, expression, each = _policies()[one["what"]]
+    rules, expression, each = _policies(one)[one["what"]]
     name = f"rhoai-{number}.tests.trainlab.rhoai"
     policy: Json = {
         "failurePolicy": "Fail",
@@ -89,10 +98,7 @@ def _documents(number: int, one: Json, version: str) -> list[Json]:
     }
     binding: Json = {"policyName": name, "validationActions": ["Deny"]}
     if each:
-        policy["paramKind"] = {"apiVersion": f"{DSC}/{version}", "kind": "DataScienceCluster"}
+        policy["paramKind"] = {"apiVersion": f"{each}/{version}", "kind": KINDS[each]}
         binding["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
-    if one["what"] == "a workload without a queue":
-        managed = {"kueue.openshift.io/managed": "true"}
-        binding["matchResources"] = {"namespaceSelector": {"matchLabels": managed}}
     kinds = ("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)
     return [{"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec} for kind, spec in kinds]

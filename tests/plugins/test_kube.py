@@ -11,7 +11,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure
 
 CUT, HALF = -1, -2
 """Instead of an object: the connection ends before the answer, or in the middle of it."""
@@ -42,6 +42,19 @@ def test_an_error_carries_the_servers_sentence(cluster: Any) -> None:
     with pytest.raises(ApiError, match="said no") as raised:
         Api(str(cluster.kubeconfig)).items("/api/v1/nodes")
     assert raised.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("nodes is forbidden: User nobody cannot list", True),
+        ('admission webhook "w" denied the request: Cannot delete DSCInitialization', False),
+        ("dscis is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no", False),
+    ],
+)
+def test_a_denial_by_a_webhook_is_no_lack_of_rights(words: str, remedy: bool) -> None:
+    """The API server answers both with 403."""
+    assert ("cluster-admin rights" in str(failure(ApiError(403, words), "removing"))) is remedy
 
 
 def test_refused_credentials_name_the_variable(cluster: Any) -> None:

@@ -59,6 +59,17 @@ def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> No
     )
 
 
+def test_an_image_without_a_digest_is_refused() -> None:
+    """A tag may be another image by the time the mirror is asked for it."""
+    digest = f"registry.example.com/vllm@sha256:{'4' * 64}"
+    assert image_set([digest], "4.20", TABLE, ["rhoai"], "3.4", {})["wrong"] == []
+    (said,) = image_set(["registry.example.com/base:1", digest], "4.20", TABLE, ["rhoai"], "3.4", {})["wrong"]
+    assert said == (
+        "image registry.example.com/base:1 is named without a digest; set image_base or trainlab_site.images.vllm, whichever names "
+        "it, to one with @sha256:"
+    )
+
+
 @pytest.mark.parametrize(
     ("operators", "openshift", "text"),
     [

@@ -61,3 +61,43 @@ def test_the_release_is_that_of_the_version_that_will_be_reached(
     """Not the one that is being replaced."""
     said = objections(release, installed, **more)
     assert words in said if words else not said, said
+
+
+NFD_CRD = "nodefeaturediscoveries.nfd.openshift.io"
+BY_OLM = {"operators.coreos.com/nfd.openshift-nfd": ""}
+
+
+def crd(**labels: str) -> dict[str, Any]:
+    """Node Feature Discovery's CustomResourceDefinition."""
+    return {"metadata": {"name": NFD_CRD, "labels": labels}}
+
+
+def csv(*owned: str) -> dict[str, Any]:
+    """A ClusterServiceVersion that brings these CustomResourceDefinitions."""
+    return {"spec": {"customresourcedefinitions": {"owned": [{"name": name} for name in owned]}}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "versions", "state", "words"),
+    [
+        (None, [], "new", ""),
+        (crd(), [], "external", "exists without a Subscription of nfd"),
+        (crd(**BY_OLM), [csv(NFD_CRD)], "external", "exists without a Subscription of nfd"),
+        (
+            crd(**BY_OLM),
+            [csv("others.nfd.openshift.io"), {"spec": {}}],
+            "new",
+            "left over from an earlier installation",
+        ),
+        (crd(**{"operators.coreos.com/nfd-hub.x": ""}), [], "new", "left over from an earlier installation"),
+    ],
+)
+def test_an_api_that_an_uninstalled_operator_left_is_no_operator(
+    seen: dict[str, Any] | None, versions: list[dict[str, Any]], state: str, words: str
+) -> None:
+    """OLM never deletes a CustomResourceDefinition, and its label stays on it; without one somebody installed it another way."""
+    wanted = Wanted(VARS["__platform_table"], releases(), ["nfd"], "", {}, {}, {}, "Automatic")
+    drift: list[str] = []
+    found = Seen(manifest=catalog.manifest("nfd"), crd=seen, versions=versions)
+    assert decide(wanted, "nfd", found, [], drift)["state"] == state
+    assert words in "".join(drift) if words else not drift

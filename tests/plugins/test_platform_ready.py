@@ -21,6 +21,11 @@ def steps(file: str, sequence: str) -> list[Json]:
     ]
 
 
+def condition(kind: str, reason: str, status: str = "True") -> Json:
+    """An object with one condition."""
+    return {"status": {"conditions": [{"type": kind, "status": status, "reason": reason}]}}
+
+
 def test_nothing_that_operators_report_on_their_way_ends_a_wait() -> None:
     """Degraded, Failed and Error are followed by ready; a wait only ends when they last."""
     for file, sequence, judge in (
@@ -44,6 +49,33 @@ def test_hopeless_reasons_end_it_at_once() -> None:
     assert (group.turns, group.brief) == (ready.FAILED, True)
     stuck = steps("nfd-4.20", "NodeFeatureDiscovery, no worker")[-1]
     assert ready.judge(stuck, NFD | {"hopeless": ["NFDWorkerDaemonSetDegraded"]}).state == ready.FAILED
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "turns", "brief"),
+    [
+        (steps("olm", "Subscription, nothing satisfies")[-1], ready.WAITING, ready.FAILED, True),
+        (steps("olm", "Subscription, resolution is retried")[-1], ready.WAITING, ready.FAILED, False),
+        (condition("BundleUnpackFailed", "BundleUnpackFailed"), ready.FAILED, "", False),
+        (condition("InstallPlanFailed", "InstallComponentFailed"), ready.FAILED, "", False),
+        (steps("olm", "Subscription")[0], ready.WAITING, "", False),
+    ],
+)
+def test_what_olm_says_before_there_is_a_version(found: Json, state: str, turns: str, brief: bool) -> None:
+    """A bundle that cannot be unpacked and a failed plan end it; what nothing satisfies a minute later, a retried one at the end of the grace."""
+    verdict = ready.judge_subscription(found)
+    assert (verdict.state, verdict.turns, verdict.brief) == (state, turns, brief)
+
+
+def test_a_plan_that_failed_says_why() -> None:
+    failed = condition("Installed", "InstallComponentFailed", "False")
+    failed["status"]["phase"] = "Failed"
+    verdict = ready.judge_plan(failed)
+    assert (verdict.state, verdict.text) == (
+        ready.FAILED,
+        "InstallPlan Failed: Installed=False (InstallComponentFailed)",
+    )
+    assert ready.judge_plan({"status": {"phase": "RequiresApproval"}}).state == ready.WAITING
 
 
 def subscription(installed: str, current: str, approval: str = "Automatic", state: str = "AtLatestKnown") -> Json:
@@ -102,6 +134,13 @@ def test_a_cluster_policy_is_ready_when_pods_can_get_gpus() -> None:
     mig = node("gpu-4", 0, **{PCI: "true"})
     mig["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "7"
     assert gpu_ready.judge_gpus(done, [mig]).state == ready.READY
+
+    shared = node("gpu-5", 0, **{PCI.replace("pci-10de", "pci-0300_10de"): "true"})
+    shared["status"]["allocatable"] = {"nvidia.com/hostdev": "8"}
+    waits = gpu_ready.judge_gpus(done, [shared])
+    assert waits.state == ready.WAITING and "offer none: gpu-5" in waits.text, "a network device is no GPU"
+    shared["status"]["allocatable"] |= {"nvidia.com/gpu.shared": "4"}
+    assert gpu_ready.judge_gpus(done, [shared]).state == ready.READY
 
     nobody = gpu_ready.judge_gpus(none, [node("cpu")])
     assert (nobody.state, nobody.turns, nobody.brief) == (ready.WAITING, ready.READY, True)
