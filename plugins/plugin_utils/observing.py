@@ -21,6 +21,8 @@ OPENSHIFT = "config.openshift.io/v1"
 CRD = "CustomResourceDefinition"
 INITIALIZATION, COMPONENTS = "DSCInitialization", "DataScienceCluster"
 SPOKEN = ("type", "status", "reason", "message")
+REQUIREMENT = ("group", "version", "kind", "name", "status", "message")
+"""All that OLM's API wants of one, so that it can be reported again."""
 RUNTIME = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
 
 
@@ -88,9 +90,7 @@ def missing(thing: Json) -> Json:
     told = {key: status[key] for key in ("phase", "reason", "message") if key in status}
     unmet = [one for one in status.get("requirementStatus") or [] if one.get("status") not in ("Present", "Created")]
     if unmet:
-        told["requirementStatus"] = [
-            {key: one.get(key) for key in ("kind", "name", "status", "message")} for one in unmet
-        ]
+        told["requirementStatus"] = [{key: one.get(key, "") for key in REQUIREMENT} for one in unmet]
     return {"status": told}
 
 

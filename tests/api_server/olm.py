@@ -8,6 +8,7 @@ Its statuses are those of statuses/olm.yaml. Faults by package, in the file faul
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,11 +27,17 @@ FAULTS = {"csv-failed": f"{CSV}, deadline exceeded", "csv-hopeless": f"{CSV}, no
 class Olm:
     """Acts on every Subscription, one step per call of `step`."""
 
-    def __init__(self, client: Client, faults: dict[str, str], slow: float) -> None:
-        """`faults` is shared with whoever reads the file; `slow` is the time of one step in seconds."""
+    def __init__(
+        self,
+        client: Client,
+        faults: dict[str, str],
+        slow: float,
+        read: Callable[[str], Json] = recorded.read,
+    ) -> None:
+        """`faults` is shared with whoever reads the file; `slow` is the time of one step in seconds; `read` returns a file of statuses."""
         self._client, self.faults, self._slow = client, faults, slow
         self._since: dict[tuple[str, str], float] = {}
-        self._sequences, self._replay = recorded.read("olm")["sequences"], recorded.Replay()
+        self._sequences, self._replay = read("olm")["sequences"], recorded.Replay()
 
     def step(self) -> None:
         """Advance every Subscription by one step."""
@@ -151,14 +158,16 @@ class Olm:
             return False
         csv |= {"apiVersion": OLM, "kind": CSV}
         status = csv.get("status") or {}
-        usual = f"{CSV}, reinstalled" if one["spec"]["name"] == REINSTALLED else CSV
+        ours = f"{CSV}, reinstalled" if one["spec"]["name"] == REINSTALLED else CSV
+        theirs = f"{CSV} of {name.partition('.')[0]}"
+        usual = theirs if theirs in self._sequences else ours
         wrong = self._group(one)
         sequence, after = wrong or FAULTS.get(fault) or usual, f"{CSV}, after no retry"
-        if sequence == usual and (
+        if sequence == ours and (
             status.get("reason") == "InstallComponentFailedNoRetry" or self._replay.begun(csv, after)
         ):
             sequence = after
-        elif sequence == usual and str(status.get("message")).startswith("install failed"):
+        elif sequence == ours and str(status.get("message")).startswith("install failed"):
             self._replay.skip(csv, self._sequences[usual], usual)
         step = self._replay.step(csv, self._sequences[sequence], sequence)["status"]
         for other in {*FAULTS.values(), after} - {sequence}:

@@ -21,7 +21,8 @@ def test_a_source_is_code_or_a_line_of_a_bundle() -> None:
     """A bundle's line is not one of a repository, and a bundle without a line is none."""
     code = {"repository": "openshift/cluster-nfd-operator", "commit": "a" * 40, "source": "internal/status.go:7"}
     seen = {"bundle": "trainlab-collect-3f2a1b9c-20261124T223000Z", "source": "changes.jsonl:7"}
-    assert recorded.sourced(code) and recorded.sourced(seen)
+    module = {"module": "k8s.io/kubernetes@v1.34.4", "source": "pkg/controller/deployment/sync.go:529"}
+    assert recorded.sourced(code) and recorded.sourced(seen) and recorded.sourced(module)
     wrong = (code | {"source": seen["source"]}, seen | {"source": code["source"]}, {"source": "changes.jsonl:7"})
     assert not any(
         recorded.sourced(each) for each in (*wrong, code | {"commit": "main"}, seen | {"source": "changes.jsonl"})
