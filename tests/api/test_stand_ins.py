@@ -63,7 +63,7 @@ def test_what_a_cluster_reported_is_replayed(cluster: Cluster, tmp_path: Path) -
     bare, collecting = cluster.objects(), Collecting(cluster, tmp_path)
     wanted = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
     assert cluster.playbook("platform", **wanted).code == 0
-    collecting.await_in("waits.yaml", "phase is 'Ready'")
+    collecting.await_ready("DataScienceCluster default-dsc")
     bundle = collecting.end()
     assert cluster.playbook("platform_teardown").code == 0
 
@@ -117,9 +117,9 @@ class Collecting:
         inventory = cluster.inventory(cluster.server.shaky, **settings)
         self._process = cluster.beside("collect", inventory.rename(folder / "collect.json"), folder / "collect.log")
 
-    def await_in(self, name: str, words: str) -> None:
-        """Wait until a file of the bundle has these words."""
-        wait(lambda: words in self._text(name))
+    def await_ready(self, title: str) -> None:
+        """Wait until the bundle says how long this took to become ready."""
+        wait(lambda: (yaml.safe_load(self._text("waits.yaml")) or {}).get(title, {}).get("ready_after") is not None)
 
     def _text(self, name: str) -> str:
         """Return a file of the bundle as it is by now, empty while there is none."""
