@@ -68,6 +68,7 @@ class Memory:
             if key not in self._things:
                 self.told.append((DEFINITION, "", thing["metadata"]["name"], {"status": {}, "labels": {}}))
             self._served |= {(f"{spec['group']}/{one['name']}", spec["names"]["kind"]) for one in spec["versions"]}
+            thing = {key: value for key, value in thing.items() if key != "spec"}  # long, and nobody reads it
         before = self._things.get(key, {"metadata": {"uid": str(next(self._numbers)), "generation": 0}})
         after = _merged(before, thing)
         after["metadata"]["generation"] = before["metadata"]["generation"] + (before.get("spec") != after.get("spec"))

@@ -332,5 +332,5 @@ class Operands:
         if name == "kueue" and not self._wants_kueue(entry):
             return self._missing(name, kind, file)
         if lag is not None:
-            return condition(kind, False, lag.get("reason", ""), lag.get("message", ""))
+            return condition(kind, False, message=lag.get("message", "")) | {"reason": lag.get("reason", "")}
         return condition(kind, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import observing
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import platform_ready as ready
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.gpu_ready import NVIDIA_LABELS, judge_gpus
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import Place, Recording, Seen, still
 from api_server import bundles, catalog, olm, recorded
 from api_server.harness import node
@@ -20,6 +24,8 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text(encoding="utf-8"))
 ROUNDS = 40
+GPU, GPUS = {NVIDIA_LABELS[0]: "true", "feature.node.kubernetes.io/system-os_release.ID": "rhel"}, "nvidia.com/gpu"
+REMOVED = {"managementState": "Removed"}
 CSV = "ClusterServiceVersion"
 
 
@@ -41,8 +47,8 @@ class Clusters:
             Operands(self.client, self.faults, "", read),  # type: ignore[arg-type]
         )
 
-    def install(self, package: str, channel: str) -> str:
-        """Subscribe; return the ClusterServiceVersion once it has succeeded."""
+    def install(self, package: str, channel: str, succeeds: bool = True) -> str:
+        """Subscribe; return the ClusterServiceVersion once it has succeeded, nothing where it does not."""
         place = {"name": package, "namespace": package}
         targets = {"targetNamespaces": [package]} if catalog.PACKAGES[package].mode == catalog.OWN else {}
         spec = {"name": package, "channel": channel, "source": catalog.PACKAGES[package].source}
@@ -51,6 +57,8 @@ class Clusters:
         )
         self.client.apply({"apiVersion": olm.OLM, "kind": "Subscription", "metadata": place, "spec": spec})
         self.rounds()
+        if not succeeds:
+            return ""
         found = self.client.look(olm.OLM, "Subscription", package, package) or {}
         csv = str(found["status"]["installedCSV"])
         assert (self.client.look(olm.OLM, CSV, csv, package) or {})["status"]["phase"] == "Succeeded"
@@ -99,8 +107,9 @@ FILES = sorted(path.stem for path in recorded.FOLDER.glob("*.yaml") if path.stem
 NEEDS = {"gpu": ["nfd"], "jobset": ["cert_manager"], "kueue": ["cert_manager"]}
 
 
+@functools.cache
 def cluster(file: str, situation: str = "", read: Callable[[str], Json] = recorded.read) -> Clusters:
-    """Return a cluster in which a file's operator was brought up, in the situation that the name of a sequence ends with."""
+    """Return a cluster in which a file's operator was brought up, in the situation that the name of a sequence ends with; to be read."""
     stem, _dash, release = file.rpartition("-")
     operator, one = OPERATORS.get(stem, stem), Clusters(read)
     for name, vendor in ({"cpu-1": "1d0f"} | ({} if situation == "no GPU nodes" else {"gpu-1": "10de"})).items():
@@ -165,6 +174,103 @@ def test_every_step_of_a_file_is_reported_in_its_order(file: str, title: str) ->
         for said in one.said(kind, name)
     ]
     assert changes([{key: bare(part) for key, part in step.items()} for step in seen]) == wanted
+
+
+def judge(kind: str, thing: Json) -> ready.Verdict:
+    """Judge an object as the role does; of a ClusterPolicy's nodes each offers its GPU."""
+    if kind == CSV:
+        return ready.judge_csv(thing)
+    if kind == "ClusterPolicy":
+        return judge_gpus(thing, [{"metadata": {"name": "n", "labels": GPU}, "status": {"allocatable": {GPUS: "1"}}}])
+    entries = [*TABLES["__platform_resources"].values(), *TABLES["__platform_brings"].values()]
+    entries += [*TABLES["__platform_queued"], TABLES["__platform_initialization"]]
+    (entry,) = [one for one in entries if one["kind"] == kind]
+    return ready.judge(thing, entry["ready"])
+
+
+ENDLESS = ("no worker", "no cert-manager", "no NFD labels", "no GPU nodes", "no OperatorGroup", "two OperatorGroups")
+ENDLESS += ("another mode", "no retry", "deadline exceeded", "upgraded")
+"""Situations that end when something else is mended; OLM's last two belong to the fault and to the next version."""
+JUDGED = [
+    (file, title)
+    for file, title in [*SEQUENCES, *(("olm", title) for title in recorded.read("olm")["sequences"])]
+    if not title.startswith(("Node", "Subscription"))
+    if (file, title) != ("cert-manager-1.19", "ClusterServiceVersion of cert-manager-operator")
+]
+
+
+@pytest.mark.parametrize(("file", "title"), JUDGED)
+def test_nothing_is_ready_before_its_last_step(file: str, title: str) -> None:
+    """By the role's own judge; a ClusterPolicy says Ready at first, too, as DaemonSets without pods count as ready."""
+    kind, _comma, situation = title.partition(", ")
+    said = [judge(kind, step | {"metadata": {"generation": 1}}).state for step in steps_of(file, title)]
+    if kind == "ClusterPolicy" and not situation:
+        assert said.pop(0) == ready.READY
+    last = ready.READY
+    if situation in ENDLESS:
+        last = ready.FAILED if situation == "no retry" else ready.WAITING
+    assert len(said) > (situation not in ENDLESS), "it begins unready"
+    assert said == [ready.WAITING] * (len(said) - 1) + [last]
+
+
+@pytest.mark.parametrize("release", catalog.RELEASES)
+def test_a_data_science_cluster_comes_up_in_the_steps_of_its_release(release: str) -> None:
+    """Each step's components lag with the file's words, and no other; without their operators they say so and nothing is ready."""
+    one = cluster(f"rhoai-{release}")
+    file = recorded.read(f"rhoai-{release}")
+    said = [step for step in changes(one.said("DataScienceCluster")) if step["status"].get("phase")]
+    wanted = [step["lags"] for step in file["sequences"]["DataScienceCluster"]]
+    managed = {name for name, entry in catalog.RELEASES[release]["components"].items() if entry != REMOVED}
+    for step, lags in zip(said, changes(wanted), strict=True):
+        conditions = {each["type"].removesuffix("Ready").lower(): each for each in step["status"]["conditions"]}
+        bad = {name for name in managed & conditions.keys() if conditions[name]["status"] != "True"}
+        assert bad == lags.keys() & managed
+        assert all(conditions[name]["reason"] == lags[name].get("reason", "") for name in bad)
+    states = [judge("DataScienceCluster", step | {"metadata": {"generation": 1}}).state for step in said]
+    assert states == [ready.WAITING] * (len(said) - 1) + [ready.READY]
+
+    (missing,) = file["missing"]
+    last = cluster(f"rhoai-{release}", "nothing else").said("DataScienceCluster")[-1]
+    words = [each["message"] for each in last["status"]["conditions"] if each["reason"] == missing["reason"]]
+    told = {name: text for name, text in missing["messages"].items() if name in managed}
+    assert told and sorted(words) == sorted(told.values()) and last["status"]["phase"] == "Not Ready"
+
+
+@pytest.mark.parametrize(
+    ("package", "fault", "sequence"),
+    [
+        ("nfd", "", "ClusterServiceVersion"),
+        ("gpu-operator-certified", "", "ClusterServiceVersion, reinstalled"),
+        ("nfd", "csv-failed", "ClusterServiceVersion, deadline exceeded"),
+        ("nfd", "csv-hopeless", "ClusterServiceVersion, no retry"),
+        ("nfd", "", "Subscription, resolution is retried"),
+        ("nfd", "resolution-failed", "Subscription, nothing satisfies"),
+    ],
+)
+def test_every_step_of_olm_is_reported_in_its_order(package: str, fault: str, sequence: str) -> None:
+    """Installations that come up, come up late, fail; and what is said before there is a plan."""
+    one = Clusters()
+    one.faults |= {package: fault} if fault else {}
+    one.install(package, next(iter(catalog.PACKAGES[package].channels)), succeeds=not fault)
+    kind = sequence.partition(", ")[0]
+    wanted = steps_of("olm", sequence)
+    mine = {name for step in wanted for name in step["status"]}
+    seen = [
+        {"status": bare({name: said["status"][name] for name in mine & said["status"].keys()})}
+        for said in one.said(kind)
+    ]
+    if kind == CSV:
+        assert changes(seen) == wanted
+    else:
+        assert changes(seen)[: len(wanted)] == formatted(wanted, package)
+
+
+def formatted(steps: list[Json], package: str) -> list[Json]:
+    """Put the package into OLM's messages."""
+    channel = next(iter(catalog.PACKAGES[package].channels))
+    text = json.dumps(steps).replace("{package}", package).replace("{channel}", channel)
+    found: list[Json] = json.loads(text)
+    return found
 
 
 BUNDLE = "trainlab-collect-3f2a1b9c-20261124T223000Z"
