@@ -19,6 +19,8 @@ FINALIZER = "tests.trainlab.rhoai/finalizer"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 APPLICATIONS = "redhat-ods-applications"
 ALWAYS_REPORTED = ("dashboard", "workbenches", "kserve", "ray", "trainingoperator", "trainer", "kueue", "modelregistry")
+UNACKNOWLEDGED, ACKNOWLEDGED = "not acknowledged", "odh-upgrade-acks"
+GATES = "platform.opendatahub.io/upgrade-gate=true"
 HARDWARE = "tests.trainlab.rhoai/pci"
 """Annotation of a test's Node: the PCI vendor that Node Feature Discovery finds there, `10de` for an NVIDIA GPU."""
 QUEUES, IN_USE = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/resource-in-use"
@@ -231,7 +233,7 @@ class Operands:
             self._makes(file["makes"], one)
             self._next(one, f"rhoai-{release}", "DSCInitialization")
         for one in clusters:
-            self._cluster(one, csv["metadata"]["name"], release)
+            self._cluster(one, csv["metadata"], release)
 
     def _makes(self, makes: list[Json], owner: Json) -> None:
         """Make what is not there, as long as there is a DSCInitialization."""
@@ -247,7 +249,8 @@ class Operands:
                 thing | {"metadata": metadata | ({"ownerReferences": owners} if each.get("owned") else {})}
             )
 
-    def _cluster(self, one: Json, csv: str, release: str) -> None:
+    def _cluster(self, one: Json, operator: Json, release: str) -> None:
+        csv = operator["name"]
         if one["metadata"].get("deletionTimestamp"):
             self._client.merge(one, {"metadata": {"finalizers": []}})
             return
@@ -257,6 +260,8 @@ class Operands:
         # and at an edit in this pass, too, the status is that of before
         file = self._read(f"rhoai-{release}")
         steps = file["sequences"]["DataScienceCluster"]
+        if self._gated(one, operator, file["sequences"].get(f"DataScienceCluster, {UNACKNOWLEDGED}")):
+            return
         generation = one["metadata"]["generation"]
         step = self._replay.step(one, steps, f"{csv}, generation {generation}")
         components, version = one["spec"].get("components") or {}, csv.partition(".")[2]
@@ -270,9 +275,11 @@ class Operands:
             self._component(name, components.get(name) or {}, lags.get(name), file) for name in ALWAYS_REPORTED
         ]
         bad = [each for each in conditions if each["status"] != "True" and each["reason"] != "Removed"]
-        good = not bad and self.faults.get("rhods-operator") != "not-ready"
+        awaits = any(each["status"] == "False" for each in step.get("conditions", []))
+        good = not bad and not awaits and self.faults.get("rhods-operator") != "not-ready"
         names = ", ".join(each["type"].removesuffix("Ready").lower() for each in bad)
         words = f"Some components are not ready: {names}" if bad else ""
+        conditions += step.get("conditions", [])
         conditions += [
             condition(kind, good, "" if good else "NotReady", words) for kind in ("ComponentsReady", "Ready")
         ]
@@ -280,6 +287,38 @@ class Operands:
         # whoever reconciles says so in each pass: datasciencecluster_controller_actions.go:105 (3.3), :185 (3.4), :204 (3.5)
         observed |= {"release": {"name": "OpenShift AI Self-Managed", "version": version}}
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
+
+    def _gated(self, one: Json, operator: Json, steps: list[Json] | None) -> bool:
+        """Stop at gates for this version that nobody has acknowledged, and tell them; tell whether there are any.
+
+        They are ConfigMaps with a label, in the operator's namespace: pkg/controller/gates/gates.go of 3.5.
+        """
+        version, space = operator["name"].partition(".")[2], operator["namespace"]
+        if not steps:
+            return False
+        found = self._client.items("v1", "ConfigMap", space, labelSelector=GATES)
+        gates = {
+            key: text
+            for each in found
+            for key, text in (each.get("data") or {}).items()
+            if key.startswith(f"ack-{version}-")
+        }
+        said = (self._client.look("v1", "ConfigMap", ACKNOWLEDGED, space) or {}).get("data") or {}
+        open_ = sorted(key for key in gates if said.get(key) != "true")
+        if not open_:
+            return False
+        asked = {key: gates[key] for key in open_}
+        metadata = {"name": ACKNOWLEDGED, "namespace": space}
+        self._client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": said | asked})
+        stopped = [
+            each | {"message": each["message"].replace("{gates}", ", ".join(open_))} for each in steps[0]["conditions"]
+        ]
+        kinds = {each["type"] for each in stopped} | {"Ready"}
+        kept = [each for each in (one.get("status") or {}).get("conditions", []) if each["type"] not in kinds]
+        words = f"provisioning blocked: {len(open_)} unacknowledged upgrade gate(s) for version {version}"
+        conditions = [*kept, *stopped, condition("Ready", False, "Error", words)]
+        self._say(one, {"phase": "Not Ready", "conditions": conditions})
+        return True
 
     @staticmethod
     def _missing(name: str, kind: str, file: Json) -> Json:

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLES = yaml.safe_load((ROOT / "roles/platform/vars/main.yml").read_text(encoding="utf-8"))
 ROUNDS = 40
 GPU, GPUS = {NVIDIA_LABELS[0]: "true", "feature.node.kubernetes.io/system-os_release.ID": "rhel"}, "nvidia.com/gpu"
+GENERAL = ("ProvisioningProgress", "ModulesReady")
 REMOVED = {"managementState": "Removed"}
 CSV = "ClusterServiceVersion"
 
@@ -156,7 +157,8 @@ SEQUENCES = [
     (file, title)
     for file in FILES
     for title in recorded.read(file)["sequences"]
-    if title not in ("DataScienceCluster", "ClusterServiceVersion of odf-operator")
+    if title
+    not in ("DataScienceCluster", "DataScienceCluster, not acknowledged", "ClusterServiceVersion of odf-operator")
 ]
 
 
@@ -219,21 +221,47 @@ def test_a_data_science_cluster_comes_up_in_the_steps_of_its_release(release: st
     one = cluster(f"rhoai-{release}")
     file = recorded.read(f"rhoai-{release}")
     said = [step for step in changes(one.said("DataScienceCluster")) if step["status"].get("phase")]
-    wanted = [step["lags"] for step in file["sequences"]["DataScienceCluster"]]
+    wanted = [(step["lags"], step.get("conditions", [])) for step in file["sequences"]["DataScienceCluster"]]
     managed = {name for name, entry in catalog.RELEASES[release]["components"].items() if entry != REMOVED}
-    for step, lags in zip(said, changes(wanted), strict=True):
+    for step, (lags, own) in zip(said, changes(wanted), strict=True):
         conditions = {each["type"].removesuffix("Ready").lower(): each for each in step["status"]["conditions"]}
         bad = {name for name in managed & conditions.keys() if conditions[name]["status"] != "True"}
         assert bad == lags.keys() & managed
+        assert [bare({"conditions": [each]}) for each in own] == [
+            bare({"conditions": [each]}) for each in step["status"]["conditions"] if each["type"] in GENERAL
+        ]
         assert all(conditions[name]["reason"] == lags[name].get("reason", "") for name in bad)
     states = [judge("DataScienceCluster", step | {"metadata": {"generation": 1}}).state for step in said]
     assert states == [ready.WAITING] * (len(said) - 1) + [ready.READY]
 
     (missing,) = file["missing"]
     last = cluster(f"rhoai-{release}", "nothing else").said("DataScienceCluster")[-1]
-    words = [each["message"] for each in last["status"]["conditions"] if each["reason"] == missing["reason"]]
+    words = [each["message"] for each in last["status"]["conditions"] if each.get("reason") == missing["reason"]]
     told = {name: text for name, text in missing["messages"].items() if name in managed}
     assert told and sorted(words) == sorted(told.values()) and last["status"]["phase"] == "Not Ready"
+
+
+def test_an_upgrade_that_nobody_acknowledged_stops_and_says_what() -> None:
+    """That to 3.5, where somebody has put up a gate for this version; the role's wait names it, and goes on once it is acknowledged."""
+    one = cluster.__wrapped__("rhoai-3.4")
+    release, version = "3.5", catalog.RELEASES["3.5"]["version"]
+    gate, place = f"ack-{version}-storage", {"namespace": "rhods-operator"}
+    labels = {"platform.opendatahub.io/upgrade-gate": "true"}
+    one.client.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": place | {"name": "gates", "labels": labels}}
+        | {"data": {gate: "models move to another storage", "ack-1.0.0-old": "of another version"}}
+    )
+    entry = TABLES["__platform_resources"]["rhoai"]["ready"] | {"said_by": f"rhods-operator.{version}"}
+    one.bring("rhoai", release)
+    stopped = ready.judge(one.client.look(dsc(release), "DataScienceCluster", "default-dsc"), entry)
+    assert stopped.state == ready.WAITING
+    assert f"ProvisioningProgress=False (AdminAckRequired: Upgrade gates not acknowledged: {gate})" in stopped.text
+    asked = one.client.look("v1", "ConfigMap", "odh-upgrade-acks", "rhods-operator")
+    assert asked and asked["data"] == {gate: "models move to another storage"}
+
+    one.client.merge(asked | {"apiVersion": "v1", "kind": "ConfigMap"}, {"data": {gate: "true"}})
+    one.rounds()
+    assert ready.judge(one.client.look(dsc(release), "DataScienceCluster", "default-dsc"), entry).state == ready.READY
 
 
 @pytest.mark.parametrize(
