@@ -45,6 +45,7 @@ class Operands:
         pods never offer one), for rhods-operator also `webhook` (see webhook.py)."""
         self._client, self.faults, self._image, self._read = client, faults, image, read
         self._webhook, self._policies, self._replay = SlowWebhook(client), Policies(client), recorded.Replay()
+        self._brought: set[str] = set()
         self._acts: dict[str, Callable[[Json], None]] = {
             "nfd.": self._nfd,
             "gpu-operator-certified.": self._gpu,
@@ -157,16 +158,22 @@ class Operands:
         for one in self._client.items("operator.openshift.io/v1", "JobSetOperator"):
             file = "jobset-1.0"
             step = self._next(one, file, self._situation(file, "JobSetOperator", self._dependency()))
-            for crd in crds.jobset() if step.get("makes") else []:
-                self._client.apply(crd)
+            self._bring(one, step, crds.jobset)
 
     def _kueue(self, csv: Json) -> None:
         file = f"kueue-{release_of(csv['metadata']['name'])}"
         for one in self._client.items("kueue.openshift.io/v1", "Kueue"):
             step = self._next(one, file, self._situation(file, "Kueue", self._dependency()))
-            for crd in crds.kueue() if step.get("makes") else []:
-                self._client.apply(crd)
+            self._bring(one, step, crds.kueue)
             self._in_use()
+
+    def _bring(self, thing: Json, step: Json, definitions: Callable[[], list[Json]]) -> None:
+        """Make the API that a step makes, once for each object: not again while a playbook removes it."""
+        uid = thing["metadata"]["uid"]
+        if step.get("makes") and uid not in self._brought:
+            for crd in definitions():
+                self._client.apply(crd)
+            self._brought.add(uid)
 
     def _in_use(self) -> None:
         """What Kueue itself does while it runs: a finalizer on queues and flavors, which only it takes away.
@@ -201,8 +208,7 @@ class Operands:
     def _odf(self, csv: Json) -> None:
         sequence = "ClusterServiceVersion of odf-operator"
         step = self._replay.step(csv, self._read("odf-4.20")["sequences"][sequence], sequence)
-        if step.get("makes"):
-            self._client.apply(crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True))
+        self._bring(csv, step, lambda: [crds.reduced("ocs.openshift.io", "StorageCluster", ["v1"], True)])
         for one in self._client.items("ocs.openshift.io/v1", "StorageCluster"):
             self._next(one, "odf-4.20", "StorageCluster")
 
