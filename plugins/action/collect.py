@@ -23,6 +23,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import CH
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.redaction import clean, clean_text
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
 
+MISSING = "does not exist yet"
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -40,7 +41,14 @@ class ActionModule(ClusterAction):
         self._waits: dict[str, list[Json]] = {}
         self._args = args
         self._observer = Observer(
-            self.api, args["operators"], args["resources"], args["brings"], args["namespace"], args["files"]
+            self.api,
+            args["operators"],
+            args["resources"],
+            args["brings"],
+            args["namespace"],
+            args["files"],
+            args["others"],
+            args["image_namespace"] or args["namespace"],
         )
         self._kubernetes = self.api.get("/version") or {}
         began = datetime.now(UTC)
@@ -86,7 +94,7 @@ class ActionModule(ClusterAction):
         return bool(new or gone or events)
 
     def _tell(self, seconds: float, stamp: str) -> None:
-        """Keep, and print, what the role platform would now say of each thing that it waits for."""
+        """Keep, and print, what the roles would now say of each thing that they wait for."""
         for title, verdict in self._observer.verdicts().items():
             text = clean_text(verdict.text)
             told = self._waits.setdefault(title, [])
@@ -158,13 +166,17 @@ class ActionModule(ClusterAction):
 
 def _there(verdict: Verdict) -> bool:
     """Tell whether there is more to say than that nothing has been installed."""
-    return verdict.state == READY or "does not exist" not in verdict.text
+    return verdict.state == READY or MISSING not in verdict.text
 
 
 def _timed(told: list[Json]) -> Json:
-    """Return the states with the seconds from the first of them until it was ready; None while it is not."""
+    """Return the states with the seconds until it was ready, from its first state that is not that it does not exist.
+
+    None while it is not ready.
+    """
     ready = next((one["at"] for one in told if one["state"] == READY), None)
-    return {"ready_after": None if ready is None else round(ready - told[0]["at"], 1), "states": told}
+    began = next((one["at"] for one in told if one["state"] == READY or MISSING not in one["text"]), None)
+    return {"ready_after": None if ready is None else round(ready - began, 1), "states": told}
 
 
 def _yaml(thing: Any) -> str:

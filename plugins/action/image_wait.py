@@ -5,6 +5,7 @@ from __future__ import annotations
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import pulled
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
 
 
@@ -31,7 +32,7 @@ class ActionModule(ClusterAction):
             found = retries.ask(lambda: self.api.get(path))
             if found is None:
                 continue
-            wanted, ready = _progress(found)
+            wanted, ready = pulled(found)
             if ready is not None:
                 lines.changed("images", f"on {ready} of {wanted} nodes")
                 if ready == wanted:
@@ -42,12 +43,3 @@ class ActionModule(ClusterAction):
                 raise AnsibleActionFail(f"images are not on the nodes: {trouble}")
             lines.alive(f"still pulling: {ready or 0} of {wanted} nodes")
         return {}
-
-
-def _progress(daemons: Json) -> tuple[int, int | None]:
-    """Return (nodes that it targets, those whose pod of its newest template runs; None until its controller has seen it)."""
-    status = daemons.get("status") or {}
-    wanted = int(status.get("desiredNumberScheduled", 0))
-    if status.get("observedGeneration", 0) < daemons["metadata"]["generation"]:
-        return wanted, None
-    return wanted, min(int(status.get("updatedNumberScheduled", 0)), int(status.get("numberReady", 0)))

@@ -24,6 +24,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready impo
     Verdict,
     judge,
     judge_csv,
+    judge_installed,
     judge_plan,
     judge_subscription,
     judge_version,
@@ -135,22 +136,12 @@ class ActionModule(ClusterAction):
             if reached.state == WAITING and plan_name and status.get("installedCSV") != status.get("currentCSV"):
                 return self._plan(one, plan_name, str(status.get("currentCSV") or ""))
             return early if early.turns else reached
-        csv = self.api.look(OLM, CSV, reached.text, namespace)
-        verdict = judge_csv(csv)
-        if csv is not None and verdict.state == READY:
+        csv, crd = self.api.look(OLM, CSV, reached.text, namespace), one.get("crd") or ""
+        if csv is not None and judge_csv(csv).state == READY:
             self._examples[one["name"]] = json.loads((csv["metadata"].get("annotations") or {}).get(ALM_EXAMPLES, "[]"))
             self._installed[one["name"]] = reached.text
-            verdict = self._served(one)
+        verdict = judge_installed(csv, crd, self.api.look(CRD_API, CRD, crd) if crd else None)
         return replace(verdict, text=f"{reached.text} {verdict.text}")
-
-    def _served(self, one: Json) -> Verdict:
-        """Some operators bring their API only after their installation, or let another operator bring it."""
-        if not one.get("crd"):
-            return Verdict(READY, "phase Succeeded")
-        verdict = judge(self.api.look(CRD_API, CRD, one["crd"]), {"condition": "Established"})
-        if verdict.state == READY:
-            return Verdict(READY, "phase Succeeded")
-        return Verdict(WAITING, f"phase Succeeded, but its API {one['crd']} {verdict.text}")
 
     def _plan(self, one: Json, name: str, current: str) -> Verdict:
         plan = self.api.look(OLM, "InstallPlan", name, one["namespace"])

@@ -27,6 +27,15 @@ options:
     description: Name of an operator's file in the bundle, where it is not that of the operator.
     type: dict
     default: {}
+  others:
+    description: What else that role waits for.
+    type: list
+    elements: dict
+    default: []
+  image_namespace:
+    description: Namespace of the builds; empty if they are in O(namespace).
+    type: str
+    default: ""
   namespace:
     description: Namespace of the jobs and of the served model.
     type: str

@@ -6,21 +6,24 @@ What may not be read is told once and left out; a server that does not answer fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from . import jobs
+from . import jobs, workload_waits
 from .gpu_ready import judge_gpus
 from .kube import ApiError, Unreachable
 from .platform_api import PlatformApi
-from .platform_ready import Verdict, judge, judge_csv, judge_subscription
+from .platform_ready import FAILED, READY, Verdict, judge, judge_installed, judge_subscription, judge_version
 from .recording import Json, Place, Seen
 
 OLM = "operators.coreos.com/v1alpha1"
+CSV, PREPULL = "ClusterServiceVersion", "trainlab-prepull"
 OPENSHIFT = "config.openshift.io/v1"
 CRD = "CustomResourceDefinition"
 INITIALIZATION, COMPONENTS = "DSCInitialization", "DataScienceCluster"
 SPOKEN = ("type", "status", "reason", "message")
+REQUIREMENT = ("group", "version", "kind", "name", "status", "message")
+"""All that OLM's API wants of one, so that it can be reported again."""
 RUNTIME = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
 
 
@@ -88,9 +91,7 @@ def missing(thing: Json) -> Json:
     told = {key: status[key] for key in ("phase", "reason", "message") if key in status}
     unmet = [one for one in status.get("requirementStatus") or [] if one.get("status") not in ("Present", "Created")]
     if unmet:
-        told["requirementStatus"] = [
-            {key: one.get(key) for key in ("kind", "name", "status", "message")} for one in unmet
-        ]
+        told["requirementStatus"] = [{key: one.get(key, "") for key in REQUIREMENT} for one in unmet]
     return {"status": told}
 
 
@@ -98,18 +99,29 @@ class Observer:
     """Looks at a cluster again and again; `objects` are those of the last pass, `unread` says what could not be read and why."""
 
     def __init__(
-        self, api: PlatformApi, table: Json, resources: Json, brings: Json, namespace: str, files: Json
+        self,
+        api: PlatformApi,
+        table: Json,
+        resources: Json,
+        brings: Json,
+        namespace: str,
+        files: Json,
+        others: list[Json],
+        builds: str,
     ) -> None:
-        """The tables are those of the role platform; `files` names an operator's file where it is not the operator's name."""
+        """The tables are those of the role platform, `others` what it waits for besides.
+
+        `files` names an operator's file where it is not the operator's name, `builds` is the namespace where images are built.
+        """
         self._api, self._table, self._resources, self._brings = api, table, resources, brings
-        self._own, self._files = namespace, files
+        self._own, self._files, self._others, self._builds = namespace, files, others, builds
         self.unread: dict[str, str] = {}
         self.objects: dict[str, list[Json]] = {}
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Our own, the operators', and those that they make."""
-        found = {self._own}
+        found = {self._own, self._builds}
         for one in self._table.values():
             found |= {one["namespace"], *one.get("makes_namespaces", [])}
         for one in self.objects.get(INITIALIZATION, []):
@@ -149,11 +161,11 @@ class Observer:
         yield Source(OLM, "Subscription", "olm", olm, keep=here)
         yield Source(OLM, "InstallPlan", "olm", status_of("phase", "message", "conditions"), keep=here)
         own = (("labelSelector", "!olm.copiedFrom"),)  # OLM shows an operator for all namespaces in each of them
-        yield Source(OLM, "ClusterServiceVersion", "olm", missing, query=own, keep=here)
+        yield Source(OLM, CSV, "olm", missing, query=own, keep=here)
         yield Source(OLM, "CatalogSource", "olm", status_of("connectionState", "message", "reason"))
         crds = tuple(one["crd"] for one in self._table.values() if one.get("crd"))
-        crds += tuple(one["name"] for one in self._brings.values() if one["kind"] == CRD)
-        yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=crds)
+        crds += tuple(one["name"] for one in [*self._brings.values(), *self._others] if one["kind"] == CRD)
+        yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=tuple(dict.fromkeys(crds)))
         for name, one in [*self._resources.items(), *self._brings.items()]:
             if one["kind"] != CRD:
                 named = (one["name"],) if one.get("by_name") or one["kind"] == "Deployment" else ()
@@ -173,9 +185,10 @@ class Observer:
             ("batch/v1", "Job"),
         ):
             yield Source(version, kind, "workload", everything, (self._own,))
-        yield Source(
-            "build.openshift.io/v1", "Build", "workload", status_of("phase", "reason", "message"), (self._own,)
-        )
+        yield Source("apps/v1", "DaemonSet", "workload", everything, (self._own,), (PREPULL,))
+        said = status_of("phase", "reason", "message")
+        yield Source("build.openshift.io/v1", "Build", "workload", said, (self._builds,))
+        yield Source("image.openshift.io/v1", "ImageStream", "workload", everything, (self._builds,))
         yield Source(OPENSHIFT, "ClusterVersion", "", status_of("desired", "history", "conditions"))
         yield Source("v1", "Pod", "", pod, places)
 
@@ -217,19 +230,30 @@ class Observer:
             return ""
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Return what the role platform would make of the last pass, by what it waits for."""
-        found: dict[str, Verdict] = {}
-        versions = {csv["metadata"]["name"]: csv for csv in self.objects.get("ClusterServiceVersion", [])}
-        for one in self._table.values():
-            subscription = self.subscription(one)
-            csv = versions.get(str((subscription.get("status") or {}).get("installedCSV") or ""))
-            found[f"operator {one['title']}"] = judge_csv(csv) if csv else judge_subscription(subscription or None)
+        """Return what the roles would make of the last pass, by what they wait for."""
+        found = {f"operator {one['title']}": self._operator(one) for one in self._table.values()}
         nodes = self.objects.get("Node", [])
-        for one in [*self._resources.values(), *self._brings.values()]:
+        for name, one in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
             thing = self._named(one["kind"], one["name"])
             ready = one.get("ready") or {}
+            if ready.get("observed"):  # as the role has it: what an older operator said is of before the upgrade
+                status = self.subscription(self._table[name]).get("status") or {}
+                ready = ready | {"said_by": str(status.get("installedCSV") or "")}
             found[one["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
-        return found
+        return found | workload_waits.verdicts(self.objects)
+
+    def _operator(self, one: Json) -> Verdict:
+        """Judge an operator as the role does; which version an inventory expects is not known here."""
+        subscription = self.subscription(one) or None
+        early = judge_subscription(subscription)
+        if subscription is None or early.state == FAILED:
+            return early
+        reached = judge_version({"name": one["package"], "state": "found"}, subscription)
+        if reached.state != READY:
+            return early if early.turns else reached
+        crd = "" if CRD in self.unread else one.get("crd") or ""
+        verdict = judge_installed(self._named(CSV, reached.text), crd, self._named(CRD, crd))
+        return replace(verdict, text=f"{reached.text} {verdict.text}")
 
     def _named(self, kind: str, name: str) -> Json | None:
         things = self.objects.get(kind, [])

@@ -187,3 +187,16 @@ def judge_csv(csv: Json | None) -> Verdict:
     if phase == "Failed":
         return Verdict(WAITING, text, FAILED, reason, brief=reason in GROUP_REASONS)
     return Verdict(READY if phase == "Succeeded" else WAITING, text)
+
+
+def judge_installed(csv: Json | None, crd: str, definition: Json | None) -> Verdict:
+    """Judge the expected version: it has succeeded, and its API is served.
+
+    `definition` is the CustomResourceDefinition `crd`, empty where none is waited for: some operators bring it after their
+    installation, or let another operator bring it.
+    """
+    verdict = judge_csv(csv)
+    if verdict.state != READY or not crd:
+        return verdict
+    served = judge(definition, {"condition": "Established"})
+    return verdict if served.state == READY else Verdict(WAITING, f"{verdict.text}, but its API {crd} {served.text}")

@@ -127,3 +127,12 @@ def state(pod: Pod) -> str:
             return f"cannot pull {each.get('image')}"
     node = pod.get("spec", {}).get("nodeName")
     return f"{phase} on {node}" if node and phase in ("Running", "Pending") else phase
+
+
+def pulled(daemons: dict[str, Any]) -> tuple[int, int | None]:
+    """Return (nodes that it targets, those whose pod of its newest template runs; None until its controller has seen it)."""
+    status = daemons.get("status") or {}
+    wanted = int(status.get("desiredNumberScheduled", 0))
+    if status.get("observedGeneration", 0) < daemons["metadata"]["generation"]:
+        return wanted, None
+    return wanted, min(int(status.get("updatedNumberScheduled", 0)), int(status.get("numberReady", 0)))

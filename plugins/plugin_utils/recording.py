@@ -34,9 +34,9 @@ class Place(NamedTuple):
     name: str
 
     @property
-    def title(self) -> str:
-        """For people."""
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+    def full_name(self) -> str:
+        """Namespace, where there is one, and name."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,14 @@ class Recording:
         self.lines.append(json.dumps(line))
 
     def files(self, bundle: str) -> dict[str, Json]:
-        """Return the documents by file name: a sequence for each object, named by its kind, and by its name where there are more."""
+        """Return the documents by file name: a sequence for each object, named by its kind, namespace and name."""
         return {
-            file: {"bundle": bundle, "sequences": {_title(place, places): steps for place, steps in places.items()}}
+            file: {
+                "bundle": bundle,
+                "sequences": {f"{place.kind}, {place.full_name}": steps for place, steps in places.items()},
+            }
             for file, places in self._steps.items()
         }
-
-
-def _title(place: Place, places: dict[Place, list[Json]]) -> str:
-    alone = sum(other.kind == place.kind for other in places) == 1
-    return place.kind if alone else f"{place.kind}, {place.title.removeprefix(f'{place.kind} ')}"
 
 
 def still(thing: Any) -> Any:

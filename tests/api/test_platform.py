@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from api_server import catalog, crds
-from api_server.harness import TIMEOUTS, Cluster
-from api_server.operands import HARDWARE
+from api_server.harness import TIMEOUTS, Cluster, node
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
 QUEUE: dict[str, Any] = {
@@ -82,11 +81,6 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
     assert (again.code, again.changed) == (0, 0)
     for each in nodes:
         cluster.client.delete(each)
-
-
-def node(name: str, vendor: str) -> dict[str, Any]:
-    """A machine in which Node Feature Discovery finds a device of this vendor."""
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": {HARDWARE: vendor}}}
 
 
 def workbench(cluster: Cluster, there: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tarfile
 import time
@@ -10,41 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import requests
-from api_server import catalog, recorded
-from api_server.harness import Cluster
+import yaml
+from api_server import bundles, catalog, recorded
+from api_server.harness import Cluster, node
 
 OLM = "operators.coreos.com"
 DSC, DSCI = "datasciencecluster.opendatahub.io/v2", "dscinitialization.opendatahub.io/v2"
 Json = dict[str, Any]
+SENT = Path(recorded.__file__).with_name("sent")
+"""Where the statuses of a bundle become a test, in a folder named like the bundle."""
+MARK = "as a cluster reported"
 OURS: Json = {"labels": {"trainlab.dev/owner": "platform"}}
 """So that the role's undo removes it."""
 
 
-def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster, tmp_path: Path) -> None:
-    """Each step is seen, in its order, and what OpenShift AI makes without an owner outlives its owner.
-
-    A playbook that collects beside it reads only, and its bundle is the sequence of the file again.
-    """
+def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -> None:
+    """Each step is seen, in its order, and what OpenShift AI makes without an owner outlives its owner."""
     client, bare = cluster.client, cluster.objects()
-    collecting = Collecting(cluster, tmp_path)
-    for package, namespace in (("nfd", "openshift-nfd"), ("rhods-operator", "redhat-ods-operator")):
-        install(cluster, package, namespace, "stable" if package == "nfd" else "stable-3.4")
-    csv = ("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "nfd.4.20.0-202510211040", "openshift-nfd")
+    install(cluster, "rhods-operator", "redhat-ods-operator", "stable-3.4")
+    csv = (f"{OLM}/v1alpha1", "ClusterServiceVersion", "rhods-operator.3.4.3", "redhat-ods-operator")
     steps = recorded.read("olm")["sequences"]["ClusterServiceVersion"]
     assert seen(cluster, csv, lambda status: status.get("reason"), "Succeeded") == unique(
         [step["status"]["reason"] for step in steps]
     )
-
-    collecting.await_in("versions.yaml", "nfd.4.20.0")
-    cluster.server.fault({"nfd": "0"})
-    nfd = {"apiVersion": "nfd.openshift.io/v1", "kind": "NodeFeatureDiscovery"}
-    client.apply(nfd | {"metadata": OURS | {"name": "nfd-instance", "namespace": "openshift-nfd"}, "spec": {}})
-    steps = recorded.read("nfd-4.20")["sequences"]["NodeFeatureDiscovery"]
-    for at, step in enumerate(steps):  # a step would end before the playbook has looked
-        cluster.server.fault({"nfd": str(at)})
-        collecting.await_in("statuses/nfd-4.20.yaml", active(step["status"]))
-    cluster.server.fault({})
-    assert collecting.replayed("nfd-4.20", "NodeFeatureDiscovery") == unique([active(step["status"]) for step in steps])
 
     wait(lambda: client.look("services.platform.opendatahub.io/v1alpha1", "GatewayConfig", "default-gateway"))
     auth = client.look("services.platform.opendatahub.io/v1alpha1", "Auth", "auth")
@@ -52,7 +41,14 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster, t
     cluster_ = {"apiVersion": DSC, "kind": "DataScienceCluster", "spec": {}}
     client.apply(cluster_ | {"metadata": OURS | {"name": "default-dsc"}})
     made = wait(lambda: client.look(DSCI, "DSCInitialization", "default-dsci"))
-    denied(lambda: client.apply(cluster_ | {"metadata": {"name": "another"}}), "Only one instance")
+
+    def second() -> None:
+        """One that is there already is no longer created, so it goes when the policy was not there yet."""
+        another = cluster_ | {"metadata": {"name": "another"}}
+        client.apply(another)
+        client.delete(another)
+
+    denied(second, "Only one instance")
     denied(lambda: client.delete(made | {"apiVersion": DSCI, "kind": "DSCInitialization"}), "Cannot delete")
     second = {"apiVersion": DSCI, "kind": "DSCInitialization", "metadata": {"name": "another"}, "spec": {}}
     denied(lambda: client.apply(second), "Only one instance of DSCInitialization")
@@ -70,6 +66,60 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster, t
     wait(lambda: cluster.objects() == bare)
 
 
+def test_what_a_cluster_reported_is_replayed(cluster: Cluster, tmp_path: Path) -> None:
+    """A playbook that collects beside platform.yml reads only; from its bundle, platform.yml comes to the same end.
+
+    Only the bundle has the words that are put into each of its sequences.
+    """
+    nodes = [node("gpu-1", "10de"), node("cpu-1", "1d0f")]
+    for each in nodes:
+        cluster.client.apply(each, manager="somebody")
+    bare, collecting = cluster.objects(), Collecting(cluster, tmp_path)
+    wanted = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
+    assert cluster.playbook("platform", **wanted).code == 0
+    collecting.await_ready("DataScienceCluster default-dsc")
+    bundle = collecting.end()
+    assert cluster.playbook("platform_teardown").code == 0
+
+    statuses = marked(bundle / "statuses")
+    assert set(bundles.wanted(statuses)["platform_operators"]) == {"nfd", "gpu", "jobset", "kueue", "rhoai"}
+    again = replayed(cluster, statuses)
+    for words in ("1 GPUs on 1 nodes", "DataScienceCluster default-dsc: status.phase is 'Ready'"):
+        assert words in again
+    for title in ("nfd-instance", "JobSetOperator cluster"):  # in their last step, which no look misses
+        assert re.search(rf"{title}.*{MARK}", again), (title, again)
+    for sent in sorted(SENT.glob("trainlab-collect-*")):
+        replayed(cluster, sent)
+    cluster.server.replay(None)
+    wait(lambda: cluster.objects() == bare)
+    for each in nodes:
+        cluster.client.delete(each)
+
+
+def replayed(cluster: Cluster, statuses: Path) -> str:
+    """Install on the bare cluster what a bundle's cluster had, and remove it; return what the first playbook said."""
+    cluster.server.replay(statuses)
+    done = cluster.playbook("platform", **bundles.wanted(statuses))
+    assert done.code == 0, f"{statuses}: {done.text}"
+    undone = cluster.playbook("platform_teardown")
+    assert undone.code == 0, f"{statuses}: {undone.text}"
+    return done.text
+
+
+def marked(statuses: Path) -> Path:
+    """Put a mark into each message of a bundle, so that what is reported can come from nowhere else."""
+    for path in statuses.glob("*.yaml"):
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for step in [step for steps in found["sequences"].values() for step in steps]:
+            status = step.get("status", {})
+            for one in [status, *(status.get("conditions") or [])]:
+                if "message" in one:
+                    one["message"] += f" {MARK}"
+        path.write_text(yaml.safe_dump(found), encoding="utf-8")
+        assert all(map(recorded.sourced, recorded.entries(path.stem, statuses)))
+    return statuses
+
+
 class Collecting:
     """The playbook that collects, beside the test: through the proxy, which notes each request."""
 
@@ -77,13 +127,13 @@ class Collecting:
         """Start it."""
         self._bundles, self._requests = folder / "bundles", cluster.server.folder / "proxy.log"
         self._before = self._requests.stat().st_size
-        settings = {"collect_seconds": 120, "collect_poll": 0.1, "collect_dest": str(self._bundles)}
+        settings = {"collect_seconds": 240, "collect_poll": 0.1, "collect_dest": str(self._bundles)}
         inventory = cluster.inventory(cluster.server.shaky, **settings)
-        self._process = cluster.beside("collect", inventory, folder / "collect.log")
+        self._process = cluster.beside("collect", inventory.rename(folder / "collect.json"), folder / "collect.log")
 
-    def await_in(self, name: str, words: str) -> None:
-        """Wait until a file of the bundle has these words."""
-        wait(lambda: words in self._text(name))
+    def await_ready(self, title: str) -> None:
+        """Wait until the bundle says how long this took to become ready."""
+        wait(lambda: (yaml.safe_load(self._text("waits.yaml")) or {}).get(title, {}).get("ready_after") is not None)
 
     def _text(self, name: str) -> str:
         """Return a file of the bundle as it is by now, empty while there is none."""
@@ -94,23 +144,18 @@ class Collecting:
                 return stream.read().decode("utf-8") if stream else ""
         return ""
 
-    def replayed(self, file: str, sequence: str) -> list[str]:
-        """Interrupt the playbook as Ctrl-C does, and replay what is in its bundle."""
+    def end(self) -> Path:
+        """Interrupt the playbook as Ctrl-C does, and return the unpacked bundle."""
         os.killpg(self._process.pid, signal.SIGINT)
         self._process.wait(timeout=60)
         told = self._requests.read_text(encoding="utf-8")[self._before :].splitlines()
         requests = [line for line in told if line.startswith("passed ")]
         assert len(requests) > 50 and all(line.startswith("passed GET ") for line in requests)
         assert not [line for line in requests if "/secrets" in line or "/configmaps" in line]
-
-        folder = self._bundles / "statuses"
-        folder.mkdir()
-        (folder / f"{file}.yaml").write_text(self._text(f"statuses/{file}.yaml"), encoding="utf-8")
-        assert all(map(recorded.sourced, recorded.entries(file, folder)))
-        steps = recorded.read(file, folder)["sequences"][sequence]
-        replay, thing = recorded.Replay(), {"metadata": {"uid": "1"}}
-        said = [active(replay.step(thing, steps, sequence)["status"]) for _step in steps]
-        return unique([reason for reason in said if reason])
+        (archive,) = self._bundles.glob("trainlab-collect-*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(self._bundles, filter="data")
+        return archive.with_name(archive.name.removesuffix(".tar.gz"))
 
 
 def install(cluster: Cluster, package: str, namespace: str, channel: str) -> None:
@@ -125,13 +170,6 @@ def install(cluster: Cluster, package: str, namespace: str, channel: str) -> Non
     ):
         named = {"metadata": OURS | {"name": package, "namespace": namespace}}
         cluster.client.apply(named | thing)
-
-
-def active(status: Json) -> str:
-    """The reason of the condition that is True, of those that are not about upgrades."""
-    kinds = ("Available", "Progressing", "Degraded")
-    true = [one["reason"] for one in status.get("conditions", []) if one["type"] in kinds and one["status"] == "True"]
-    return true[0] if true else ""
 
 
 def unique(values: list[str]) -> list[str]:

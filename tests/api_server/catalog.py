@@ -115,7 +115,10 @@ def owned(package: str, csv: str) -> list[Json]:
     if package == "gpu-operator-certified":
         return crds.stored("gpu-operator/nvidia.com_clusterpolicies.yaml")
     if package == "openshift-cert-manager-operator":
-        return [crds.reduced("operator.openshift.io", "CertManager", ["v1alpha1"], False)]
+        return [
+            crds.reduced("operator.openshift.io", "CertManager", ["v1alpha1"], False),
+            *(crds.reduced("cert-manager.io", kind, ["v1"], True) for kind in ("Certificate", "Issuer")),
+        ]
     if package == "job-set":
         return crds.stored("openshift/jobset-operator.yaml")
     if package == "kueue-operator":

@@ -16,6 +16,10 @@ TRIES = 20
 UNSTABLE = {"Event", "Lease"}
 
 
+class NotServed(LookupError):
+    """The API server does not know this kind, as before its operator is there, or for a moment after."""
+
+
 class Client:
     """Requests as the user of a kubeconfig that holds a token; errors of the server raise requests.HTTPError."""
 
@@ -110,7 +114,7 @@ class Client:
         metadata = thing["metadata"]
         path = self.path(thing["apiVersion"], thing["kind"], metadata["name"], metadata.get("namespace", ""))
         if path is None:
-            raise LookupError(f"{thing['apiVersion']} {thing['kind']} is not served")
+            raise NotServed(f"{thing['apiVersion']} {thing['kind']} is not served")
         return self.send("PATCH", path, thing, "application/apply-patch+yaml", fieldManager=manager, force="true")
 
     def merge(self, thing: Json, change: Json, part: str = "") -> Json:

@@ -6,6 +6,7 @@ aggregated API without a CRD, and some operators publish nothing: for these ther
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import subprocess
@@ -42,11 +43,16 @@ def _module(name: str) -> tuple[Path, str]:
     return Path(found["Dir"]), found["Sum"]
 
 
-def read(file: Path) -> list[Json]:
-    """Return the CRDs of a file."""
+@functools.cache
+def _parsed(file: Path) -> list[Json]:
     with file.open(encoding="utf-8") as stream:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         return [one for one in yaml.load_all(stream, loader) if one]
+
+
+def read(file: Path) -> list[Json]:
+    """Return the CRDs of a file, to be changed at will."""
+    return copy.deepcopy(_parsed(file))
 
 
 def olm() -> list[Json]:

@@ -15,6 +15,7 @@ from typing import Any
 from charts.rendering import IMAGE
 
 from api_server.client import Client
+from api_server.operands import HARDWARE
 from api_server.server import Server
 
 REPO = Path(__file__).resolve().parents[2]
@@ -137,3 +138,8 @@ class Cluster:
     def objects(self) -> set[str]:
         """Name every object in the API server."""
         return self.client.objects()
+
+
+def node(name: str, vendor: str) -> dict[str, Any]:
+    """A machine in which Node Feature Discovery finds a device of this vendor."""
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": {HARDWARE: vendor}}}

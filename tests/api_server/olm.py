@@ -8,6 +8,7 @@ Its statuses are those of statuses/olm.yaml. Faults by package, in the file faul
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,9 +17,11 @@ from api_server.client import Client, Json, condition
 
 OLM = "operators.coreos.com/v1alpha1"
 LATE_SECONDS = 6.0
-CSV = "ClusterServiceVersion"
+CSV, SUBSCRIPTION = "ClusterServiceVersion", "Subscription"
 REINSTALLED = "gpu-operator-certified"
 """Always takes the way through a failed installation, so that every test sees one."""
+RETRIED = "nfd"
+"""Whose first resolution always fails, for a reason that OLM tries again."""
 FAULTS = {"csv-failed": f"{CSV}, deadline exceeded", "csv-hopeless": f"{CSV}, no retry"}
 """Sequence of the ClusterServiceVersion by fault."""
 
@@ -26,11 +29,17 @@ FAULTS = {"csv-failed": f"{CSV}, deadline exceeded", "csv-hopeless": f"{CSV}, no
 class Olm:
     """Acts on every Subscription, one step per call of `step`."""
 
-    def __init__(self, client: Client, faults: dict[str, str], slow: float) -> None:
-        """`faults` is shared with whoever reads the file; `slow` is the time of one step in seconds."""
+    def __init__(
+        self,
+        client: Client,
+        faults: dict[str, str],
+        slow: float,
+        read: Callable[[str], Json] = recorded.read,
+    ) -> None:
+        """`faults` is shared with whoever reads the file; `slow` is the time of one step in seconds; `read` returns a file of statuses."""
         self._client, self.faults, self._slow = client, faults, slow
         self._since: dict[tuple[str, str], float] = {}
-        self._sequences, self._replay = recorded.read("olm")["sequences"], recorded.Replay()
+        self._sequences, self._replay = read("olm")["sequences"], recorded.Replay()
 
     def step(self) -> None:
         """Advance every Subscription by one step."""
@@ -48,8 +57,7 @@ class Olm:
         package = catalog.PACKAGES.get(spec["name"])
         wanted = package.channels.get(spec["channel"]) if package and package.source == spec["source"] else None
         if package is None or wanted is None or fault == "resolution-failed":
-            message = f"constraints not satisfiable: no operators found in channel {spec['channel']} of package {spec['name']}"
-            self._status(one, conditions=[condition("ResolutionFailed", True, "ConstraintsNotSatisfiable", message)])
+            self._unresolved(one, f"{SUBSCRIPTION}, nothing satisfies")
             return
         installed = status.get("installedCSV")
         csv = (
@@ -57,6 +65,8 @@ class Olm:
             if installed
             else spec.get("startingCSV") or wanted
         )
+        if not installed and self._before(one):
+            return
         if fault == "stuck" or (fault == "late" and not self._passed(one, "late", LATE_SECONDS)):
             return
         if installed and not self._installed(one, installed, fault):
@@ -68,6 +78,27 @@ class Olm:
                 self._plan(one, csv)
         else:
             self._install(one, csv, fault)
+
+    def _before(self, one: Json) -> bool:
+        """Report one more step of those before there is a plan, ours or a bundle's; tell whether there was one."""
+        name = one["spec"]["name"]
+        title = f"{SUBSCRIPTION} of {name}"
+        if title not in self._sequences:
+            title = f"{SUBSCRIPTION}, resolution is retried" if name == RETRIED else ""
+        steps = self._sequences.get(title, [])
+        if not steps or self._replay.ended(one, steps, title):
+            return False
+        self._unresolved(one, title)
+        return True
+
+    def _unresolved(self, one: Json, title: str) -> None:
+        """Report a step; its messages may name package and channel."""
+        spec, step = one["spec"], self._replay.step(one, self._sequences[title], title)["status"]
+        conditions = [
+            {"message": "", **each, **_said(each, package=spec["name"], channel=spec["channel"])}
+            for each in step.get("conditions") or []
+        ]
+        self._status(one, **step | {"conditions": conditions})
 
     def _status(self, one: Json, **fields: Any) -> None:
         self._client.status(one, {"lastUpdated": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields})
@@ -100,7 +131,7 @@ class Olm:
             "name": plan["metadata"]["name"],
             "namespace": metadata["namespace"],
         }
-        pending = self._sequences["Subscription"][0]["status"]
+        pending = self._sequences[SUBSCRIPTION][0]["status"]
         self._status(one, **pending, currentCSV=csv, installPlanRef=reference, conditions=[])
 
     def _install(self, one: Json, csv: str, fault: str) -> None:
@@ -143,7 +174,7 @@ class Olm:
             }
         )
         self._client.status(plan, {"phase": "Complete"})
-        latest = self._sequences["Subscription"][1]["status"]
+        latest = self._sequences[SUBSCRIPTION][1]["status"]
         self._status(one, **latest, installedCSV=csv, currentCSV=csv, conditions=[])
 
     def _installed(self, one: Json, name: str, fault: str) -> bool:
@@ -153,14 +184,16 @@ class Olm:
             return False
         csv |= {"apiVersion": OLM, "kind": CSV}
         status = csv.get("status") or {}
-        usual = f"{CSV}, reinstalled" if one["spec"]["name"] == REINSTALLED else CSV
+        ours = f"{CSV}, reinstalled" if one["spec"]["name"] == REINSTALLED else CSV
+        theirs = f"{CSV} of {name.partition('.')[0]}"
+        usual = theirs if theirs in self._sequences else ours
         wrong = self._group(one)
         sequence, after = wrong or FAULTS.get(fault) or usual, f"{CSV}, after no retry"
-        if sequence == usual and (
+        if sequence == ours and (
             status.get("reason") == "InstallComponentFailedNoRetry" or self._replay.begun(csv, after)
         ):
             sequence = after
-        elif sequence == usual and str(status.get("message")).startswith("install failed"):
+        elif sequence == ours and str(status.get("message")).startswith("install failed"):
             self._replay.skip(csv, self._sequences[usual], usual)
         step = self._replay.step(csv, self._sequences[sequence], sequence)["status"]
         for other in {*FAULTS.values(), after} - {sequence}:
@@ -203,3 +236,11 @@ class Olm:
 def _next(entries: list[str], installed: str) -> str:
     """Return the version to upgrade to, one entry of the channel after another, newest first; the same when there is none."""
     return entries[max(entries.index(installed) - 1, 0)] if installed in entries else entries[0]
+
+
+def _said(one: Json, **names: str) -> Json:
+    """Put names into the message of a condition of ours; a cluster's has its own."""
+    text = str(one.get("message", ""))
+    for key, value in names.items():
+        text = text.replace(f"{{{key}}}", value)
+    return {"message": text} if text else {}

@@ -5,7 +5,7 @@ denial of its webhooks names path and line there (`source`), or a `repository` a
 round, so that minutes take seconds.
 
 A file may also come from a cluster: those in `statuses/` of a bundle that playbooks/collect.yml wrote name the `bundle`, and each
-step its line in the bundle's changes.jsonl. Put beside ours, in a folder of its own or instead of one, it is replayed as they are.
+step its line in the bundle's changes.jsonl. bundles.py replays such a folder in the place of ours.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from api_server.client import Json
 FOLDER = Path(__file__).resolve().parent / "statuses"
 ORIGINS = (
     {"repository": r"[\w.-]+/[\w.-]+", "commit": r"[0-9a-f]{40}", "source": r"[\w./-]+\.(go|yaml):\d+"},
+    {"module": r"[\w./-]+@v\d+\.\d+\.\d+", "source": r"[\w./-]+\.go:\d+"},
     {"bundle": r"trainlab-collect-[0-9a-z]+-\d{8}T\d{6}Z", "source": r"changes\.jsonl:[1-9]\d*"},
 )
-"""Where a step may come from: an operator's code, or a cluster."""
+"""Where a step may come from: an operator's code, a Go module of the embedded cluster, or a cluster."""
 
 
 @functools.cache
@@ -43,13 +44,13 @@ def entries(name: str, folder: Path = FOLDER) -> list[Json]:
     steps = [step for steps in found["sequences"].values() for step in steps]
     origin = {key: found[key] for key in ("repository", "commit", "bundle") if key in found}
     return [
-        origin | one
+        ({} if "module" in one else origin) | one
         for one in [*steps, *(one for key in ("missing", "makes", "queues", "denies") for one in found.get(key, []))]
     ]
 
 
 def sourced(entry: Json) -> bool:
-    """Tell whether an entry names where it comes from, in one of the two ways."""
+    """Tell whether an entry names where it comes from, in one of these ways."""
     return any(all(re.fullmatch(form, str(entry.get(key, ""))) for key, form in origin.items()) for origin in ORIGINS)
 
 

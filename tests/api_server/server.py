@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 from embedded_cluster import build, cluster, paths, programs
 
+from api_server import bundles
 from api_server.client import Client
 
 PATH = (str(Path(__file__).resolve().parents[1]), str(paths.PACKAGE.parent))
@@ -179,6 +180,10 @@ class Server:
         if (self.folder / "ready").exists():
             done.unlink(missing_ok=True)
             self._await(lambda: done.exists() and done.read_text(encoding="ascii") == told, "operators")
+
+    def replay(self, statuses: Path | None) -> None:
+        """Let the operators report what a bundle recorded, or what our files say, and forget all faults; on a bare cluster."""
+        self.fault({bundles.BUNDLE: str(statuses)} if statuses else {})
 
     def stop(self) -> None:
         """End the processes and remove the folder."""

@@ -121,3 +121,25 @@ def test_releases_are_written_down_once() -> None:
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".yml")]
     assert [path for path in files if entry.search(path.read_text(encoding="utf-8"))] == []
     assert entry.search((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))
+
+
+def test_every_wait_of_the_platform_is_in_the_table_with_its_limit() -> None:
+    """The titles are those of the role's tables, which the waits print and `waits.yaml` has; limits are the defaults."""
+    tables = load(ROOT / "roles" / "platform" / "vars" / "main.yml")
+    limits: dict[str, Any] = load(ROOT / "roles" / "platform" / "defaults" / "main.yml")["platform_timeouts"]
+    waits = {one["title"]: "operators" for one in tables["__platform_crds"]}
+    waits |= {one["title"]: "resources" for one in tables["__platform_queued"]}
+    for name in ("resources", "brings"):
+        waits |= {one["title"]: "resources" for one in tables[f"__platform_{name}"].values()}
+    waits[tables["__platform_resources"]["rhoai"]["title"]] = "rhoai"
+    waits[tables["__platform_initialization"]["title"].partition(",")[0]] = "rhoai"
+    waits["operators"] = "operators"
+    rows = dict(re.findall(r"^\| ([^|]+) \| [^|]+ \| `platform_timeouts\.(\w+)`, \d+ s \|", PAGE, re.MULTILINE))
+    assert rows == waits
+    said = set(re.findall(r"`platform_timeouts\.(\w+)`, (\d+) s", PAGE))
+    assert said == {(name, str(seconds)) for name, seconds in limits.items()}
+    sources = {"platform_wait.py": "BRIEF_SECONDS", "openshift_build.py": "REGISTRY_SECONDS"}
+    for file, constant in sources.items():
+        text = (ROOT / "plugins" / "action" / file).read_text(encoding="utf-8")
+        (seconds,) = re.findall(rf"^{constant} = (\d+)\.0$", text, re.MULTILINE)
+        assert f"{seconds} s (`{constant}`)" in PAGE

@@ -53,6 +53,13 @@ def planted(cluster: Any) -> Any:
     }.items():
         resources = [{"kind": kind, "name": name, "namespaced": kind != "Node"} for kind, name in kinds.items()]
         cluster.objects[group] = {"resources": resources}
+    definitions = {"kind": "CustomResourceDefinition", "name": "customresourcedefinitions", "namespaced": False}
+    cluster.objects["/apis/apiextensions.k8s.io/v1"] = {"resources": [definitions]}
+    name = "nodefeaturediscoveries.nfd.openshift.io"
+    cluster.objects[f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"] = {
+        "metadata": {"name": name},
+        "status": {"conditions": [{"type": "Established", "status": "True"}]},
+    }
     place = {"namespace": "openshift-nfd"}
     subscription = {"spec": {"name": "nfd", "channel": "stable"}, "status": {"installedCSV": "nfd.4.20.0-1"}}
     cluster.items(f"{OLM}/subscriptions", {"metadata": place | {"name": "nfd"}, **subscription})
@@ -115,7 +122,7 @@ def test_a_server_that_goes_away_ends_the_pass_and_nothing_is_taken_for_gone(
     table = yaml.safe_load((ROOT / "roles" / "platform" / "vars" / "main.yml").read_text(encoding="utf-8"))
     monkeypatch.setattr(kube, "PAUSES", ())
     parts = [table[f"__platform_{name}"] for name in ("table", "resources", "brings")]
-    watch = Observer(PlatformApi(str(planted.kubeconfig)), *parts, "demo", {"gpu": "gpu-operator"})
+    watch = Observer(PlatformApi(str(planted.kubeconfig)), *parts, "demo", {"gpu": "gpu-operator"}, [], "demo")
     seen, complete = watch.look()
     kept = watch.objects
     assert {"NodeFeatureDiscovery", "Pod"} <= complete and "Node" not in complete and watch.unread.keys() == {"Node"}

@@ -29,7 +29,7 @@ def test_only_changes_are_appended_and_a_new_stamp_is_none() -> None:
     assert [(line["at"], line["kind"], line["name"]) for line in lines] == [
         (at, "NodeFeatureDiscovery", "nfd-instance") for at in (0, 2, 3)
     ]
-    steps = record.files("b")["nfd"]["sequences"]["NodeFeatureDiscovery"]
+    steps = record.files("b")["nfd"]["sequences"][f"NodeFeatureDiscovery, {NFD.full_name}"]
     assert [step["source"] for step in steps] == ["changes.jsonl:1", "changes.jsonl:2", "changes.jsonl:3"]
     assert [step["status"]["conditions"][0]["reason"] for step in steps] == ["A", "B", "A"]
 
@@ -42,10 +42,10 @@ def test_an_object_that_goes_is_told_once_and_its_return_is_a_step() -> None:
     assert record.gone(2, STAMP, {NFD.kind}, set()) and not record.gone(3, STAMP, {NFD.kind}, set())
     assert json.loads(record.lines[-1])["gone"] is True
     assert record.see(4, STAMP, seen)
-    assert len(record.files("b")["nfd"]["sequences"]["NodeFeatureDiscovery"]) == 2
+    assert len(record.files("b")["nfd"]["sequences"][f"NodeFeatureDiscovery, {NFD.full_name}"]) == 2
 
 
-def test_several_objects_of_a_kind_are_named() -> None:
+def test_a_sequence_is_that_of_one_object() -> None:
     record = Recording()
     for name in ("one", "two"):
         record.see(0, STAMP, Seen(Place("Node", "", name), {"labels": {"a": "b"}}, "nodes"))
