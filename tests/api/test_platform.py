@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from api_server import catalog, crds
-from api_server.harness import TIMEOUTS, Cluster, node
+from api_server import catalog, crds, printed
+from api_server.harness import REPO, TIMEOUTS, Cluster, node
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
 QUEUE: dict[str, Any] = {
@@ -23,7 +25,7 @@ KUEUE = "kueue.x-k8s.io/v1beta1"
 DSC, DSCI = "datasciencecluster.opendatahub.io", "dscinitialization.opendatahub.io"
 
 
-def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
+def test_from_bare_to_ready_and_back(cluster: Cluster, tmp_path: Path) -> None:
     """Check mode touches nothing, converge is complete, teardown leaves nothing; molecule runs the same twice.
 
     Complete means that each node with a GPU offers it, and that our own queue is there, for which Kueue has to come up first; teardown
@@ -58,6 +60,8 @@ def test_from_bare_to_ready_and_back(cluster: Cluster) -> None:
     queues = {one["metadata"]["name"]: one["metadata"] for one in cluster.client.items(KUEUE, "ClusterQueue")}
     assert set(queues) == {"trainlab", "trainlab-pool"}, "of OpenShift AI 3.4, and ours"
     assert "trainlab.dev/owner" not in queues["trainlab"].get("labels", {})
+    (fair,) = re.findall(r"^\$ (oc patch kueue .*)$", (REPO / "docs/openshift.md").read_text("utf-8"), re.MULTILINE)
+    assert "patched" in printed.run(fair, tmp_path, cluster.server.kubeconfig)
 
     planned = cluster.playbook("platform", "--check", **wanted)
     assert (planned.code, planned.changed) == (0, 0), planned.text

@@ -11,9 +11,12 @@ from embedded_cluster import build, paths
 
 
 def programs(folder: Path, helm: str = "helm") -> Path:
-    """Return `folder` with kubectl and a Helm in it, for the PATH; fails the test when one is not built."""
+    """Return `folder` with kubectl and a Helm in it, for the PATH; fails the test when one is not built.
+
+    `oc`, too, for what it shares with kubectl.
+    """
     folder.mkdir(exist_ok=True)
-    for name, component in (("kubectl", "kubernetes"), ("helm", helm)):
+    for name, component in (("kubectl", "kubernetes"), ("oc", "kubernetes"), ("helm", helm)):
         program = build.binary(component)
         if not program.exists():
             pytest.fail(f"{program} is not built: make binaries")
