@@ -65,9 +65,9 @@ class Olm:
             if installed
             else spec.get("startingCSV") or wanted
         )
-        if not installed and self._before(one):
-            return
         if fault == "stuck" or (fault == "late" and not self._passed(one, "late", LATE_SECONDS)):
+            return
+        if not installed and self._before(one):
             return
         if installed and not self._installed(one, installed, fault):
             return
