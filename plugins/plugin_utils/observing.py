@@ -114,7 +114,9 @@ class Observer:
         `files` names an operator's file where it is not the operator's name, `builds` is the namespace where images are built.
         """
         self._api, self._table, self._resources, self._brings = api, table, resources, brings
-        self._own, self._files, self._others, self._builds = namespace, files, others, builds
+        self._own, self._files, self._builds = namespace, files, builds
+        # Kueue itself is in both: the role makes it, or waits for the one that OpenShift AI makes
+        self._others = [one for one in others if one not in resources.values()]
         self.unread: dict[str, str] = {}
         self.objects: dict[str, list[Json]] = {}
 
@@ -171,8 +173,11 @@ class Observer:
                 named = (one["name"],) if one.get("by_name") or one["kind"] == "Deployment" else ()
                 spaces = (one["namespace"],) if one["kind"] == "Deployment" else ("",)
                 yield Source(one["apiVersion"], one["kind"], name, everything, spaces, named)
+        known = {one["kind"] for one in self._resources.values()}
         for name, each in self._table.items():
             for one in each.get("leftovers", []):
+                if one["kind"] in known:
+                    continue
                 yield Source(one["apiVersion"], one["kind"], name, everything)
         yield Source("v1", "Node", "nodes", node)
         for kind in jobs.KINDS.values():

@@ -9,13 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from drills.place import PATIENCE, REPO, Place
+from drills.place import NAMESPACE, PATIENCE, REPO, Place
 
 
 def main(site: str, drill: str) -> int:
     """Train in two pods, and strike."""
     place = Place("pytorchjob", 2, site)
     place.remove()
+    place.kubectl("create", "namespace", NAMESPACE, ok=False)  # it may be there
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "train.log"
         training = place.play(log)

@@ -186,7 +186,8 @@ def judge(kind: str, thing: Json) -> ready.Verdict:
         return judge_gpus(thing, [{"metadata": {"name": "n", "labels": GPU}, "status": {"allocatable": {GPUS: "1"}}}])
     entries = [*TABLES["__platform_resources"].values(), *TABLES["__platform_brings"].values()]
     entries += [*TABLES["__platform_queued"], TABLES["__platform_initialization"]]
-    (entry,) = [one for one in entries if one["kind"] == kind]
+    entry, *same = [one for one in entries if one["kind"] == kind]
+    assert all(one == entry for one in same)
     return ready.judge(thing, entry["ready"])
 
 
