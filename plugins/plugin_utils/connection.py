@@ -112,10 +112,12 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
     try:
         settings = client._create_configuration(auth)
     except Exception as error:  # the loaders raise their own, yaml's and plain TypeErrors
+        plain = isinstance(error, TypeError)  # Ansible prints a cause
+        reason = "this is no kubeconfig" if plain else " ".join(str(error).split())
         raise AnsibleActionFail(
-            f"{origin}: {' '.join(str(error).split())}; set trainlab_kubeconfig to a file with which `kubectl get --raw "
+            f"{origin}: {reason}; set trainlab_kubeconfig to a file with which `kubectl get --raw "
             "/version` works"
-        ) from error
+        ) from (None if plain else error)
     if auth.get("proxy"):  # kubectl and Helm know only the general variables
         scheme = "HTTP" if settings.host.startswith("http:") else "HTTPS"
         environment = {f"{scheme}_PROXY": f'"${PROXY}"', **environment}

@@ -238,3 +238,15 @@ def test_an_entry_for_others_carries_the_certificate(tmp_path: Path) -> None:
     wanted = {"server": "https://api:6443", "tls-server-name": "api", "certificate-authority-data": data}
     assert found.cluster_entry("https://api:6443") == wanted
     assert yaml.safe_load(tokens.kubeconfig_text(wanted, "a", "b", "c"))["clusters"][0]["cluster"] == wanted
+
+
+@pytest.mark.parametrize(("content", "reason"), [("a note", "this is no kubeconfig"), ("", ""), ("{users: [", "")])
+def test_a_file_that_is_no_kubeconfig(tmp_path: Path, content: str, reason: str) -> None:
+    """File, reason and remedy, whatever is in it."""
+    file = tmp_path / "admin.conf"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(AnsibleActionFail) as refused:
+        connection.find(str(file))
+    said = str(refused.value)
+    assert said.startswith(f"trainlab_kubeconfig: {file}: {reason}") and "set trainlab_kubeconfig to a file" in said
+    assert "'str' object" not in said
