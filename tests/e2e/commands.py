@@ -79,9 +79,10 @@ class Collection:
 def installed(folder: Path) -> Collection:
     """Build the collection and install it into an empty folder, as docs/openshift.md says."""
     galaxy = (str(REPO / ".venv/bin/ansible-galaxy"), "collection")
-    sh(*galaxy, "build", "--output-path", str(folder))
+    sh(*galaxy, "build", str(REPO), "--output-path", str(folder), folder=folder)
     (archive,) = folder.glob("trainlab-rhoai-*.tar.gz")
-    sh(*galaxy, "install", str(archive), "--no-deps", "--offline", "-p", str(folder / "collections"))
+    # not in the checkout, whose settings have it installed
+    sh(*galaxy, "install", str(archive), "--no-deps", "--offline", "-p", str(folder / "collections"), folder=folder)
     return Collection(folder / "collections/ansible_collections/trainlab/rhoai", folder)
 
 
