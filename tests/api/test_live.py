@@ -300,7 +300,7 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
         (
             "ResourceQuota",
             {"hard": {"persistentvolumeclaims": "1"}},
-            "persistentvolumeclaims is 1, 0 in use, the release makes 2",
+            "in use, the release makes 2; they could not be made",
         ),
         (
             "ResourceQuota",
@@ -310,7 +310,7 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
     ):
         one = given | {"kind": kind, "spec": spec}
         edits.client.apply(one)
-        assert words in refused(edits.upgrade(*sets, release="mine", nobody=True))
+        assert words in refused(edits.upgrade(*sets, release="small", nobody=True))
         edits.client.delete(one)
     enough = [
         given | {"kind": "LimitRange", "spec": limits(default={"cpu": "2"})},
@@ -319,8 +319,9 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
     ]
     for one in enough:
         edits.client.apply(one)
-    done(edits.upgrade(*sets, release="mine", nobody=True))
-    done(edits.run("uninstall", "mine", nobody=True))
+    done(edits.upgrade(*sets, release="small", nobody=True))
+    done(edits.upgrade(*sets, "--set", "phase.seed=7", release="small", nobody=True))  # what is in use is its own
+    done(edits.run("uninstall", "small", nobody=True))
     for one in enough:
         edits.client.delete(one)
 

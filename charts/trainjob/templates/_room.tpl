@@ -43,7 +43,7 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- range $entry := $each.entries -}}
 {{- if hasKey $hard $entry -}}
 {{- /* Of an upgrade, what is in use may be the release's own; what claims are not there yet is not. */ -}}
-{{- $used := or $.install $each.new | ternary (index (($quota.status | default dict).used | default dict) $entry | default "0") "0" -}}
+{{- $used := or $.install (hasKey $each "new") | ternary (index (($quota.status | default dict).used | default dict) $entry | default "0") "0" -}}
 {{- $left := subf (include "trainjob.bytes" (toString (index $hard $entry))) (include "trainjob.bytes" (toString $used)) -}}
 {{- if lt $left ($each.total | float64) -}}
 {{- fail (printf "ResourceQuota %s: %s is %v, %v in use, %s" $quota.metadata.name $entry (index $hard $entry) $used $each.says) -}}
