@@ -115,8 +115,7 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
         plain = isinstance(error, TypeError)  # Ansible prints a cause
         reason = "this is no kubeconfig" if plain else " ".join(str(error).split())
         raise AnsibleActionFail(
-            f"{origin}: {reason}; set trainlab_kubeconfig to a file with which `kubectl get --raw "
-            "/version` works"
+            f"{origin}: {reason}; set trainlab_kubeconfig to a file with which `kubectl get --raw /version` works"
         ) from (None if plain else error)
     if auth.get("proxy"):  # kubectl and Helm know only the general variables
         scheme = "HTTP" if settings.host.startswith("http:") else "HTTPS"
