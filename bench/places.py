@@ -3,7 +3,8 @@
 PYTHONPATH=cluster:tests python bench/places.py [--json FILE]
 Starts the test API server (a real kube-apiserver with etcd and the controllers that matter, tests/api_server), with Kueue's kinds. Every
 place is counted: the same kinds of objects in each namespace, a ClusterQueue that borrows from the pool, and a kubeconfig with a token
-of its own that may train there and nowhere else. Exits with 1 when a place lacks something, the second run changed something, something was left, or a bound below was missed.
+of its own that may train there and nowhere else. Exits with 1 when a place lacks something, the second run changed something, something
+was left, or a bound below was missed.
 """
 
 import os

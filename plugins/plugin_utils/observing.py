@@ -114,9 +114,7 @@ class Observer:
         `files` names an operator's file where it is not the operator's name, `builds` is the namespace where images are built.
         """
         self._api, self._table, self._resources, self._brings = api, table, resources, brings
-        self._own, self._files, self._builds = namespace, files, builds
-        # Kueue itself is in both: the role makes it, or waits for the one that OpenShift AI makes
-        self._others = [one for one in others if one not in resources.values()]
+        self._own, self._files, self._others, self._builds = namespace, files, others, builds
         self.unread: dict[str, str] = {}
         self.objects: dict[str, list[Json]] = {}
 
@@ -173,12 +171,13 @@ class Observer:
                 named = (one["name"],) if one.get("by_name") or one["kind"] == "Deployment" else ()
                 spaces = (one["namespace"],) if one["kind"] == "Deployment" else ("",)
                 yield Source(one["apiVersion"], one["kind"], name, everything, spaces, named)
-        known = {one["kind"] for one in self._resources.values()}
+        made = {
+            one["kind"] for one in self._resources.values()
+        }  # Kueue, which the role makes where OpenShift AI does not
         for name, each in self._table.items():
             for one in each.get("leftovers", []):
-                if one["kind"] in known:
-                    continue
-                yield Source(one["apiVersion"], one["kind"], name, everything)
+                if one["kind"] not in made:
+                    yield Source(one["apiVersion"], one["kind"], name, everything)
         yield Source("v1", "Node", "nodes", node)
         for kind in jobs.KINDS.values():
             yield Source(kind.group_version, kind.kind, "workload", everything, (self._own,))

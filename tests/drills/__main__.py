@@ -42,8 +42,8 @@ def main() -> int:
     for number in range(done, done + 1 if args.together else args.count):
         dice = random.Random(f"{seed}-{number}")
         shape, name = turn(number)
-        place = Place(args.api or shape.api, args.pods or shape.pods, args.site)
-        shape = Shape(place.api, place.pods_wanted)
+        shape = Shape(args.api or shape.api, args.pods or shape.pods)
+        place = Place(shape.api, shape.pods, args.site)
         if str(shape) not in table["undisturbed"]:
             table["undisturbed"][str(shape)] = drill(place, [], dice, 0)
             args.table.write_text(json.dumps(table, indent=1))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from e2e import machine
 
 REPO = machine.REPO
@@ -99,6 +101,12 @@ def helm(*argv: str, ok: bool | None = True) -> str:
 def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str, Any]]:
     """Objects of a kind as dicts."""
     return json.loads(kubectl("-n", namespace, "get", kind, "-o", "json", *argv))["items"]  # type: ignore[no-any-return]
+
+
+def trainer_image() -> str:
+    """The demo's image, with its digest, as site.yml wrote it down."""
+    site = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]
+    return str(site["images"]["trainer"])
 
 
 def changed(output: str) -> int:

@@ -20,7 +20,19 @@ import pytest
 from embedded_cluster import locks
 
 from e2e import machine, places, stopping
-from e2e.commands import NAMESPACE, PHASE, WHOLE, WITH_PROGRAMS, changed, helm, kubectl, objects, playbook, sh
+from e2e.commands import (
+    NAMESPACE,
+    PHASE,
+    WHOLE,
+    WITH_PROGRAMS,
+    changed,
+    helm,
+    kubectl,
+    objects,
+    playbook,
+    sh,
+    trainer_image,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
@@ -65,12 +77,6 @@ SHORT = {
     "staged-dpo": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
     "staged-lora": "phase.data.train_rows=32,phase.data.heldout_rows=8,phase.evaluate.generate_rows=4",
 }
-
-
-def trainer_image() -> str:
-    """The image, with its digest, that site.yml gave the release of the demo."""
-    values = json.loads(helm("-n", NAMESPACE, "get", "values", PHASE, "-o", "json"))
-    return str(values["site"]["images"]["trainer"])
 
 
 def installed(namespace: str, phase: str, *more: str) -> None:

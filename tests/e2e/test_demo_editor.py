@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e import machine
-from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, sh
+from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, sh, trainer_image
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 SPACE, WHO, PROMOTER = "team", "editor", "promoter"
@@ -32,9 +32,8 @@ QUOTA = {"requests.cpu": "2", "requests.memory": "6Gi", "limits.memory": "6Gi", 
 
 @pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
 def test_rights_in_one_namespace_are_enough(demo: str, tmp_path: Path) -> None:
-    trainer = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]["images"]["trainer"]
     storage = {name: {"storageClass": "local-path-rwx", "size": "3Gi"} for name in ("models", "runs")}
-    site = {"images": {"trainer": trainer, "pullPolicy": "Never"}, "storage": storage}
+    site = {"images": {"trainer": trainer_image(), "pullPolicy": "Never"}, "storage": storage}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump({"site": site}), encoding="utf-8")
     try:
         for document in prepared():

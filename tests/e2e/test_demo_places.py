@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e import machine, places, policies
-from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, sh
+from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, sh, trainer_image
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
 minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
@@ -57,10 +56,9 @@ def test_one_with_many_jobs_keeps_nobody_waiting(demo: str, tmp_path: Path) -> N
 
 def sleeping(name: str, seconds: int) -> dict[str, Any]:
     """A queued job for half of the pool that does nothing for so long."""
-    site = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]
     container = {
         "name": "it",
-        "image": site["images"]["trainer"],
+        "image": trainer_image(),
         "command": ["sleep", str(seconds)],
         "resources": {"requests": {"cpu": "10m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

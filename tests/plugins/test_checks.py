@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import AFTER, BEFORE
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.limits import SMALL_POD
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.storage import BLOCK_ONLY
 
 from plugins.checking import (
@@ -327,3 +328,10 @@ def test_a_prepared_account_needs_no_right_to_make_roles(case: Case) -> None:
     assert "or name one that may promote in site.serviceAccount" in case.states()["rights"].sentence
     case.site["serviceAccount"] = "prepared"
     assert case.states()["rights"].state == "ok"
+
+
+def test_the_chart_knows_the_same_small_pod() -> None:
+    text = (Path(__file__).parents[2] / "charts/trainjob/templates/_room.tpl").read_text(encoding="utf-8")
+    (listed,) = re.findall(r'define "trainjob.smallPod" -}}\n{{- dict (.+?) \| toJson', text)
+    words = re.findall(r'"(.+?)"', listed)
+    assert dict(zip(words[::2], words[1::2], strict=True)) == SMALL_POD

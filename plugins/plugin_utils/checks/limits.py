@@ -228,15 +228,12 @@ def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
 
 def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
     """What all pods of the job request together, by resource, and the key that sets it."""
-    asked = cluster_state.phase["resources"]
-    nodes = Decimal(asked["nodes"])
-    wanted = {
-        "cpu": (quantity(asked["cpu"]) * nodes, "phase.resources.cpu"),
-        "memory": (quantity(asked["memory"]) * nodes, "phase.resources.memory"),
+    nodes = cluster_state.phase["resources"]["nodes"]
+    return {
+        resource: (quantity(asked) * nodes, key)
+        for resource, asked, key in _requested(cluster_state)
+        if key.startswith("phase.resources.")
     }
-    if asked["gpus_per_node"]:
-        wanted[cluster_state.site["gpuResource"]] = (asked["gpus_per_node"] * nodes, "phase.resources.gpus_per_node")
-    return wanted
 
 
 def _of_pods(cluster_state: ClusterState) -> list[Wanted]:
