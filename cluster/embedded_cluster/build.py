@@ -89,7 +89,7 @@ def _build(name: str) -> str:
     folder, target = modules.folder(name), binary(name)
     part = target.with_name(f".{target.name}.part")
     started = time.monotonic()
-    command = [*programs.WITH_US, toolchain.go(), "build", *_flags(name), "-o", str(part), component.package]
+    command = [*programs.with_us(), toolchain.go(), "build", *_flags(name), "-o", str(part), component.package]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n  ".join((done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:])

@@ -208,7 +208,7 @@ def link_into(node_root: Path) -> None:
     source, target = folder() / "root", node_root / "var/lib/containerd"
     with lock(shared=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        programs.run(*programs.WITH_US, "cp", "-al", str(source), str(target))
+        programs.run(*programs.with_us(), "cp", "-al", str(source), str(target))
         for database in [*source.glob("*.db"), *source.glob("*/*.db")]:
             copy = target / database.relative_to(source)
             copy.unlink()

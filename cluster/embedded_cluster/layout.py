@@ -85,7 +85,7 @@ def _skeleton(root: Path) -> None:
 
 
 def _etc(root: Path, name: str, number: int, count: int) -> None:
-    programs.run(*programs.WITH_US, "cp", "-aT", str(rootfs.base() / "etc"), str(root / "etc"))
+    programs.run(*programs.with_us(), "cp", "-aT", str(rootfs.base() / "etc"), str(root / "etc"))
     # Nothing listens on port 53 of the node, so CoreDNS refuses a name from outside at once. Not 127.0.0.1: CoreDNS
     # would ask itself. Not the host: its firewall may drop, and every such name would take seconds.
     (root / "etc/resolv.conf").unlink(missing_ok=True)

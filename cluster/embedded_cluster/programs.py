@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 
 from embedded_cluster import say
 
 LINES_OF_ERROR = 2
-WITH_US = ("setpriv", "--pdeathsig", "KILL")
-"""Prefix of a command that must die with this process, so that it never runs alongside our next one."""
+
+
+def with_us() -> tuple[str, ...]:
+    """Return the prefix of a command that must die with this process, so that it never runs alongside our next one.
+
+    setpriv asks for the signal when it runs; the shell ends what lost its parent before that (prctl(2)).
+    """
+    return ("setpriv", "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid()))
 
 
 def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
@@ -24,7 +31,8 @@ def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
         check=False,
     )
     if done.returncode:
-        command = argv[len(WITH_US) :] if argv[: len(WITH_US)] == WITH_US else argv
+        prefix = with_us()
+        command = argv[len(prefix) :] if argv[: len(prefix)] == prefix else argv
         words = (done.stderr or done.stdout).strip().splitlines()[-LINES_OF_ERROR:] or [f"exit {done.returncode}"]
         raise say.UserError(f"{' '.join(command)}: " + "\n  ".join(words))
     return done.stdout
@@ -32,4 +40,4 @@ def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
 
 def remove(folder: str) -> None:
     """Remove a folder and its contents, but nothing that is mounted there."""
-    run(*WITH_US, "rm", "-rf", "--one-file-system", folder)
+    run(*with_us(), "rm", "-rf", "--one-file-system", folder)

@@ -89,6 +89,7 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
     top = {
         "resources": [str(Path(operator.name) / part)],
         "images": [{"name": operator.image or name, "newName": name, "newTag": tag}],
+        "patches": [] if part else [{"target": {"kind": "Deployment"}, "patch": json.dumps(_made_from(operator))}],
     }
     (work / "kustomization.yaml").write_text(json.dumps(top), encoding="ascii")
     # The restriction would keep after/ from reading up/ next to it.
@@ -97,6 +98,12 @@ def _kustomize(operator: Operator, work: Path, part: str) -> str:
     if done.returncode != 0:
         raise UserError(f"{paths.MANIFESTS / operator.name}: kustomize failed: {done.stderr.strip()}")
     return done.stdout
+
+
+def _made_from(operator: Operator) -> dict[str, object]:
+    """A patch by which the operator's pod is replaced when its manifests change: it reads its ConfigMap only at its start."""
+    template = {"metadata": {"annotations": {"trainlab.dev/manifests": digest(operator)}}}
+    return {"kind": "Deployment", "metadata": {"name": operator.deployment}, "spec": {"template": template}}
 
 
 def _upstream(operator: Operator) -> Path:

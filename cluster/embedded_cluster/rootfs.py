@@ -121,7 +121,7 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
     part = target.with_name(target.name + ".part")
     log = paths.CACHE / f"{name}.log"
     command = [
-        *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"),
+        *(*programs.with_us(), "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--include=" + ",".join(packages)),
         *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("doc", "man", "locale")),
         *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *mirrors()),
@@ -158,7 +158,7 @@ def command(
     """
     given = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", **(env or {})}
     return [
-        *(*programs.WITH_US, "unshare", "--fork", "--kill-child", "--pid", "--mount"),
+        *(*programs.with_us(), "unshare", "--fork", "--kill-child", "--pid", "--mount"),
         *("--propagation", "private", "bash", str(paths.PACKAGE / "rootfs.sh"), str(root), cwd),
         *(str(path) for path in (paths.HOME, *mounts)),
         *("--", "env", "-i", *(f"{key}={value}" for key, value in given.items()), *argv),

@@ -121,7 +121,8 @@ class ActionModule(ClusterAction):
         ready = one.get("ready") or {}
         if ready.get("gpus"):
             return judge_gpus(found, self.api.items(str(self.api.path("v1", "Node"))))
-        return judge(found, ready)
+        verdict = judge(found, ready)
+        return replace(verdict, text=verdict.text.replace("{oc}", self.api.oc))
 
     def _operator(self, one: Json) -> Verdict:
         namespace = one["namespace"]

@@ -72,7 +72,8 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
     `ready` holds `condition` (a type that has to be True) or `path` and `equals`; with `observed`, the status has to be that of
     the latest edit, with `said_by` (a ClusterServiceVersion) not that of an older operator, by status.release.version. `failed`
     names a condition that is bad when True: operators report it on their way, too, so it ends the wait when it lasts, or if its
-    reason is among `hopeless`. An empty `ready` only requires existence.
+    reason is among `hopeless`. `asks` says by reason of a condition what a person has to do, `{oc}` being the command line's
+    client; nobody having done it, it ends the wait, too. An empty `ready` only requires existence.
     """
     if thing is None:
         return Verdict(WAITING, "does not exist yet")
@@ -95,8 +96,17 @@ def judge(thing: Json | None, ready: Json) -> Verdict:
         if good and ready.get("said_by") and _older(thing, ready["said_by"]):
             by = _value(thing, "status.release.version")
             return Verdict(WAITING, f"{text}, which was said by {by}, {ready['said_by']} is installed")
+        asked = "" if good else _asked(thing, ready.get("asks", {}))
+        if asked:
+            return Verdict(WAITING, f"{text}; {ready['asks'][asked]}", turns=FAILED, reason=asked)
         return Verdict(READY if good else WAITING, text)
     return Verdict(READY, "exists")
+
+
+def _asked(thing: Json, asks: Json) -> str:
+    """Return the reason of the first condition that waits for a person, empty without one."""
+    found = (thing.get("status") or {}).get("conditions") or []
+    return next((str(one["reason"]) for one in found if one.get("reason") in asks), "")
 
 
 def _stale(thing: Json) -> bool:

@@ -60,8 +60,7 @@ def test_from_bare_to_ready_and_back(cluster: Cluster, tmp_path: Path) -> None:
     queues = {one["metadata"]["name"]: one["metadata"] for one in cluster.client.items(KUEUE, "ClusterQueue")}
     assert set(queues) == {"trainlab", "trainlab-pool"}, "of OpenShift AI 3.4, and ours"
     assert "trainlab.dev/owner" not in queues["trainlab"].get("labels", {})
-    (fair,) = re.findall(r"^\$ (oc patch kueue .*)$", (REPO / "docs/openshift.md").read_text("utf-8"), re.MULTILINE)
-    assert "patched" in printed.run(fair, tmp_path, cluster.server.kubeconfig)
+    assert "patched" in printed.run(documented("patch kueue"), tmp_path, cluster.server.kubeconfig)
 
     planned = cluster.playbook("platform", "--check", **wanted)
     assert (planned.code, planned.changed) == (0, 0), planned.text
@@ -85,6 +84,12 @@ def test_from_bare_to_ready_and_back(cluster: Cluster, tmp_path: Path) -> None:
     assert (again.code, again.changed) == (0, 0)
     for each in nodes:
         cluster.client.delete(each)
+
+
+def documented(words: str) -> str:
+    """The one command of docs/openshift.md that says this."""
+    (found,) = re.findall(rf"^\$ (oc .*{words}.*)$", (REPO / "docs/openshift.md").read_text("utf-8"), re.MULTILINE)
+    return str(found)
 
 
 def workbench(cluster: Cluster, there: bool = True) -> None:
@@ -368,8 +373,11 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str, m
     assert cluster.objects() == before
 
 
-def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster) -> None:
-    """The inventory alone upgrades; ready is what the new operator says. Monitoring of somebody else stays as it is."""
+def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster, tmp_path: Path) -> None:
+    """The inventory alone upgrades; ready is what the new operator says. Monitoring of somebody else stays as it is.
+
+    The last one stops at a gate until somebody has run what the message says.
+    """
     bare = cluster.objects()
     old: dict[str, Any] = {"trainlab_platform_release": "3.3", "platform_channels": {"gpu": "v25.10"}}
     both: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "platform_approval": "Manual"}
@@ -395,6 +403,22 @@ def test_from_a_release_and_a_channel_to_the_next(cluster: Cluster) -> None:
 
     error = cluster.playbook("platform", **both, **old).error
     assert "rhods-operator.3.4.3 is installed" in error and "installs no older version" in error
+
+    gates = {"namespace": "redhat-ods-operator", "labels": {"platform.opendatahub.io/upgrade-gate": "true"}}
+    gate = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gates-of-somebody"} | gates}
+    cluster.client.apply(gate | {"data": {"ack-3.5.0-storage": "models move"}}, manager="somebody")
+    newest = both | {"trainlab_platform_release": "3.5", "platform_grace": 3}
+    error = cluster.playbook("platform", **newest).error
+    assert "has failed" in error and "Upgrade gates not acknowledged: ack-3.5.0-storage" in error
+    assert release(cluster)[0] == "Not Ready"
+    (told,) = re.findall(r"`(oc [^`]* edit configmap odh-upgrade-acks)`", error)
+    assert told.endswith(documented("edit configmap").removeprefix("oc "))
+    printed.run(
+        told, tmp_path, cluster.server.kubeconfig, environment={"EDITOR": "sed -i 's/: models move/: \"true\"/'"}
+    )
+    assert cluster.playbook("platform", **newest).code == 0
+    assert release(cluster) == ("Ready", "3.5.0")
+    cluster.client.delete(gate)
     undone = cluster.playbook("platform_teardown")
     assert undone.code == 0, undone.text
     assert cluster.client.look("v1", "ConfigMap", "cluster-monitoring-config", "openshift-monitoring")

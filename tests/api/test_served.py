@@ -220,12 +220,15 @@ def test_an_install_that_fails_halfway_leaves_nothing_but_volumes(helm: Releases
 
 
 def test_a_server_is_in_the_queue_where_openshift_ai_wants_it(server: Server, tmp_path: Path) -> None:
-    """OpenShift AI 2.25 and 3.3 deny an InferenceService without a queue in a namespace that Kueue manages, by either label."""
+    """OpenShift AI 2.25 and 3.3 deny an InferenceService without a queue in a namespace that Kueue manages, by either label.
+
+    Only while its DataScienceCluster says that Kueue is asked for.
+    """
     helm = Releases(server, "helm", "managed")
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": helm.namespace}}
     bare = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "spec": {"predictor": {}}}
     bare["metadata"] = {"name": "bare", "namespace": helm.namespace}
-    policies = Policies(helm.client)
+    policies, platform = Policies(helm.client), data_science_cluster(helm)
     for release in ("2.25", "3.4", "3.5", "3.6", "3.3"):
         denied = [
             one for one in recorded.read(f"rhoai-{release}")["denies"] if one["what"] == "a workload without a queue"
@@ -236,12 +239,28 @@ def test_a_server_is_in_the_queue_where_openshift_ai_wants_it(server: Server, tm
             words = denied[0]["message"] if denied else ""
             until(lambda words=words: (words in refusal(helm, bare)) if words else not refusal(helm, bare))  # type: ignore[misc]
         assert bool(denied) is (release in ("2.25", "3.3")), release
+    helm.client.status(platform, {"components": {"kueue": {"managementState": "Removed"}}})
+    until(lambda: not refusal(helm, bare))
+    helm.client.status(platform, {"components": {"kueue": {"managementState": "Unmanaged"}}})
+    until(lambda: refusal(helm, bare))
     done(helm.upgrade("--set", "site.queue=team,site.platform=openshift"))
     trained(helm, Promotions(helm, tmp_path))
     (service,) = helm.client.items("serving.kserve.io/v1beta1", "InferenceService", helm.namespace)
     assert service["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     policies.step([], "v2")
+    helm.client.delete(platform)
     removed(helm)
+
+
+def data_science_cluster(helm: Releases) -> Json:
+    """A DataScienceCluster that says that it leaves Kueue to its own operator; the API server serves them from now on."""
+    group, kind = "datasciencecluster.opendatahub.io", "DataScienceCluster"
+    helm.client.apply(crds.reduced(group, kind, ["v2"], namespaced=False))
+    until(lambda: helm.client.path(f"{group}/v2", kind))
+    one = {"apiVersion": f"{group}/v2", "kind": kind, "metadata": {"name": "default-dsc"}, "spec": {}}
+    helm.client.apply(one)
+    helm.client.status(one, {"components": {"kueue": {"managementState": "Unmanaged"}}})
+    return one
 
 
 def profile(helm: Releases, name: str) -> Json:

@@ -302,8 +302,11 @@ class Operands:
             condition(kind, good, "" if good else "NotReady", words) for kind in ("ComponentsReady", "Ready")
         ]
         observed: Json = {"observedGeneration": generation} if good else {}
-        # whoever reconciles says so in each pass: datasciencecluster_controller_actions.go:105 (3.3), :185 (3.4), :204 (3.5)
+        # whoever reconciles says so in each pass: datasciencecluster_controller_actions.go:105 (3.3), :185 (3.4), :204 (3.5); and what
+        # is asked of Kueue, which the webhook for workloads reads there: components/kueue/kueue.go:97 (3.3)
         observed |= {"release": {"name": "OpenShift AI Self-Managed", "version": version}}
+        asked = (components.get("kueue") or {}).get("managementState", "Removed")
+        observed |= {"components": {"kueue": {"managementState": asked}}}
         self._say(one, {"phase": "Ready" if good else "Not Ready", "conditions": conditions} | observed)
 
     def _gated(self, one: Json, operator: Json, steps: list[Json] | None) -> bool:

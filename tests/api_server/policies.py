@@ -32,6 +32,7 @@ def _policies(one: Json) -> dict[str, tuple[list[Json], str, str]]:
     """
     managed = " || ".join(f"namespaceObject.metadata.?labels[?'{key}'].orValue('') == 'true'" for key in MANAGED)
     queued = f"object.metadata.?labels[?'{QUEUE}'].orValue('') != ''"
+    asked = "params.?status.?components.?kueue.?managementState.orValue('') in ['Managed', 'Unmanaged']"
     kueue = "!has(object.spec.components) || !has(object.spec.components.kueue) || "
     kueue += "object.spec.components.kueue.managementState != 'Managed'"
     both = ("CREATE", "UPDATE")
@@ -56,8 +57,8 @@ def _policies(one: Json) -> dict[str, tuple[list[Json], str, str]]:
         ),
         "a workload without a queue": (
             [_rule(*each.split("/"), *both) for each in one.get("resources", [])],
-            f"!({managed}) || {queued}",
-            "",
+            f"!({managed}) || !({asked}) || {queued}",
+            DSC,
         ),
     }
 

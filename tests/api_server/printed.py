@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,15 @@ def programs(folder: Path, helm: str = "helm") -> Path:
     return folder
 
 
-def run(line: str, folder: Path, kubeconfig: Path, helm: str = "helm") -> str:
+def run(
+    line: str, folder: Path, kubeconfig: Path, helm: str = "helm", environment: Mapping[str, str] | None = None
+) -> str:
     """Run a printed line in the root of the checkout; return its output, fail the test when it fails.
 
     `folder` gets the programs and is HOME; `kubeconfig` applies when the line names none.
     """
     path = f"{programs(folder / f'programs-{helm}', helm)}{os.pathsep}{os.environ['PATH']}"
-    env = {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(kubeconfig)}
+    env = {"PATH": path, "HOME": str(folder), "KUBECONFIG": str(kubeconfig), **(environment or {})}
     ran = subprocess.run(line, shell=True, cwd=paths.REPO, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{line}: {ran.stderr}"
     return ran.stdout

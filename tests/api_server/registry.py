@@ -56,7 +56,7 @@ class Registry:
 
     def start(self) -> None:
         """Start it again where it was, with what it has."""
-        command = [*programs.WITH_US, str(build.binary("registry")), "serve", str(self._folder / "config.yml")]
+        command = [*programs.with_us(), str(build.binary("registry")), "serve", str(self._folder / "config.yml")]
         environment = {"PATH": os.environ["PATH"], "OTEL_TRACES_EXPORTER": "none"}
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -38,7 +38,7 @@ class Server:
 
     def __init__(self, folder: Path, mortal: bool = False) -> None:
         """Start nothing before `start`."""
-        self.folder, self._before = folder, programs.WITH_US if mortal else ()
+        self.folder, self._before = folder, programs.with_us() if mortal else ()
         self.kubeconfig = folder / "kubeconfig"
         self.nobody = folder / "kubeconfig-nobody"
         self.shaky = folder / "kubeconfig-shaky"

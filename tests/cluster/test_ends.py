@@ -159,7 +159,7 @@ def test_a_missing_or_failing_program_is_a_sentence() -> None:
     assert _said("def main():\n    programs.run('no-such-program')\n")[1].startswith(
         "error: no-such-program: command not"
     )
-    code, said = _said("def main():\n    programs.run(*programs.WITH_US, 'ls', '/no/such')\n")
+    code, said = _said("def main():\n    programs.run(*programs.with_us(), 'ls', '/no/such')\n")
     assert code == 2 and said.startswith("error: ls /no/such: ") and said.endswith("No such file or directory\n")
 
 

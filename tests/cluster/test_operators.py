@@ -1,7 +1,11 @@
 """The operators' kinds are available to Helm when their installation ends, not minutes later."""
 
+import shutil
+from pathlib import Path
+
 import pytest
-from embedded_cluster import operators
+import yaml
+from embedded_cluster import operators, paths, render
 from embedded_cluster.say import UserError
 
 MANIFESTS = """apiVersion: v1
@@ -56,3 +60,20 @@ def test_what_is_never_listed_is_named(listed: list[str | UserError]) -> None:
     listed.append("pods")
     with pytest.raises(UserError, match=f"does not list {NAME}; "):
         operators._wait_for_apis([operators.OPERATORS["kserve"]], 0.0)
+
+
+def test_a_pod_is_replaced_when_its_manifests_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kueue reads its ConfigMap only at its start: an upgraded checkout would go on with the settings of before."""
+    one = operators.OPERATORS["kueue"]
+    changed = tmp_path / "manifests"
+    shutil.copytree(paths.MANIFESTS, changed)
+    monkeypatch.setattr(render, "RENDERED", tmp_path / "rendered")
+    marks = []
+    for _ in range(2):
+        documents = yaml.load_all(render.render(one), yaml.CSafeLoader)
+        (deployment,) = (each for each in documents if each["kind"] == "Deployment")
+        marks.append(deployment["spec"]["template"]["metadata"]["annotations"]["trainlab.dev/manifests"])
+        with (changed / "kueue" / "kustomization.yaml").open("a", encoding="utf-8") as file:
+            file.write("# another line\n")
+        monkeypatch.setattr(paths, "MANIFESTS", changed)
+    assert marks[0] != marks[1]

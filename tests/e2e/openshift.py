@@ -134,7 +134,7 @@ class OpenShift:
             if "status" in says:
                 self.client.status(thing, says["status"])
         (folder / "faults.json").write_text("{}", encoding="ascii")
-        command = [*programs.WITH_US, sys.executable, "-m", "api_server.operators_process", str(folder), IMAGE]
+        command = [*programs.with_us(), sys.executable, "-m", "api_server.operators_process", str(folder), IMAGE]
         with (folder / "operators.log").open("wb") as log:
             self._operators = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
         end = time.monotonic() + SECONDS

@@ -255,7 +255,7 @@ def test_an_upgrade_that_nobody_acknowledged_stops_and_says_what() -> None:
     entry = TABLES["__platform_resources"]["rhoai"]["ready"] | {"said_by": f"rhods-operator.{version}"}
     one.bring("rhoai", release)
     stopped = ready.judge(one.client.look(dsc(release), "DataScienceCluster", "default-dsc"), entry)
-    assert stopped.state == ready.WAITING
+    assert (stopped.state, stopped.turns, stopped.reason) == (ready.WAITING, ready.FAILED, "AdminAckRequired")
     assert f"ProvisioningProgress=False (AdminAckRequired: Upgrade gates not acknowledged: {gate})" in stopped.text
     asked = one.client.look("v1", "ConfigMap", "odh-upgrade-acks", "rhods-operator")
     assert asked and asked["data"] == {gate: "models move to another storage"}

@@ -52,7 +52,7 @@ class Machine:
         """
         self.log.write_bytes(b"")
         running = subprocess.Popen(
-            [*programs.WITH_US, "nice", "-n", "5", *self.command()],
+            [*programs.with_us(), "nice", "-n", "5", *self.command()],
             env={**os.environ, "TMPDIR": str(scratch)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
