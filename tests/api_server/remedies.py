@@ -18,7 +18,10 @@ BARE = re.compile(
 )
 """A command without backticks, which ends where the sentence goes on."""
 ENDS = re.compile(r"[;(\n`]|, | shows | and ")
-SPEAKS = ("plugins/action", "plugins/plugin_utils", "roles", "playbooks", "charts/trainjob/templates")
+SPEAKS = (
+    *("plugins/action", "plugins/plugin_utils", "roles", "playbooks", "charts/trainjob/templates"),
+    *("cluster/embedded_cluster", "training/src"),
+)
 DOCUMENTED = ("defaults", "meta")
 """Folders of a role that describe its variables and are printed by nobody."""
 
@@ -118,6 +121,6 @@ def _template(text: str) -> Iterator[str]:
         if line.strip().startswith("#"):
             continue
         yield from re.findall(r"\{\{(.*?)\}\}", line)  # one sentence of two, chosen in an expression
-        plain = re.sub(r"\{\{(.*?)\}\}(?!\})", lambda found: _filled(found[1]), line)
+        plain = re.sub(r"\{\{(.*?)\}\}(?!\})", lambda found: _filled(found[1]), line).replace("{oc}", "oc")
         indented = re.match(r" {2}((?:kubectl|helm|curl) .*)", plain)
         yield f"`{indented[1].split(' # ')[0].strip()}`" if indented else plain

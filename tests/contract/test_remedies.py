@@ -22,6 +22,8 @@ UNDERSTOOD = "tests/api/test_rights.py::test_printed_commands_work_as_they_stand
 RIGHTS = "tests/api/test_rights.py::test_the_commands_that_it_prints_give_the_rights"
 LIVE = "tests/api/test_live.py::test_life_of_a_release"
 DEMO = "tests/e2e/test_demo.py::test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes"
+STAGED = "training/tests/recipes/pretrain/test_staged.py"
+PREPARED = "training/tests/data/test_prepare_input.py"
 REGISTRY = "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
 
 COMMANDS = {
@@ -85,11 +87,15 @@ COMMANDS = {
     "kubectl rolebinding trainlab --role=trainlab {}": RIGHTS,
     "kubectl rolebinding trainlab-admin --clusterrole=admin {}": RIGHTS,
     "make binaries": SETUP,
+    "make gen": "tests/contract/test_chart_files.py",
     "make lock": "needs a package index and rewrites the lock files, which change with the day",
     "make venv": SETUP,
     "oc -n nvidia-gpu-operator get pods": OPENSHIFT,
     "oc -n openshift-nfd get installplans": OPENSHIFT,
     "oc -n redhat-ods-applications get pods": OPENSHIFT,
+    "oc -n redhat-ods-operator edit configmap odh-upgrade-acks": (
+        "tests/api/test_platform.py::test_from_a_release_and_a_channel_to_the_next"
+    ),
     "oc -n {} describe imagestream {}": BUILDS,
     "oc -n {} describe subscriptions.operators.coreos.com,installplans,clusterserviceversions": OPENSHIFT,
     "oc -n {} get rolebindings": OPENSHIFT,
@@ -107,7 +113,17 @@ COMMANDS = {
     REGISTRY + """'{"spec": {"managementState": "Managed"}}'""": OPENSHIFT,
     "oc {}describe {} {}": OPENSHIFT,
     "trainlab check": "the name of the program in a sentence about how it ended",
+    "trainlab eval": "training/tests/recipes/cpt/test_cpt.py",
+    "trainlab fetch": "training/tests/recipes/resnet/test_vision.py",
+    "trainlab gate {}": STAGED,
+    "trainlab gate {} --override --who NAME --why REASON": STAGED,
+    "trainlab plan": "training/tests/plan/test_told_numbers.py",
     "trainlab plan {}": "tests/plugins/test_playbooks.py::test_printed_files_are_quoted",
+    "trainlab prepare": PREPARED,
+    "trainlab prepare --out {}": PREPARED,
+    "trainlab promote": "the name of a program in a sentence about where it works",
+    "trainlab questions": "training/tests/data/test_own_questions.py",
+    "trainlab serve": "training/tests/serve/test_promoted_runs.py",
 }
 """The test that runs it, as FILE or FILE::TEST, or the reason why none does."""
 
