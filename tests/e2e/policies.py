@@ -14,7 +14,7 @@ from embedded_cluster import build
 
 from e2e import machine
 
-PROGRAM, NODES = "kube-router", ("n1", "n2")
+PROGRAM = "kube-router"
 INSIDE = f"/share/{PROGRAM}"
 FIREWALL = (INSIDE, "--run-router=false", "--run-service-proxy=false", "--health-port=0", "--metrics-port=0")
 CONNECTION = ("--kubeconfig=/share/admin.conf", f"--service-cluster-ip-range={machine.SERVICES}.0.0/16")
@@ -27,10 +27,10 @@ def enforced(log: Path) -> Iterator[None]:
     """Enforce the policies of all namespaces, seconds after the beginning, and no longer at the end."""
     build.build_all([PROGRAM])
     shutil.copy(build.binary(PROGRAM), machine.FOLDER / "share" / PROGRAM)
-    processes = []
+    processes, nodes = [], machine.ready_nodes()
     try:
         with log.open("w", encoding="utf-8") as out:
-            for node in NODES:
+            for node in nodes:
                 command = machine.command("exec", node, *FIREWALL, *CONNECTION, f"--hostname-override={node}")
                 processes.append(
                     subprocess.Popen(command, env=machine.ENVIRONMENT, stdout=out, stderr=out, start_new_session=True)
@@ -40,5 +40,5 @@ def enforced(log: Path) -> Iterator[None]:
         for process in processes:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait()
-        for node in NODES:
+        for node in nodes:
             machine.cluster("exec", node, "sh", "-c", REMOVED)
