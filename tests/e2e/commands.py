@@ -98,6 +98,16 @@ def helm(*argv: str, ok: bool | None = True) -> str:
     return sh(str(BIN / "helm"), *argv, ok=ok)
 
 
+def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
+    """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
+    env = {**WITH_PROGRAMS, "KUBECONFIG": str(kubeconfig)}
+    said = sh("sh", "-c", line, ok=None, env=env, folder=folder)
+    if "specified trainingRuntime must be created before the TrainJob is created" in said:
+        again = line.replace("helm install", "helm upgrade --install")
+        said = sh("sh", "-c", again, ok=None, env=env, folder=folder)
+    assert "STATUS: deployed" in said, said
+
+
 def objects(kind: str, namespace: str = NAMESPACE, *argv: str) -> list[dict[str, Any]]:
     """Objects of a kind as dicts."""
     return json.loads(kubectl("-n", namespace, "get", kind, "-o", "json", *argv))["items"]  # type: ignore[no-any-return]

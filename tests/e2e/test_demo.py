@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +24,9 @@ from e2e.commands import (
     NAMESPACE,
     PHASE,
     WHOLE,
-    WITH_PROGRAMS,
     changed,
     helm,
+    helm_install,
     kubectl,
     objects,
     playbook,
@@ -41,26 +41,11 @@ LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
 STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
 OTHERS = sorted(LOCAL - {PHASE} - {f"staged-{stage}" for stage in STAGES})
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
-TINY = (
-    *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
-    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
-    *("--set", "phase.resources.nodes=2"),
-)
 minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
 SITE = (
     *("--set", "site.images.pullPolicy=Never,site.storage.models.storageClass=local-path-rwx"),
     *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.models.size=1Gi,site.storage.runs.size=2Gi"),
 )
-
-
-def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
-    """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
-    env = {**WITH_PROGRAMS, "KUBECONFIG": str(kubeconfig)}
-    said = sh("sh", "-c", line, ok=None, env=env, folder=folder)
-    if "specified trainingRuntime must be created before the TrainJob is created" in said:
-        again = line.replace("helm install", "helm upgrade --install")
-        said = sh("sh", "-c", again, ok=None, env=env, folder=folder)
-    assert "STATUS: deployed" in said, said
 
 
 VOLUMES = ("models", "runs", "data")
@@ -320,50 +305,6 @@ def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
         for stage in reversed(STAGES):  # so that each finds its parent in the runs above, not in a shortened one
             installed(NAMESPACE, f"staged-{stage}", *volumes)
             helm("-n", NAMESPACE, "uninstall", "plain", "--wait")
-
-
-@pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
-def test_queue_admits_one_gpu_job_after_the_other(demo: str, api: str, kind: str) -> None:
-    """Kueue on a fake node with one GPU: the second job waits over quota and starts when the first is gone."""
-    sh("cluster/python", "cluster", "operators", "--kwok")
-    kubectl("apply", "-f", "tests/e2e/queue.yaml")
-    gpu = ("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1")
-    site = ("--set", f"site.queue=gpus,site.serving=false,site.trainingApi={api},site.nodeSelector.type=kwok")
-    values = shlex.join([*VALUES, "-f", str(machine.ARTIFACTS / "site.yaml"), *TINY, *gpu, *site])  # site.yml wrote it
-    for release in ("first", "second"):
-        helm_install(f"helm install {release} charts/trainjob -n queued {values}")
-        waits_for(lambda release=release: bool(workload(kind, release)))  # type: ignore[misc]
-    waits_for(lambda: condition(kind, "first", "Admitted") == "True")
-    waits_for(lambda: condition(kind, "second", "QuotaReserved") == "False")
-    assert "insufficient unused quota for nvidia.com/gpu" in json.dumps(workload(kind, "second"))
-    assert condition(kind, "second", "Admitted") != "True"
-    helm("-n", "queued", "uninstall", "first")
-    waits_for(lambda: condition(kind, "second", "Admitted") == "True")
-    helm("-n", "queued", "uninstall", "second")
-    kubectl("delete", "-f", "tests/e2e/queue.yaml")
-
-
-def workload(kind: str, release: str) -> dict[str, Any]:
-    """Kueue's Workload of the release's job; empty while there is none."""
-    for one in objects("workloads.kueue.x-k8s.io", "queued"):
-        owner = one["metadata"]["ownerReferences"][0]
-        if owner["kind"] == kind and owner["name"].startswith(f"{release}-"):
-            return one
-    return {}
-
-
-def condition(kind: str, release: str, name: str) -> str:
-    """The status of a condition of that Workload."""
-    found = workload(kind, release).get("status", {}).get("conditions", [])
-    return next((one["status"] for one in found if one["type"] == name), "")
-
-
-def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
-    """Wait until it is true."""
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, kubectl("-n", "queued", "get", "workloads,pods,events", "-o", "wide")
-        time.sleep(1)
 
 
 def test_second_demo_at_the_same_time_is_refused(demo: str) -> None:

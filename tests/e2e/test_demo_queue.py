@@ -1,0 +1,159 @@
+"""Jobs and servers in one queue, on a fake node with one GPU: Kueue lets in one after the other."""
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+from charts.rendering import served
+from embedded_cluster import operators, render
+
+from charts import upstream
+from e2e import machine
+from e2e.commands import WHOLE, WITH_PROGRAMS, helm, helm_install, kubectl, objects, sh
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml", "-f", str(machine.ARTIFACTS / "site.yaml"))
+"""The last one site.yml wrote."""
+TINY = (
+    *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=1,phase.train.checkpoints=1"),
+    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
+    *("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1"),
+    *("--set", "site.queue=gpus,site.nodeSelector.type=kwok"),
+)
+SERVER = ("--set", "phase.serve.runtime=vllm,phase.serve.gpus=1")
+NO_QUOTA = "insufficient unused quota for nvidia.com/gpu"
+FRAMEWORKS = "  frameworks:\n"
+"""Where Kueue's settings name its integrations."""
+
+
+@pytest.fixture
+def queued(demo: str) -> Iterator[None]:
+    """The node, its queue and the namespace of queue.yaml."""
+    sh("cluster/python", "cluster", "operators", "--kwok")
+    kubectl("apply", "-f", "tests/e2e/queue.yaml")
+    yield
+    kubectl("delete", "-f", "tests/e2e/queue.yaml")
+
+
+def install(release: str, api: str = "pytorchjob") -> None:
+    """A job for the GPU, without a server."""
+    site = ("--set", f"site.serving=false,site.trainingApi={api}")
+    helm_install(f"helm install {release} charts/trainjob -n queued {shlex.join([*VALUES, *TINY, *site])}")
+
+
+@pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
+def test_queue_admits_one_gpu_job_after_the_other(queued: None, api: str, kind: str) -> None:
+    """The second job waits over quota and starts when the first is gone."""
+    for release in ("first", "second"):
+        install(release, api)
+        waits_for(lambda release=release: bool(workload(kind, release)))  # type: ignore[misc]
+    waits_for(lambda: condition(kind, "first", "Admitted") == "True")
+    waits_for(lambda: condition(kind, "second", "QuotaReserved") == "False")
+    assert NO_QUOTA in json.dumps(workload(kind, "second"))
+    assert condition(kind, "second", "Admitted") != "True"
+    helm("-n", "queued", "uninstall", "first")
+    waits_for(lambda: condition(kind, "second", "Admitted") == "True")
+    helm("-n", "queued", "uninstall", "second")
+
+
+@pytest.mark.skipif(not WHOLE, reason="sets Kueue up anew: make test-all-phases runs it")
+def test_a_server_counts_in_the_queue(queued: None) -> None:
+    """With the frameworks that OpenShift AI asks of Kueue: a job waits while a server has the GPU, a server while a job has it."""
+    with servers_counted():
+        serve("apply")
+        waits_for(lambda: condition("Pod", "asked", "Admitted") == "True")
+        install("train")
+        waits_for(lambda: NO_QUOTA in json.dumps(workload("PyTorchJob", "train")))
+        serve("delete")
+        waits_for(lambda: condition("PyTorchJob", "train", "Admitted") == "True")
+        serve("apply")
+        waits_for(lambda: NO_QUOTA in json.dumps(workload("Pod", "asked")))
+        helm("-n", "queued", "uninstall", "train")
+        waits_for(lambda: condition("Pod", "asked", "Admitted") == "True")
+        serve("delete")
+
+
+def serve(verb: str) -> None:
+    """Let kubectl apply or delete what the promotion of a run would make."""
+    lines = helm("template", "asked", "charts/trainjob", "-n", "queued", *VALUES, *TINY, *SERVER)
+    given(verb, [one for one in served(list(yaml.safe_load_all(lines))) if one["kind"] != "ConfigMap"])
+
+
+def given(verb: str, things: list[dict[str, Any]]) -> None:
+    """Give kubectl documents on its standard input."""
+    options = ("--force-conflicts", "--server-side") if verb == "apply" else ("--ignore-not-found",)
+    env = {**WITH_PROGRAMS, "KUBECONFIG": str(machine.KUBECONFIG)}
+    sh("kubectl", "-n", "queued", verb, *options, "-f", "-", given=yaml.safe_dump_all(things), env=env)
+
+
+@contextmanager
+def servers_counted() -> Iterator[None]:
+    """Kueue with its integrations of Pod and Deployment, and their webhooks for this namespace alone.
+
+    The embedded cluster has them off: with upstream's webhooks no pod could be made anywhere while Kueue's is down.
+    """
+    manifests = yaml.load_all(render.render(operators.OPERATORS["kueue"]), yaml.CSafeLoader)
+    (config,) = (one for one in manifests if one["metadata"]["name"] == "kueue-manager-config")
+    (key,) = config["data"]
+    more = FRAMEWORKS + "".join(f"    - {name}\n" for name in ("pod", "deployment"))
+    assert FRAMEWORKS in config["data"][key]
+    extra = [webhooks("Mutating"), webhooks("Validating")]
+    try:
+        restarted(config | {"data": {key: config["data"][key].replace(FRAMEWORKS, more)}})
+        given("apply", extra)
+        yield
+    finally:
+        given("delete", extra)
+        restarted(config)
+
+
+def restarted(config: dict[str, Any]) -> None:
+    """Kueue reads its settings when it starts."""
+    given("apply", [config])
+    for words in (("restart",), ("status", "--timeout=180s")):
+        kubectl("-n", "kueue-system", "rollout", *words, "deployment/kueue-controller-manager")
+
+
+def webhooks(sort: str) -> dict[str, Any]:
+    """Upstream's for pods and Deployments, called as the others of this cluster are."""
+    kind = f"{sort}WebhookConfiguration"
+    upstream_ones = yaml.safe_load_all(upstream.from_module("kueue", "config/components/webhook/manifests.yaml"))
+    (found,) = (one for one in upstream_ones if one["kind"] == kind)
+    (installed,) = (
+        one for one in objects(kind.lower()) if one["metadata"]["name"] == f"kueue-{sort.lower()}-webhook-configuration"
+    )
+    client = installed["webhooks"][0]["clientConfig"]
+    chosen = [one for one in found["webhooks"] if one["name"][1:] in ("pod.kb.io", "deployment.kb.io")]
+    for one in chosen:
+        path = one["clientConfig"]["service"]["path"]
+        one["clientConfig"] = client | {"service": client["service"] | {"path": path}}
+        one["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": "queued"}}
+    return found | {"metadata": {"name": "trainlab-servers-counted"}, "webhooks": chosen}
+
+
+def workload(kind: str, release: str) -> dict[str, Any]:
+    """Kueue's Workload of the release's job; empty while there is none."""
+    for one in objects("workloads.kueue.x-k8s.io", "queued"):
+        owner = one["metadata"]["ownerReferences"][0]
+        if owner["kind"] == kind and owner["name"].startswith(f"{release}-"):
+            return one
+    return {}
+
+
+def condition(kind: str, release: str, name: str) -> str:
+    """The status of a condition of that Workload."""
+    found = workload(kind, release).get("status", {}).get("conditions", [])
+    return next((one["status"] for one in found if one["type"] == name), "")
+
+
+def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
+    """Wait until it is true."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, kubectl("-n", "queued", "get", "workloads,pods,events", "-o", "wide")
+        time.sleep(1)
