@@ -1,4 +1,4 @@
-"""TLS for the small HTTP servers of the tests; used by front.py and profiles.py."""
+"""TLS for the small HTTP servers of the tests; used by front.py, profiles.py and e2e/scc.py."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from http.server import HTTPServer
 from pathlib import Path
 
 
-def secure(http: HTTPServer, beside: Path) -> Path:
-    """Let a server that listens on loopback speak TLS; return the file of its certificate, which is its own authority."""
+def secure(http: HTTPServer, beside: Path, address: str = "127.0.0.1") -> Path:
+    """Let a server that listens on this address speak TLS; return the file of its certificate, which is its own authority."""
     certificate, key = beside.with_suffix(".crt"), beside.with_suffix(".key")
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "2", "-subj", "/CN=front", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-days", "2", "-subj", "/CN=front", "-addext", f"subjectAltName=IP:{address}"),
             *("-keyout", str(key), "-out", str(certificate)),
         ],
         check=True,

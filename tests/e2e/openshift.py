@@ -1,8 +1,8 @@
 """OpenShift's APIs on the embedded cluster: what a bare OpenShift serves, its operators' stand-ins, and builds by buildah.
 
 The stand-ins are those of tests/api_server. What they cannot do is real here: OpenShift AI's training operator and KServe are the
-embedded cluster's own, pods run, and the image that a build makes is what they run. Not there: a registry (push_image.py), the
-UIDs that OpenShift gives to a namespace's pods, a controller that enforces NetworkPolicies, and GPUs.
+embedded cluster's own, pods run, and the image that a build makes is what they run. They run as UIDs that OpenShift gives (scc.py).
+Not there: a registry (push_image.py), a controller that enforces NetworkPolicies, and GPUs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from api_server.client import Client
 from embedded_cluster import programs
 
 from e2e import machine
+from e2e.scc import Constraints
 
 Json = dict[str, Any]
 IMAGE = "localhost/trainlab-pause:1"
@@ -141,6 +142,7 @@ class OpenShift:
         while not (folder / "ready").exists():
             assert self._operators.poll() is None and time.monotonic() < end, self.said()
             time.sleep(0.3)
+        self._constraints = Constraints(self.client, f"{machine.NODES}.1", folder)
         self.builder = Buildah(folder / "kubeconfig", folder)
         self.kubeconfig = self.builder.kubeconfig
         self.bare = self.client.objects()
@@ -151,6 +153,7 @@ class OpenShift:
 
     def close(self) -> None:
         """End all of it and remove the images; its objects go with the cluster."""
+        self._constraints.close()
         self.builder.close()
         self._operators.kill()
         self._operators.wait()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from api_server import builds, catalog
 
-from e2e import machine
+from e2e import machine, scc
 from e2e.commands import KEEP, NAMESPACE, REPO, Collection
 from e2e.openshift import OpenShift
 
@@ -103,6 +103,7 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
     assert re.fullmatch(rf"{builds.REGISTRY}/{NAMESPACE}/trainlab-trainer@sha256:[0-9a-f]{{64}}", image)
     pods = client.items("v1", "Pod", NAMESPACE, labelSelector=f"app.kubernetes.io/instance={books.phase}")
     assert pods and {one["spec"]["containers"][0]["image"] for one in pods} == {image}, "built here, and run"
+    assert len({uids(one) for one in pods}) == 1, "of the namespace's block, not the image's"
     (run,) = tmp_path.glob(f"{books.phase}-*")
     gate = json.loads((run / "gate.json").read_text(encoding="utf-8"))
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]
@@ -120,6 +121,14 @@ def test_from_bare_to_served_and_back(openshift: OpenShift, release: str, tmp_pa
         for one in SOMEBODY
     ]
     assert [left_alone(one) for one in kept] == [left_alone(one) for one in theirs]
+
+
+def uids(pod: dict[str, Any]) -> tuple[int, int]:
+    """The one UID of a pod's containers, and the group of its volumes: OpenShift's."""
+    every = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+    (uid,) = {one["securityContext"]["runAsUser"] for one in every}
+    assert uid >= scc.FIRST and pod["metadata"]["annotations"][scc.VALIDATED] == scc.CONSTRAINT
+    return uid, pod["spec"]["securityContext"]["fsGroup"]
 
 
 def left_alone(one: dict[str, Any] | None) -> dict[str, Any]:
