@@ -22,6 +22,8 @@ REFUSED = ("--set", "phase.gate.min_gain=50")
 OTHER = ("--set", "phase.seed=7,phase.train.epochs=1", "--set-json", "phase.train.learning_rate=0.001")
 """Learns less than the first, and answers otherwise."""
 SHORTER = ("--set", "phase.serve.max_tokens=2")
+BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
+"""The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
 UNTIL = "trainlab.dev/served-until"
 
 
@@ -106,6 +108,25 @@ def test_helm_goes_back_by_itself(release: Release) -> None:
     said = release.upgrade(*OTHER, *fails, flag, "--wait-for-jobs", "--timeout", "2m", ok=False)
     release.decided()
     assert release.state() == release.revisions[3], said
+
+
+@longer
+def test_it_comes_back_after_another_site_and_an_upgrade_that_failed(release: Release) -> None:
+    """What the notes say makes room for what the API server refused halfway: a job of it trains beside by then."""
+    trained, site = release.trained(), ("--set", "site.podAnnotations.team=b")
+    assert "trains nothing new" in release.upgrade(*OTHER, *site)
+    release.decided()
+    assert release.answers() == release.revisions[3]["answers"]
+
+    assert "Invalid value" in release.upgrade(*OTHER, "--set", "phase.seed=9", *BROKEN, ok=False)
+    notes = release.helm("get", "notes", NAME, "--revision", "1")
+    line = notes.split("After an upgrade that failed")[1].splitlines()[1].strip()
+    assert len(objects("pytorchjobs", release.namespace)) > 1
+    sh("sh", "-c", line, env=WITH_PROGRAMS)
+    release.helm("rollback", NAME, "4")
+    release.decided()
+    assert release.state() == release.revisions[3]
+    assert release.trained() == trained
 
 
 @longer
