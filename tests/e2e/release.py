@@ -33,6 +33,12 @@ ALL_REVISIONS = {"HELM_MAX_HISTORY": "0"}
 """By default Helm forgets the first of more than ten."""
 
 
+def given() -> list[str]:
+    """The phase, shortened, with the site file that site.yml wrote for the demo."""
+    files = ("values/quick.yaml", "values/local/quick.yaml", str(machine.ARTIFACTS / "site.yaml"))
+    return [*(word for file in files for word in ("-f", file)), "--set", SHORT, "--set-json", "phase.questions=[]"]
+
+
 @dataclass
 class Release:
     """One release in a namespace of its own."""
@@ -47,11 +53,8 @@ class Release:
         return sh(str(build.binary(self.program)), "-n", self.namespace, *argv, ok=ok, env=ALL_REVISIONS)
 
     def upgrade(self, *more: str, ok: bool | None = True) -> str:
-        """Install or upgrade it, with the site file that site.yml wrote for the demo."""
-        files = ("values/quick.yaml", "values/local/quick.yaml", str(machine.ARTIFACTS / "site.yaml"))
-        given = [word for file in files for word in ("-f", file)]
-        short = ("--set", SHORT, "--set-json", "phase.questions=[]")
-        return self.helm("upgrade", "--install", NAME, "charts/trainjob", *given, *short, *more, ok=ok)
+        """Install or upgrade it."""
+        return self.helm("upgrade", "--install", NAME, "charts/trainjob", *given(), *more, ok=ok)
 
     def decided(self) -> str:
         """Wait until the run is trained and its promotion has acted; return what that said."""
