@@ -157,7 +157,7 @@ test-engines: venv ## the vLLM of OpenShift AI's releases, on CPU, answers as ru
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 # those beside the lock's that meta/runtime.yml allows and Python 3.11 runs
-ANSIBLE_CORES = 2.17.14 2.18.19
+ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
 
 test-ansible: binaries venv ## plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)

@@ -1,12 +1,13 @@
 """Runs the tests of plugins and playbooks, and `ansible-test sanity` on what is released, with other releases of ansible-core than
-that of the lock: all that meta/runtime.yml allows and this Python runs.
+that of the lock: all that meta/runtime.yml allows.
 
-    python tests/ansible_range.py 2.17.14 2.18.19 [-- PYTEST_ARGUMENT ...]
+    python tests/ansible_range.py 2.17.14 2.18.19 2.20.10 [-- PYTEST_ARGUMENT ...]
 
 With arguments of pytest there is no sanity; without, the release of the lock has it, too.
 
-Each gets an environment of its own below artifacts/ansible, which takes everything else from that of the checkout. One that this
-Python cannot run is refused by pip, with its reason (2.20 wants Python 3.12). Exits with 1 if a test failed, after all of them ran.
+Each gets an environment of its own below artifacts/ansible, which takes everything else from that of the checkout; one that this Python
+is too old for has another Python, NEWER_PYTHON or the newest in the PATH, and everything else by the lock. Exits with 1 if a test
+failed, after all of them ran.
 """
 
 from __future__ import annotations
@@ -17,21 +18,26 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import venv
 from pathlib import Path
 
 from ansible.release import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/plugins"]
+LEAST = {"2.20": (3, 12)}
+"""Releases that need a newer Python than Debian 12 has."""
 RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.17 and 2.18 takes
 
 
 def environment(core: str) -> Path:
     """Return the Python of an environment with that ansible-core, made anew."""
     folder = ROOT / "artifacts" / "ansible" / core
-    venv.create(folder, clear=True, symlinks=True)
     python = folder / "bin" / "python"
+    least = next((needed for first, needed in LEAST.items() if core.startswith(f"{first}.")), (3, 0))
+    mine = sys.version_info >= least
+    subprocess.run(
+        [sys.executable if mine else newer(least), "-m", "venv", "--clear", "--without-pip", folder], check=True
+    )
     pip = [
         sys.executable,
         "-m",
@@ -43,10 +49,34 @@ def environment(core: str) -> Path:
         "--no-deps",
         "--ignore-installed",
     ]
+    if mine:
+        own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+        (own / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")  # after its own
+    else:
+        subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")], check=True)
     subprocess.run([*pip, f"ansible-core=={core}", RESOLVELIB], check=True)
-    own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    (own / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")  # after its own
     return python
+
+
+def newer(least: tuple[int, int]) -> str:
+    """Return a Python of at least this version, by name or path; ends the program where there is none."""
+    asked = os.environ.get("NEWER_PYTHON")
+    for name in [asked] if asked else [f"python3.{minor}" for minor in range(19, least[1] - 1, -1)]:
+        if version(name) >= least:
+            return name
+    wanted = ".".join(map(str, least))
+    found = f"NEWER_PYTHON={asked} is none" if asked else "none is in the PATH"
+    raise SystemExit(f"error: Python {wanted} or newer is needed, and {found}; install one, or name it in NEWER_PYTHON")
+
+
+def version(python: str | Path) -> tuple[int, ...]:
+    """Return major and minor version of a Python; (0, 0) for what does not run."""
+    words = "import sys; print(*sys.version_info[:2])"
+    try:
+        done = subprocess.run([python, "-c", words], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return (0, 0)
+    return tuple(map(int, done.stdout.split()))
 
 
 GET_PIP = """import subprocess, sys
@@ -54,7 +84,7 @@ words = [one for one in sys.argv[1:] if not one.startswith("--no-")]  # of get-p
 raise SystemExit(subprocess.call([{program!r}, "-m", "pip", "--python", sys.executable, "install", *words]))
 """
 """Stands in for the script with which ansible-test fetches the pip of its environments, and which it takes from its cache."""
-PIPS = ("23_1_2", "24_2")  # those of 2.17 and 2.18
+PIPS = ("23_1_2", "24_2", "25_2")  # those of 2.17, 2.18 and 2.20
 
 
 def sanity(python: Path) -> int:
@@ -63,15 +93,15 @@ def sanity(python: Path) -> int:
         home, unpacked = Path(name) / "home", Path(name) / "ansible_collections" / "trainlab" / "rhoai"
         cache = home / ".ansible" / "test" / "cache"
         cache.mkdir(parents=True)
-        for version in PIPS:
-            (cache / f"get_pip_{version}.py").write_text(GET_PIP.format(program=sys.executable), encoding="utf-8")
+        for pip in PIPS:
+            (cache / f"get_pip_{pip}.py").write_text(GET_PIP.format(program=sys.executable), encoding="utf-8")
         galaxy = [str(python), str(python.with_name("ansible-galaxy")), "collection", "build", "--output-path", name]
         subprocess.run(galaxy, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         (archive,) = Path(name).glob("*.tar.gz")
         shutil.unpack_archive(archive, unpacked)
         shutil.copytree(ROOT / "tests" / "sanity", unpacked / "tests" / "sanity")
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        command = [str(python), str(python.with_name("ansible-test")), "sanity", "--python", version, "--requirements"]
+        which = ".".join(map(str, version(python)))
+        command = [str(python), str(python.with_name("ansible-test")), "sanity", "--python", which, "--requirements"]
         env = os.environ | {"HOME": str(home), "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
         return subprocess.run(command, cwd=unpacked, env=env, check=False).returncode
 
