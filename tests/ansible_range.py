@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ["tests/plugins"]
 LEAST = {"2.20": (3, 12)}
 """Releases that need a newer Python than Debian 12 has."""
-RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.17 and 2.18 takes
+RESOLVELIB = "resolvelib==1.0.1"  # the newest that ansible-galaxy of 2.17 and 2.18 takes; 2.20 takes the lock's
 
 
 def environment(core: str) -> Path:
@@ -54,7 +54,7 @@ def environment(core: str) -> Path:
         (own / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")  # after its own
     else:
         subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")], check=True)
-    subprocess.run([*pip, f"ansible-core=={core}", RESOLVELIB], check=True)
+    subprocess.run([*pip, f"ansible-core=={core}", *([RESOLVELIB] if mine else [])], check=True)
     return python
 
 
