@@ -38,23 +38,14 @@ def environment(core: str) -> Path:
     subprocess.run(
         [sys.executable if mine else newer(least), "-m", "venv", "--clear", "--without-pip", folder], check=True
     )
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--ignore-installed",
-    ]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
     if mine:
         own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
         (own / "checkout.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")  # after its own
+        subprocess.run([*pip, "--ignore-installed", f"ansible-core=={core}", RESOLVELIB], check=True)
     else:
         subprocess.run([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")], check=True)
-    subprocess.run([*pip, f"ansible-core=={core}", *([RESOLVELIB] if mine else [])], check=True)
+        subprocess.run([*pip, f"ansible-core=={core}"], check=True)
     return python
 
 
