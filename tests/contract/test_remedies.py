@@ -48,7 +48,7 @@ COMMANDS = {
     "kubectl -n {} create secret generic {} --from-file=token=FILE": UNDERSTOOD,
     "kubectl -n {} create serviceaccount {}": UNDERSTOOD,
     "kubectl -n {} delete job {} && helm rollback {} {} -n {}": (
-        "as the line that repeats a run, which test_live.py runs, for the promotion alone; no test waits for the end of a lease"
+        "tests/e2e/test_demo_release.py::test_a_lease_ends_and_the_printed_line_begins_another"
     ),
     "kubectl -n {} delete localqueue default": UNDERSTOOD,
     "kubectl -n {} delete pvc {}": LIVE,
