@@ -26,7 +26,8 @@ VALIDATED, CONSTRAINT = "openshift.io/scc", "restricted-v2"
 FIRST, BLOCK = 1_000_000_000, 10_000
 """UIDAllocatorRange, pkg/cmd/cluster-policy-controller/openshiftcontrolplane_config.go:33."""
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
-"""Those that the constraint allows: openshift/cluster-authentication-operator's and the API server's manifest of restricted-v2."""
+"""Those that the constraint allows: openshift/cluster-kube-apiserver-operator, bindata/bootkube/scc-manifests, scc-restricted-v2.yaml
+(05211dd6fa93), and csi and ephemeral, which its restricted-v3 (5d56b28eb52f) has and newer releases of it."""
 CONFIGURATION = "uids.tests.trainlab.rhoai"
 
 
