@@ -156,7 +156,7 @@ test-engines: venv ## the vLLM of OpenShift AI's releases, on CPU, answers as ru
 	PYTHONPATH=training/src $(BIN)/pytest -v -m slow --junitxml=artifacts/$@.xml training/tests/models/test_vllm.py
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
-# those beside the lock's that meta/runtime.yml allows and Python 3.11 runs
+# those beside the lock's that meta/runtime.yml allows
 ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
 
 test-ansible: binaries venv ## plugins, playbooks and sanity with the other releases of ansible-core that the collection allows

@@ -19,6 +19,11 @@ def with_us() -> tuple[str, ...]:
     return ("setpriv", "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid()))
 
 
+def isolated() -> tuple[str, ...]:
+    """Return the prefix of such a command with processes and mounts of its own, which nobody else sees and no kill leaves over."""
+    return (*with_us(), "unshare", "--fork", "--kill-child", "--pid", "--mount-proc")
+
+
 def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
     """Run a program and return its standard output; say.UserError with its last lines when it fails."""
     done = subprocess.run(

@@ -121,7 +121,7 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
     part = target.with_name(target.name + ".part")
     log = paths.CACHE / f"{name}.log"
     command = [
-        *(*programs.with_us(), "unshare", "--fork", "--kill-child", "--pid", "--mount-proc"),
+        *programs.isolated(),
         *("mmdebstrap", "--mode=root", "--variant=apt", "--include=" + ",".join(packages)),
         *(f"--dpkgopt=path-exclude=/usr/share/{junk}/*" for junk in ("doc", "man", "locale")),
         *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *mirrors()),

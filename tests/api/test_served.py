@@ -9,14 +9,12 @@ from api_server.attendee import until
 from api_server.client import Json
 from api_server.policies import MANAGED, Policies
 from api_server.promotions import Promotions, answers, there
-from api_server.releases import Releases, done, refused
+from api_server.releases import BROKEN, Releases, done, making_room, refused
 from api_server.server import Server
 from charts.rendering import CHART, HELMS
 
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"
-BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
-"""The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
 
 KSERVE = "serving.kserve.io/v1beta1"
 BY_RELEASE = {
@@ -69,8 +67,7 @@ def trained(helm: Releases, promotions: Promotions, promoted: bool = True) -> st
 def make_room(helm: Releases) -> None:
     """Run what the notes say for a failed upgrade."""
     notes = done(helm.run("get", "notes", "demo", "--revision", "1"))
-    line = notes.split("After an upgrade that failed")[1].splitlines()[1].strip()
-    printed.run(line, helm.server.folder, helm.server.kubeconfig, helm.helm_name)
+    printed.run(making_room(notes), helm.server.folder, helm.server.kubeconfig, helm.helm_name)
 
 
 def removed(helm: Releases, installed: bool = True) -> None:

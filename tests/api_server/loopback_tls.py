@@ -1,4 +1,4 @@
-"""TLS for the small HTTP servers of the tests; used by front.py, profiles.py and e2e/scc.py."""
+"""TLS for the small HTTP servers of the tests; used by front.py and admission.py."""
 
 from __future__ import annotations
 

@@ -6,15 +6,8 @@ profile says into the workload, too; these only deny.
 
 from __future__ import annotations
 
-import base64
-import json
-import tempfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
+from api_server.admission import Reviews
 from api_server.client import Client, Json
-from api_server.loopback_tls import secure
 
 WHAT = "a hardware profile that is not there"
 API = "infrastructure.opendatahub.io"
@@ -28,19 +21,18 @@ class Profiles:
         """Deny nothing before it is asked for a webhook."""
         self._client = client
         self._denials: dict[str, Json] = {}
-        self._url, self._authority = "", ""
+        self._reviews: Reviews | None = None
 
     def webhook(self, denial: Json) -> Json:
         """Return the configuration that makes the API server ask here; `denial` is an entry of the file."""
-        if not self._url:
-            self._start()
+        self._reviews = self._reviews or Reviews(self._answer)
         name = denial["webhook"]
-        self._denials[f"/{name}"] = denial
+        self._denials[name] = denial
         group, version, resource = denial["resource"].split("/")
         rule = {"apiGroups": [group], "apiVersions": [version], "resources": [resource]}
         hook = {
             "name": name,
-            "clientConfig": {"url": f"{self._url}/{name}", "caBundle": self._authority},
+            "clientConfig": self._reviews.client_config(name),
             "rules": [rule | {"operations": denial["operations"]}],
             # the real one allows what names no profile; asked for nothing else, as no node of the embedded cluster reaches loopback
             "matchConditions": [
@@ -57,16 +49,9 @@ class Profiles:
             "webhooks": [hook],
         }
 
-    def _start(self) -> None:
-        http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        with tempfile.TemporaryDirectory() as folder:
-            certificate = secure(http, Path(folder) / "profiles")
-            self._authority = base64.b64encode(certificate.read_bytes()).decode("ascii")
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        self._url = f"https://127.0.0.1:{http.server_address[1]}"
-
-    def _answer(self, denial: Json, request: Json) -> Json:
+    def _answer(self, webhook: str, request: Json) -> Json:
         """Return the response to a request of admission."""
+        denial = self._denials[webhook]
         metadata, allowed = request["object"]["metadata"], {"uid": request["uid"], "allowed": True}
         annotations = metadata.get("annotations") or {}
         name = annotations.get(NAME)
@@ -78,23 +63,3 @@ class Profiles:
         status = {key: denial[key] for key in ("code", "reason") if key in denial}
         said = denial["message"].format(name=name, namespace=space)
         return allowed | {"allowed": False, "status": status | {"message": said}}
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        profiles = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                answer = profiles._answer(profiles._denials[self.path.partition("?")[0]], review["request"])
-                kept = {key: review[key] for key in ("apiVersion", "kind")}
-                content = json.dumps(kept | {"response": answer}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
-
-        return Handler

@@ -1,4 +1,4 @@
-"""Releases of the chart on the API server of training_api.py, by each Helm program; used by test_live.py."""
+"""Releases of the chart on the API server of training_api.py, by each Helm program."""
 
 import os
 import subprocess
@@ -10,6 +10,8 @@ from api_server.client import Client
 from api_server.server import Server
 
 Document = dict[str, Any]
+BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
+"""The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
 
 
 class Releases:
@@ -54,6 +56,11 @@ def refused(process: subprocess.CompletedProcess[str]) -> str:
     """Return the error of a Helm command that must fail."""
     assert process.returncode != 0, process.stdout
     return process.stderr
+
+
+def making_room(notes: str) -> str:
+    """Return the line that the notes have for an upgrade that failed."""
+    return notes.split("After an upgrade that failed")[1].splitlines()[1].strip()
 
 
 def editor(namespace: str) -> list[Document]:

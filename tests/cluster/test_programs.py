@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-from embedded_cluster import programs, say
+from embedded_cluster import programs
 
 
 def test_with_us_but_not_with_another_parent(tmp_path: Path) -> None:
@@ -16,9 +15,3 @@ def test_with_us_but_not_with_another_parent(tmp_path: Path) -> None:
     assert not there.exists()
     programs.run(*programs.with_us(), "touch", str(there))
     assert there.exists()
-
-
-def test_the_prefix_is_no_part_of_what_failed() -> None:
-    """A user reads the program that failed, not what we put before it."""
-    with pytest.raises(say.UserError, match=r"^ls /nowhere-at-all: "):
-        programs.run(*programs.with_us(), "ls", "/nowhere-at-all")

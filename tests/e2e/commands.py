@@ -88,9 +88,9 @@ def installed(folder: Path) -> Collection:
     return Collection(folder / "collections/ansible_collections/trainlab/rhoai", folder)
 
 
-def kubectl(*argv: str, ok: bool | None = True) -> str:
-    """kubectl of the embedded cluster."""
-    return sh(str(BIN / "kubectl"), *argv, ok=ok)
+def kubectl(*argv: str, ok: bool | None = True, given: str = "") -> str:
+    """kubectl of the embedded cluster, with this on its standard input."""
+    return sh(str(BIN / "kubectl"), *argv, ok=ok, given=given)
 
 
 def helm(*argv: str, ok: bool | None = True) -> str:

@@ -142,7 +142,7 @@ class OpenShift:
         while not (folder / "ready").exists():
             assert self._operators.poll() is None and time.monotonic() < end, self.said()
             time.sleep(0.3)
-        self._constraints = Constraints(self.client, f"{machine.NODES}.1", folder)
+        self._constraints = Constraints(self.client, f"{machine.NODES}.1")
         self.builder = Buildah(folder / "kubeconfig", folder)
         self.kubeconfig = self.builder.kubeconfig
         self.bare = self.client.objects()

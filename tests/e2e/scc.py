@@ -11,16 +11,11 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
-from api_server.client import Client
-from api_server.loopback_tls import secure
+from api_server.admission import Reviews
+from api_server.client import Client, Json
 
-Json = dict[str, Any]
 RANGE, GROUPS = "openshift.io/sa.scc.uid-range", "openshift.io/sa.scc.supplemental-groups"
 VALIDATED, CONSTRAINT = "openshift.io/scc", "restricted-v2"
 FIRST, BLOCK = 1_000_000_000, 10_000
@@ -34,21 +29,17 @@ CONFIGURATION = "uids.tests.trainlab.rhoai"
 class Constraints:
     """Gives UIDs to the pods of all namespaces that come from now on; those that are there are the platform's own."""
 
-    def __init__(self, client: Client, address: str, folder: Path) -> None:
-        """Listen on an address of this machine that the API server reaches; the certificate goes into `folder`."""
+    def __init__(self, client: Client, address: str) -> None:
+        """Listen on an address of this machine that the API server reaches."""
         self._client, self._given = client, 0
-        self._http = ThreadingHTTPServer((address, 0), self._handler())
-        certificate = secure(self._http, folder / "scc", address)
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
-        self._authority = base64.b64encode(certificate.read_bytes()).decode("ascii")
-        self._url = f"https://{address}:{self._http.server_address[1]}"
-        client.apply(self._configuration())
+        self._reviews = Reviews(self._answer, address)
+        self._made = self._configuration()
+        client.apply(self._made)
 
     def close(self) -> None:
         """Give no more; pods that run go on."""
-        self._client.delete(self._configuration())
-        self._http.shutdown()
-        self._http.server_close()
+        self._client.delete(self._made)
+        self._reviews.close()
 
     def _configuration(self) -> Json:
         known = [one["metadata"]["name"] for one in self._client.items("v1", "Namespace")]
@@ -56,7 +47,7 @@ class Constraints:
         hooks = [
             {
                 "name": f"{resource}.{CONFIGURATION}",
-                "clientConfig": {"url": f"{self._url}/{resource}", "caBundle": self._authority},
+                "clientConfig": self._reviews.client_config(resource),
                 "rules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": ["CREATE"]}
                 ],
@@ -74,10 +65,10 @@ class Constraints:
             "webhooks": hooks,
         }
 
-    def _answer(self, request: Json) -> Json:
+    def _answer(self, resource: str, request: Json) -> Json:
         """Return the response to a request of admission."""
         thing, response = request["object"], {"uid": request["uid"], "allowed": True}
-        if request["kind"]["kind"] == "Namespace":
+        if resource == "namespaces":
             self._given += 1
             block = f"{FIRST + self._given * BLOCK}/{BLOCK}"
             patch = [annotated(thing, {RANGE: block, GROUPS: block})]
@@ -91,25 +82,6 @@ class Constraints:
             patch = given(thing, first)
         encoded = base64.b64encode(json.dumps(patch).encode()).decode("ascii")
         return response | {"patchType": "JSONPatch", "patch": encoded}
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        constraints = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                kept = {key: review[key] for key in ("apiVersion", "kind")}
-                content = json.dumps(kept | {"response": constraints._answer(review["request"])}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
-
-        return Handler
 
 
 def annotated(thing: Json, more: dict[str, str]) -> Json:

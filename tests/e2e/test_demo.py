@@ -239,7 +239,7 @@ def test_one_claim_holds_models_data_and_runs_of_two_nodes(demo: str, tmp_path: 
             "resources": {"requests": {"storage": "2Gi"}},
         },
     }
-    sh(str(HOME / "cache" / "bin" / "kubectl"), "apply", "-f", "-", given=json.dumps(claim))
+    kubectl("apply", "-f", "-", given=json.dumps(claim))
     two = {"resources": {"nodes": 2, "cpu": "600m"}, "train": {"batch_size": 32}, "vision": {"min_accuracy": 0.9}}
     extra = {
         "phase": "resnet",

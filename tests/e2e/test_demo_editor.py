@@ -37,7 +37,7 @@ def test_rights_in_one_namespace_are_enough(demo: str, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(yaml.safe_dump({"site": site}), encoding="utf-8")
     try:
         for document in prepared():
-            sh("kubectl", "apply", "-f", "-", given=json.dumps(document), env=WITH_PROGRAMS)
+            kubectl("apply", "-f", "-", given=json.dumps(document))
         config = tmp_path / "kubeconfig"
         config.write_text(yaml.safe_dump(kubeconfig()), encoding="utf-8")
         env = {"KUBECONFIG": str(config), **WITH_PROGRAMS}

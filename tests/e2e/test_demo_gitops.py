@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.commands import WHOLE, WITH_PROGRAMS, helm, kubectl, objects, sh
+from e2e.commands import WHOLE, helm, kubectl, objects
 from e2e.release import NAME, Release, given
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
@@ -15,14 +15,14 @@ def test_applied_again_it_trains_nothing_and_serves_the_same(demo: str) -> None:
     """Where there is no cluster to look up, the values say what it is."""
     known = ("--set", "site.platform=kubernetes,site.trainingApi=pytorchjob")
     rendered = helm("template", NAME, "charts/trainjob", "-n", SPACE, "--no-hooks", *given(), *known)
-    apply = ("kubectl", "-n", SPACE, "apply", "--server-side", "--field-manager=gitops", "-f", "-")
+    apply = ("-n", SPACE, "apply", "--server-side", "--field-manager=gitops", "-f", "-")
     release = Release("helm", SPACE)
     kubectl("create", "namespace", SPACE)
     try:
-        sh(*apply, given=rendered, env=WITH_PROGRAMS)
+        kubectl(*apply, given=rendered)
         assert "not promoted" not in release.decided()
         before, answers = made(), release.answers()
-        sh(*apply, given=rendered, env=WITH_PROGRAMS)
+        kubectl(*apply, given=rendered)
         assert "not promoted" not in release.decided()
         assert (made(), release.answers()) == (before, answers)
     finally:

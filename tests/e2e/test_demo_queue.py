@@ -14,7 +14,7 @@ from embedded_cluster import operators, render
 
 from charts import upstream
 from e2e import machine
-from e2e.commands import WHOLE, WITH_PROGRAMS, helm, helm_install, kubectl, objects, sh
+from e2e.commands import WHOLE, helm, helm_install, kubectl, objects, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml", "-f", str(machine.ARTIFACTS / "site.yaml"))
@@ -87,8 +87,7 @@ def serve(verb: str) -> None:
 def given(verb: str, things: list[dict[str, Any]]) -> None:
     """Give kubectl documents on its standard input."""
     options = ("--force-conflicts", "--server-side") if verb == "apply" else ("--ignore-not-found",)
-    env = {**WITH_PROGRAMS, "KUBECONFIG": str(machine.KUBECONFIG)}
-    sh("kubectl", "-n", "queued", verb, *options, "-f", "-", given=yaml.safe_dump_all(things), env=env)
+    kubectl("-n", "queued", verb, *options, "-f", "-", given=yaml.safe_dump_all(things))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from api_server.releases import BROKEN, making_room
 
 from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
 from e2e.release import ALL_REVISIONS, NAME, Release
@@ -22,8 +23,6 @@ REFUSED = ("--set", "phase.gate.min_gain=50")
 OTHER = ("--set", "phase.seed=7,phase.train.epochs=1", "--set-json", "phase.train.learning_rate=0.001")
 """Learns less than the first, and answers otherwise."""
 SHORTER = ("--set", "phase.serve.max_tokens=2")
-BROKEN = ("--set-json", 'site.podAnnotations={"no key": "x"}')
-"""The API server refuses it in the promotion Job, so after the training job is created; the chart does not."""
 UNTIL = "trainlab.dev/served-until"
 
 
@@ -120,9 +119,8 @@ def test_it_comes_back_after_another_site_and_an_upgrade_that_failed(release: Re
 
     assert "Invalid value" in release.upgrade(*OTHER, "--set", "phase.seed=9", *BROKEN, ok=False)
     notes = release.helm("get", "notes", NAME, "--revision", "1")
-    line = notes.split("After an upgrade that failed")[1].splitlines()[1].strip()
     assert len(objects("pytorchjobs", release.namespace)) > 1
-    sh("sh", "-c", line, env=WITH_PROGRAMS)
+    sh("sh", "-c", making_room(notes), env=WITH_PROGRAMS)
     release.helm("rollback", NAME, "4")
     release.decided()
     assert release.state() == release.revisions[3]

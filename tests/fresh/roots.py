@@ -63,18 +63,7 @@ def _make(command: Sequence[str], target: Path) -> None:
         # mmdebstrap's helpers read Perl's locale and TMPDIR; this machine's other settings must not leak in
         env = {key: value for key, value in os.environ.items() if key in ("PATH", "TMPDIR") or "proxy" in key.lower()}
         done = subprocess.run(
-            # in namespaces that end with us: its /proc and /sys are seen nowhere else, nor left over by a kill
-            [
-                *programs.with_us(),
-                "unshare",
-                "--fork",
-                "--kill-child",
-                "--pid",
-                "--mount-proc",
-                *command,
-                str(part),
-                *given,
-            ],
+            [*programs.isolated(), *command, str(part), *given],
             env={**env, "LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
