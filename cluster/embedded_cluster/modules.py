@@ -140,6 +140,8 @@ def _components() -> dict[str, Component]:
             ),
             # For the tests of a push to somebody's registry.
             Component("registry", ".", on_host=True, default=False),
+            # `ct lint`, as repositories of charts run it.
+            Component("chart-testing", "github.com/helm/chart-testing/v3/ct", on_host=True, default=False),
             # For the test that NetworkPolicies keep attendees apart, which enforces them; 190 CPU-seconds for one slow test.
             Component(
                 "kube-router",

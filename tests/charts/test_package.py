@@ -1,15 +1,15 @@
 """The chart as a package: the checks of chart-testing and chart-verifier, and a repository over HTTP.
 
-Of chart-testing: `ct lint` (pkg/chart/chart.go, etc/chart_schema.yaml, etc/lintconf.yaml of v3), but for its comparison with an
-earlier commit. Of chart-verifier: profile partner 1.4, has-notes of community, and what only the profile developer-console 1.1
-has; not images-are-certified, which asks Red Hat's catalog, chart-testing and cluster-is-not-eol, which need a cluster, and
-signature-is-valid, which passes over an unsigned chart.
+Of chart-testing: `ct lint` itself. Of chart-verifier, whose Go module is not to be had: profile partner 1.4, has-notes of
+community, and what only the profile developer-console 1.1 has; not images-are-certified, which asks Red Hat's catalog,
+chart-testing and cluster-is-not-eol, which need a cluster, and signature-is-valid, which passes over an unsigned chart.
 """
 
 import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 import yaml
 
@@ -36,64 +35,54 @@ from charts.rendering import (
     template,
     with_service,
 )
+from charts.upstream import from_module
 
 CI = sorted((CHART / "ci").glob("*-values.yaml"))
 META: Document = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
 NAME = f"{META['name']}-{META['version']}"
 REPOSITORY = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
-CT_LINT = """
-rules:
-  braces: {min-spaces-inside: 0, max-spaces-inside: 0, min-spaces-inside-empty: -1, max-spaces-inside-empty: -1}
-  brackets: {min-spaces-inside: 0, max-spaces-inside: 0, min-spaces-inside-empty: -1, max-spaces-inside-empty: -1}
-  colons: {max-spaces-before: 0, max-spaces-after: 1}
-  commas: {max-spaces-before: 0, min-spaces-after: 1, max-spaces-after: 1}
-  comments: {require-starting-space: true, min-spaces-from-content: 2}
-  empty-lines: {max: 2, max-start: 0, max-end: 0}
-  hyphens: {max-spaces-after: 1}
-  indentation: {spaces: consistent, indent-sequences: whatever, check-multi-line-strings: false}
-  key-duplicates: enable
-  new-line-at-end-of-file: enable
-  new-lines: {type: unix}
-  trailing-spaces: enable
-"""
-TEXTS = {"type": "array", "items": {"type": "string"}}
-MAINTAINER = {name: {"type": "string"} for name in ("name", "email", "url")}
-CT_SCHEMA: Document = {
-    "type": "object",
-    "required": ["name", "home", "version", "apiVersion", "description"],
-    "additionalProperties": False,
-    "properties": {
-        **{
-            name: {"type": "string"}
-            for name in (
-                *("name", "home", "version", "apiVersion", "description", "icon", "engine", "condition", "tags"),
-                *("kubeVersion", "type"),
-            )
-        },
-        "appVersion": {"type": ["string", "number"]},
-        "keywords": TEXTS,
-        "sources": TEXTS,
-        "deprecated": {"type": "boolean"},
-        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
-        "maintainers": {
-            "type": "array",
-            "items": {"type": "object", "required": ["name"], "additionalProperties": False, "properties": MAINTAINER},
-        },
-    },
-}
-"""What its older releases require as well: `home` and `description`."""
+OF_CT = ("lintconf.yaml", "chart_schema.yaml")
+"""What it brings for yamllint and for yamale, in its folder etc."""
 
 
-@pytest.mark.parametrize("file", [CHART / "Chart.yaml", CHART / "values.yaml", *CI], ids=lambda file: file.name)
-def test_ct_lints_the_yaml(file: Path) -> None:
-    command = [sys.executable, "-m", "yamllint", "--strict", "-d", CT_LINT, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("name", HELMS)
+def test_ct_lints_the_chart(name: str, tmp_path: Path) -> None:
+    """Bare metadata, values, and `helm lint` with each file of ci, with what `ct` brings; with a key of nobody it fails."""
+    done = ct_lint(CHART, name, tmp_path / "as it is")
+    assert done.returncode == 0 and "All charts linted successfully" in done.stdout, done.stdout + done.stderr
+    assert all(f"ci/{file.name}" in done.stdout for file in CI)
+    other = tmp_path / "trainjob"
+    shutil.copytree(CHART, other)
+    with (other / "Chart.yaml").open("a", encoding="utf-8") as file:
+        file.write("nobody: knows\n")
+    done = ct_lint(other, name, tmp_path / "changed")
+    assert done.returncode == 1 and "nobody: Unexpected element" in done.stdout, done.stdout + done.stderr
 
 
-def test_ct_takes_the_metadata() -> None:
-    """Its maintainers are accounts of the host that has the sources: the only one that we can name is their owner."""
-    jsonschema.validate(META, CT_SCHEMA)
+def ct_lint(chart: Path, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `ct lint`, but for what it asks of a git server: the version of an earlier commit, and accounts of maintainers."""
+    folder.mkdir()
+    (folder / "helm").symlink_to(binary(name))
+    for file in OF_CT:
+        (folder / file).write_text(from_module("chart-testing", f"etc/{file}"), encoding="utf-8")
+    command = [
+        binary("chart-testing"),
+        "lint",
+        "--charts",
+        chart,
+        "--lint-conf",
+        OF_CT[0],
+        "--chart-yaml-schema",
+        OF_CT[1],
+    ]
+    command += ["--check-version-increment=false", "--validate-maintainers=false"]
+    path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"  # yamllint and yamale are beside this Python
+    env = {"PATH": path, "HOME": str(folder)}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_maintainer_is_an_account() -> None:
+    """`ct lint` asks the host that has the sources: the only account that we can name is their owner."""
     assert not META.get("deprecated")
     assert [one["name"] for one in META["maintainers"]] == [REPOSITORY.split("/")[-2]]
 
@@ -101,7 +90,7 @@ def test_ct_takes_the_metadata() -> None:
 @pytest.mark.parametrize("file", [None, *CI], ids=lambda file: file.name if file else "bare")
 @pytest.mark.parametrize("name", HELMS)
 def test_helm_lint_passes(file: Path | None, name: str) -> None:
-    """As `ct lint` and the check helm-lint of chart-verifier run it; the latter also refuses no warning."""
+    """As the check helm-lint of chart-verifier runs it, which also refuses no warning; with each Helm, and bare."""
     done = helm("lint", str(CHART), *(("-f", str(file)) if file else ()), name=name)
     assert done.returncode == 0 and "[ERROR]" not in done.stdout, done.stdout + done.stderr
     assert "1 chart(s) linted, 0 chart(s) failed" in done.stdout

@@ -81,13 +81,13 @@ def test_a_server_counts_in_the_queue(queued: None) -> None:
 def serve(verb: str) -> None:
     """Let kubectl apply or delete what the promotion of a run would make."""
     lines = helm("template", "asked", "charts/trainjob", "-n", "queued", *VALUES, *TINY, *SERVER)
-    given(verb, [one for one in served(list(yaml.safe_load_all(lines))) if one["kind"] != "ConfigMap"])
+    given(verb, [one for one in served(list(yaml.safe_load_all(lines))) if one["kind"] != "ConfigMap"], "-n", "queued")
 
 
-def given(verb: str, things: list[dict[str, Any]]) -> None:
-    """Give kubectl documents on its standard input."""
+def given(verb: str, things: list[dict[str, Any]], *where: str) -> None:
+    """Give kubectl documents on its standard input; `where` names the namespace of those that name none."""
     options = ("--force-conflicts", "--server-side") if verb == "apply" else ("--ignore-not-found",)
-    kubectl("-n", "queued", verb, *options, "-f", "-", given=yaml.safe_dump_all(things))
+    kubectl(*where, verb, *options, "-f", "-", given=yaml.safe_dump_all(things))
 
 
 @contextmanager
