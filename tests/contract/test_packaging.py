@@ -111,15 +111,60 @@ def test_execution_environment_has_the_python_packages() -> None:
         assert locked(name) in span, name
 
 
-def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
-    """Writes the Containerfile; building it needs a container registry and is not tested."""
-    command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(tmp_path)]
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that ansible-builder writes; building it needs a container registry and is not tested."""
+    folder = tmp_path_factory.mktemp("context")
+    command = [sys.executable, "-m", "ansible_builder", "create", "-f", str(EE), "-c", str(folder)]
     command += ["--output-filename", "Containerfile"]  # otherwise named after the installed container program
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    written = (tmp_path / "Containerfile").read_text(encoding="utf-8")
+    return folder
+
+
+def test_ansible_builder_takes_the_definition(context: Path) -> None:
+    written = _containerfile(context)
     assert "COPY --from=builder /usr/local/bin/helm" in written
     assert 'ARG EE_BASE_IMAGE="registry.access.redhat.com/ubi9/ubi@sha256:' in written
+
+
+@pytest.fixture(scope="module")
+def introspected(context: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The lists of packages that the build installs, as its own step makes them with the collections at hand."""
+    collections = tmp_path_factory.mktemp("collections") / "ansible_collections"
+    collections.mkdir()
+    (collections / "kubernetes").symlink_to(Path(ansible.__file__).parents[1] / "ansible_collections" / "kubernetes")
+    (line,) = re.findall(r"^RUN \$PYCMD /output/scripts/(introspect.py .*)$", _containerfile(context), re.MULTILINE)
+    script, *words = line.replace("/tmp/src/", "src/").split()
+    argv = [sys.executable, str(context / "_build" / "scripts" / script), *words, str(collections.parent)]
+    subprocess.run(argv, cwd=context / "_build", check=True, capture_output=True)
+    return {file.name: file.read_text(encoding="utf-8") for file in (context / "_build" / "src").iterdir()}
+
+
+def _containerfile(context: Path) -> str:
+    return (context / "Containerfile").read_text(encoding="utf-8")
+
+
+def test_a_base_of_ubi_has_the_packages(introspected: dict[str, str]) -> None:
+    """Of what any collection asks for on RHEL 9, Red Hat's free repositories have Go, and no client of OpenShift."""
+    asked = [line for line in introspected["bindep.txt"].splitlines() if "platform:fedora" not in line and line.strip()]
+    assert [line.split()[0] for line in asked] == ["golang"], asked
+
+
+@pytest.mark.whole
+def test_pip_finds_what_the_image_installs(context: Path, introspected: dict[str, str], tmp_path: Path) -> None:
+    """Wheels for the Python of the image, all requirements at once."""
+    given = dict(re.findall(r'^ARG (\w+)="(.*)"$', _containerfile(context), re.MULTILINE))
+    listed, report = tmp_path / "requirements.txt", tmp_path / "report.json"
+    listed.write_text(introspected["requirements.txt"], encoding="utf-8")
+    python = given["PYPKG"].removeprefix("python")
+    wheels = ("--only-binary=:all:", "--python-version", python, "--target", str(tmp_path / "target"))
+    argv = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--report", str(report), *wheels]
+    argv += ["-r", str(listed), *given["ANSIBLE_INSTALL_REFS"].split()]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {one["metadata"]["name"].lower() for one in json.loads(report.read_text(encoding="utf-8"))["install"]}
+    assert {"ansible-core", "ansible-runner", "kubernetes", "pydantic", "jsonpatch"} <= found
 
 
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
