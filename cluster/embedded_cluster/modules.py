@@ -150,6 +150,8 @@ def _components() -> dict[str, Component]:
                 default=False,
                 rare=True,
             ),
+            # For the test that an Ingress leads to a model; 640 CPU-seconds for one slow test.
+            Component("traefik", "github.com/traefik/traefik/v3/cmd/traefik", on_host=True, default=False, rare=True),
         )
     }
 

@@ -25,7 +25,7 @@ SHORT = (
 )
 """Two of three epochs and little to score, whose loss gets better; a node has no whole core left beside the demo."""
 KINDS = "pytorchjobs,jobs,cronjobs,configmaps,secrets,services,deployments,servingruntimes,inferenceservices"
-KINDS += ",serviceaccounts,roles,rolebindings"
+KINDS += ",serviceaccounts,roles,rolebindings,ingresses"
 GIVEN = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
 DECIDED = ("gate.json", "lora_adapter/adapter_model.safetensors")
 SECONDS = 600.0
@@ -37,6 +37,11 @@ def given() -> list[str]:
     """The phase, shortened, with the site file that site.yml wrote for the demo."""
     files = ("values/quick.yaml", "values/local/quick.yaml", str(machine.ARTIFACTS / "site.yaml"))
     return [*(word for file in files for word in ("-f", file)), "--set", SHORT, "--set-json", "phase.questions=[]"]
+
+
+def question(model: str, asked: str) -> dict[str, Any]:
+    """The body of a request for an answer."""
+    return {"model": model, "temperature": 0, "messages": [{"role": "user", "content": asked}]}
 
 
 @dataclass
@@ -73,16 +78,17 @@ class Release:
         while not self._ready():
             assert time.monotonic() < limit, kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide")
             time.sleep(1)
-        return [self._asked(model, question) for question in QUESTIONS]
+        return [self._asked(model, asked) for asked in QUESTIONS]
 
-    def _asked(self, model: str, question: str) -> dict[str, Any]:
+    def _asked(self, model: str, asked: str) -> dict[str, Any]:
         """Through the API server, which finds a headless Service's pods as well; the host has no route to those."""
         service = f"/api/v1/namespaces/{self.namespace}/services/http:{NAME}-predictor:http/proxy"
-        message = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": question}]}
         client = dynamic.DynamicClient(config.new_client_from_config(str(machine.KUBECONFIG)))
         to = f"{service}/v1/chat/completions"
         said = json.loads(
-            client.request("post", to, body=message, content_type="application/json", serialize=False).data
+            client.request(
+                "post", to, body=question(model, asked), content_type="application/json", serialize=False
+            ).data
         )
         return {"text": said["choices"][0]["message"]["content"], "tokens": said["usage"]["completion_tokens"]}
 

@@ -3,19 +3,23 @@
 The tests run in the order of this file and share one release. What Helm and an API server do with its objects is in
 tests/api/test_served.py, without a kubelet; here the models are trained, decided on by their gates, and asked.
 E2E_PHASES=all lives it with Helm 4, too, behind a headless Service, which is OpenShift AI's default, goes back to every revision,
-lets Helm go back by itself, and lets a lease end.
+lets Helm go back by itself, lets an Ingress lead to it, and lets a lease end.
 """
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from api_server.loopback_tls import self_signed
 from api_server.releases import BROKEN, making_room
 
+from e2e import ingress, machine
 from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
-from e2e.release import ALL_REVISIONS, NAME, Release
+from e2e.release import ALL_REVISIONS, NAME, QUESTIONS, Release, question
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 longer = pytest.mark.skipif(not WHOLE, reason="minutes more: make test-all-phases runs it")
@@ -23,6 +27,7 @@ REFUSED = ("--set", "phase.gate.min_gain=50")
 OTHER = ("--set", "phase.seed=7,phase.train.epochs=1", "--set-json", "phase.train.learning_rate=0.001")
 """Learns less than the first, and answers otherwise."""
 SHORTER = ("--set", "phase.serve.max_tokens=2")
+HOST = "model.example.test"
 UNTIL = "trainlab.dev/served-until"
 
 
@@ -128,6 +133,34 @@ def test_it_comes_back_after_another_site_and_an_upgrade_that_failed(release: Re
 
 
 @longer
+def test_an_ingress_leads_to_it_from_outside(release: Release, tmp_path: Path) -> None:
+    """The line of the notes, at a controller, and an answer; nothing once the release exposes it no longer."""
+    (certificate, key), space = self_signed(tmp_path / "model", f"DNS:{HOST}"), ("-n", release.namespace)
+    kubectl(*space, "create", "secret", "tls", "model-tls", f"--cert={certificate}", f"--key={key}")
+    trained, asked = release.trained(), f"enabled=true,host={HOST},ingressClass={ingress.CLASS},tlsSecret=model-tls"
+    with ingress.controller(machine.ARTIFACTS / "ingress.log") as address:
+        exposed = [word for pair in asked.split(",") for word in ("--set", f"site.expose.{pair}")]
+        notes = release.upgrade(*OTHER, *exposed)
+        release.decided()
+        before = release.answers()
+        # What the names and the authorities of a person's own network do.
+        (tmp_path / ".curlrc").write_text(f'resolve = "{HOST}:443:{address}"\ncacert = "{certificate}"\n')
+        home = {"HOME": str(tmp_path)}
+        (line,) = re.findall(r"^ +(curl -s https://.*)$", notes, re.MULTILINE)
+        listed = until(lambda: sh("sh", "-c", line, env=home, ok=None), lambda said: '"data"' in said)
+        assert {one["id"] for one in json.loads(listed)["data"]} >= {"base", "tuned"}
+        body = json.dumps(question("tuned", QUESTIONS[0]))
+        to = ("-s", "-H", "Content-Type: application/json", "-d", body, f"https://{HOST}/v1/chat/completions")
+        assert json.loads(sh("curl", *to, env=home))["choices"][0]["message"]["content"] == before[0]["text"]
+        release.upgrade(*OTHER)
+        # With the Ingress its certificate is gone, too.
+        until(lambda: sh("curl", "-sk", f"https://{HOST}/v1/models", env=home), lambda said: "404" in said)
+    kubectl(*space, "delete", "secret", "model-tls")
+    release.decided()
+    assert release.state() == release.revisions[3] and release.trained() == trained
+
+
+@longer
 def test_a_lease_ends_and_the_printed_line_begins_another(release: Release) -> None:
     """What its CronJob does after an hour, without the hour: the model is gone, and comes back without training."""
     notes, trained = release.upgrade(*OTHER, "--set", "phase.serve.hours=1"), release.trained()
@@ -164,6 +197,15 @@ def test_uninstalled_it_leaves_the_volumes_from_which_it_comes_back(release: Rel
         release.helm("uninstall", NAME, "--wait")
         gone(release)
     assert release.trained() == trained
+
+
+def until(said: Callable[[], str], true: Callable[[str], bool], seconds: float = 60) -> str:
+    """Ask until what is said is so; return that."""
+    deadline = time.monotonic() + seconds
+    while not true(now := said()):
+        assert time.monotonic() < deadline, now
+        time.sleep(0.5)
+    return now
 
 
 def gone(release: Release) -> set[str]:
