@@ -134,9 +134,9 @@ def introspected(context: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     collections = tmp_path_factory.mktemp("collections") / "ansible_collections"
     collections.mkdir()
     (collections / "kubernetes").symlink_to(Path(ansible.__file__).parents[1] / "ansible_collections" / "kubernetes")
-    (line,) = re.findall(r"^RUN \$PYCMD /output/scripts/(introspect.py .*)$", _containerfile(context), re.MULTILINE)
+    (line,) = re.findall(r"^RUN \$PYCMD /output/(scripts/introspect\.py .*)$", _containerfile(context), re.MULTILINE)
     script, *words = line.replace("/tmp/src/", "src/").split()
-    argv = [sys.executable, str(context / "_build" / "scripts" / script), *words, str(collections.parent)]
+    argv = [sys.executable, str(context / "_build" / script), *words, str(collections.parent)]
     subprocess.run(argv, cwd=context / "_build", check=True, capture_output=True)
     return {file.name: file.read_text(encoding="utf-8") for file in (context / "_build" / "src").iterdir()}
 
