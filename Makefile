@@ -139,7 +139,7 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml \
-	  $(patsubst %,tests/e2e/test_%.py,demo demo_queue demo_lines demo_release demo_gitops demo_places demo_editor demo_restarts down)
+	  $(patsubst %,tests/e2e/test_%.py,demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
 
 test-openshift: binaries venv ## docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +101,7 @@ def processes(group: str = "") -> set[int]:
     """Host pids of everything in the cluster's cgroups, or in one group of them."""
     found: set[int] = set()
     for one in hierarchies():
-        for file in (one.at / identity.GROUP / group).rglob("cgroup.procs"):
+        for file in _files(one.at / identity.GROUP / group):
             found.update(_lists(file))
     return found
 
@@ -109,9 +111,16 @@ def others() -> list[str]:
     found = set()
     for one in hierarchies():
         for top in [one.at / identity.DEFAULT, *one.at.glob(f"{identity.DEFAULT}-*")]:
-            if top.name != identity.GROUP and any(_lists(file) for file in top.rglob("cgroup.procs")):
+            if top.name != identity.GROUP and any(_lists(file) for file in _files(top)):
                 found.add(top.name)
     return sorted(found)
+
+
+def _files(top: Path) -> Iterator[Path]:
+    """The cgroup.procs of a group and of those below it; by os.walk, as Path.rglob ends with an error for one that goes meanwhile."""
+    for folder, _, names in os.walk(top):
+        if "cgroup.procs" in names:
+            yield Path(folder) / "cgroup.procs"
 
 
 def _lists(file: Path) -> list[int]:

@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     image.add_argument("--ca", metavar="FILE", default="", help="authority of that registry's certificate")
     image.add_argument("--gpu", action="store_true", help="for nodes with GPUs: with a compiler for Triton")
+    add("vllm-image", "build the image of vLLM for CPU and load it into every node; the last line is JSON")
     add("status", "print what is running, as JSON")
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
@@ -161,6 +162,11 @@ def _main() -> int:
 
     if arguments.command == "trainer-image":
         return _trainer_image(arguments)
+    if arguments.command == "vllm-image":
+        from embedded_cluster import vllm_image
+
+        vllm_image.build()
+        return 0
     if arguments.command == "status":
         sys.stdout.write(json.dumps(cluster.status(), indent=1) + "\n")
         return 0

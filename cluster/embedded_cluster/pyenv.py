@@ -129,8 +129,8 @@ def _requirements(files: Sequence[Path]) -> list[str]:
     return [word for file in files for word in ("-r", str(file))]
 
 
-def _tags() -> list[str]:
-    """pip's arguments for the trainer image's wheels, whichever Python runs: bookworm's CPython, this processor."""
+def tags() -> list[str]:
+    """Return pip's arguments for the trainer image's wheels, whichever Python runs: bookworm's CPython, this processor."""
     machine = platform.machine()
     names = ["manylinux2014", "linux", *(f"manylinux_2_{minor}" for minor in GLIBC)]
     names += ["manylinux1", "manylinux2010"] if machine == "x86_64" else []
@@ -158,7 +158,7 @@ def _download_wheels(target: Path) -> None:
         for old in paths.CACHE.glob("wheels-*"):
             if old != target:
                 shutil.rmtree(old)
-        download([*_tags(), *_requirements(TRAINER_LOCKS)], target, "downloading the training stack")
+        download([*tags(), *_requirements(TRAINER_LOCKS)], target, "downloading the training stack")
         (target / ".complete").touch()
 
 

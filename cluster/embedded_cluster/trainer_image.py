@@ -96,8 +96,8 @@ def _downloads() -> None:
     children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
-def _packages() -> str:
-    """The slow layers, in buildah's and the node store."""
+def packages() -> str:
+    """Return the name of the slow layers, in buildah's and the node store; built where they are missing."""
     ref = _packages_ref()
     if images.has_image(ref) is None:
         _downloads()
@@ -149,11 +149,11 @@ def _outcome() -> dict[str, object]:
     ref = f"{NAME}:{_digest(_sources())}"
     built = images.has_image(ref) is None
     if built:
-        packages = _packages()
+        slow = packages()
         build_stage("final", ref)
         with say.step("image to the node store"):
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
-        images.forget_older(ref, packages)
+        images.forget_older(ref, slow)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}

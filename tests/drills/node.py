@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded_cluster import cgroups, identity, running
+from embedded_cluster import cgroups, running
 
 DAEMONS = ("containerd", "kubelet", "kube-proxy")
 """What node.sh starts, in this order."""
@@ -100,9 +100,7 @@ def _pids(node: str) -> list[int]:
     while pid > 1:
         keep.add(pid)
         pid = _stat(pid)[2]
-    top = next(one.at for one in cgroups.hierarchies() if one.version == 2 or "pids" in one.options.split(","))
-    files = (top / identity.GROUP / node).rglob("cgroup.procs")
-    found = {int(word) for file in files for word in _read(file).split()} - keep
+    found = cgroups.processes(node) - keep
     return sorted(pid for pid in found if _counts(pid, keep))
 
 

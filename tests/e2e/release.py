@@ -44,6 +44,15 @@ def question(model: str, asked: str) -> dict[str, Any]:
     return {"model": model, "temperature": 0, "messages": [{"role": "user", "content": asked}]}
 
 
+def answer(namespace: str, service: str, model: str, asked: str) -> dict[str, Any]:
+    """Ask an InferenceService through the API server, which finds a headless Service's pods as well; the host has no route to those."""
+    to = f"/api/v1/namespaces/{namespace}/services/http:{service}-predictor:http/proxy/v1/chat/completions"
+    client = dynamic.DynamicClient(config.new_client_from_config(str(machine.KUBECONFIG)))
+    body = question(model, asked)
+    said = json.loads(client.request("post", to, body=body, content_type="application/json", serialize=False).data)
+    return {"text": said["choices"][0]["message"]["content"], "tokens": said["usage"]["completion_tokens"]}
+
+
 @dataclass
 class Release:
     """One release in a namespace of its own."""
@@ -78,19 +87,7 @@ class Release:
         while not self._ready():
             assert time.monotonic() < limit, kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide")
             time.sleep(1)
-        return [self._asked(model, asked) for asked in QUESTIONS]
-
-    def _asked(self, model: str, asked: str) -> dict[str, Any]:
-        """Through the API server, which finds a headless Service's pods as well; the host has no route to those."""
-        service = f"/api/v1/namespaces/{self.namespace}/services/http:{NAME}-predictor:http/proxy"
-        client = dynamic.DynamicClient(config.new_client_from_config(str(machine.KUBECONFIG)))
-        to = f"{service}/v1/chat/completions"
-        said = json.loads(
-            client.request(
-                "post", to, body=question(model, asked), content_type="application/json", serialize=False
-            ).data
-        )
-        return {"text": said["choices"][0]["message"]["content"], "tokens": said["usage"]["completion_tokens"]}
+        return [answer(self.namespace, NAME, model, asked) for asked in QUESTIONS]
 
     def _ready(self) -> bool:
         (service,) = objects("inferenceservices", self.namespace) or [{}]

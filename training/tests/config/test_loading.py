@@ -1,5 +1,6 @@
 """Values files: merging, overrides, and one sentence for each mistake."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,17 @@ def test_phase_json_gives_the_same_phase_and_run_name(tmp_path: Path) -> None:
 def test_site_does_not_change_the_hash(tmp_path: Path) -> None:
     other = load_values([FULL, overlay(tmp_path, yaml.safe_dump({"site": {"queue": "q"}}))])
     assert phase_hash(other.phase) == phase_hash(load_values([FULL]).phase)
+
+
+def test_a_pod_judges_no_site(tmp_path: Path) -> None:
+    """What the chart gives a pod has no site, which the chart has judged: the default image would be refused for vLLM on CPU."""
+    text = "phase: {serve: {runtime: vllm, gpus: 0}}"
+    assert "vLLM's image for GPUs" in refused(tmp_path, text)
+    phase = yaml.safe_load(FULL.read_text())["phase"]
+    phase["serve"] = phase["serve"] | {"runtime": "vllm", "gpus": 0}
+    given = tmp_path / "phase.json"
+    given.write_text(json.dumps({"phase": phase}))
+    assert load_values([given]).phase.serve.runtime == "vllm"
+    given.write_text(json.dumps({"phase": phase, "site": {}}))
+    with pytest.raises(UserError, match="vLLM's image for GPUs"):
+        load_values([given])

@@ -27,12 +27,16 @@ from trainlab.progress import Progress
 from trainlab.recipes.cpt import cpt_trainer
 
 pytestmark = pytest.mark.whole
+LOCKS = {
+    **{file.stem: file for file in Path(__file__).parent.glob("*.lock")},
+    "vllm": Path(__file__).resolve().parents[3] / "images" / "vllm" / "vllm.lock",
+}
 ENGINES = {
     "0.32": ["vllm"],
     "0.19": ["vllm_0_19", "vllm_torch_2_10", "vllm"],
     "0.18": ["vllm_0_18", "transformers_4", "vllm_torch_2_10", "vllm"],
 }
-"""Lock files whose packages lie over the environment's, the first one on top."""
+"""Names of lock files whose packages lie over the environment's, the first one on top."""
 OLDER = [pytest.param(name, marks=pytest.mark.slow) for name in list(ENGINES)[1:]]
 QUESTIONS = ["Is the water safe?", "How do I boil it?", "the water"]
 STARTS = 600  # seconds; 40 of CPU, more where others want the CPU too
@@ -58,7 +62,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="session", params=["0.32", *OLDER])
 def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     """Variables under which the environment's Python finds vLLM, which asks nobody and runs on one core."""
-    packages = [str(overlays.folder(Path(__file__).with_name(f"{name}.lock"))) for name in ENGINES[request.param]]
+    packages = [str(overlays.folder(LOCKS[name])) for name in ENGINES[request.param]]
     return {
         **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},  # halves a start
         "PYTHONPATH": os.pathsep.join(packages),

