@@ -155,5 +155,8 @@ def _outcome() -> dict[str, object]:
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
+        from embedded_cluster import vllm_image  # which builds upon this module
+
         images.forget_older(ref, slow)
+        vllm_image.forget_older(slow)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}

@@ -26,12 +26,25 @@ def build() -> None:
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
-def _outcome() -> dict[str, object]:
-    packages = trainer_image.packages()
+def reference(packages: str) -> str:
+    """The image's name over these slow layers; its tag identifies them and all inputs of the build."""
     key = hashlib.sha256("\0".join([packages, trainer_image.INSTALL]).encode())
     for source in SOURCES:
         key.update(source.read_bytes())
-    ref = f"{NAME}:{key.hexdigest()[:12]}"
+    return f"{NAME}:{key.hexdigest()[:12]}"
+
+
+def forget_older(packages: str) -> None:
+    """Remove what was built over other slow layers, which it would keep on the disk."""
+    ref = reference(packages)
+    if images.has_image(ref) is None:
+        shutil.rmtree(LAYOUT, ignore_errors=True)
+    images.forget_older(ref)
+
+
+def _outcome() -> dict[str, object]:
+    packages = trainer_image.packages()
+    ref = reference(packages)
     built = images.has_image(ref) is None
     if built:
         _build(ref, packages)
@@ -40,7 +53,7 @@ def _outcome() -> dict[str, object]:
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
-        images.forget_older(ref)
+        forget_older(packages)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
 
 
