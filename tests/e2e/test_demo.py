@@ -106,7 +106,9 @@ def test_demo_ended_in_a_play_ends_there(demo: str, line: str, number: signal.Si
 
 def test_verify_finds_nothing_wrong(demo: str, tmp_path: Path) -> None:
     found = tmp_path / "verify.json"
-    assert changed(playbook("verify", "-e", f"phase={PHASE}", "-e", f"verify_json={found}")) == 1, "the file it was asked for"
+    assert changed(playbook("verify", "-e", f"phase={PHASE}", "-e", f"verify_json={found}")) == 1, (
+        "the file it was asked for"
+    )
     rows = json.loads(found.read_text(encoding="utf-8"))
     assert len(rows) >= 25
     assert [row for row in rows if row["state"] not in ("ok", "skipped")] == []
