@@ -95,7 +95,7 @@ def test_a_failed_program_is_one_sentence() -> None:
 
 def test_wheels_of_the_image_do_not_depend_on_this_python() -> None:
     """pip gets the image's Python and every manylinux tag of its libc, against pip's own list for this machine."""
-    words = pyenv._tags()
+    words = pyenv.tags()
     assert words[words.index("--python-version") + 1] == "3.11"
     debug = subprocess.run(
         [pyenv.installer() / "bin" / "pip", "debug", "--verbose"], capture_output=True, text=True, check=True
