@@ -1,12 +1,16 @@
 """Restarts of a run: what is recorded, when a job has used them up, what was taken twice."""
 
 import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tiny import make_phase
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from trainlab.engine import checkpoints
 from trainlab.errors import LOST_PEER, UserError
 from trainlab.progress import Numbers, Progress
@@ -82,6 +86,7 @@ def test_a_pod_ends_so_that_its_operator_restarts_it_or_does_not(
     tmp_path: Path,
     phase_dict: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
+    torchruns_handler: None,
 ) -> None:
     phase = make_phase(phase_dict, resources={"nodes": 2, "restarts": 2})
     for name, value in {**OPERATOR, "PET_NODE_RANK": rank}.items():
@@ -93,6 +98,31 @@ def test_a_pod_ends_so_that_its_operator_restarts_it_or_does_not(
     assert [launch._attempt(phase, args, tmp_path) for _ in codes] == ends
     recorded = [start.get("ended") for start in attempts.read(tmp_path)]
     assert recorded == ([code if code < attempts.LOSSES else None for code in ends] if rank == "0" else [])
+
+
+@pytest.fixture
+def torchruns_handler() -> Iterator[None]:
+    """As torchrun leaves it, which ends whatever waits with an exception; the one of the tests comes back."""
+
+    def handler(number: int, _: Any) -> None:
+        raise SignalException(f"got signal: {number}", sigval=signal.Signals(number))
+
+    before = signal.signal(signal.SIGTERM, handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_pod_deleted_while_it_waits_for_its_peers_end_says_nothing(
+    tmp_path: Path, phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch, torchruns_handler: None
+) -> None:
+    """An operator that removes the pods of a failed job at once must not make a traceback of it."""
+    for name, value in {**OPERATOR, "PET_NODE_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launch, "_torchrun", lambda *_: LOST_PEER)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    args: Any = SimpleNamespace()
+    phase = make_phase(phase_dict, resources={"nodes": 2, "restarts": 2})
+    assert launch._attempt(phase, args, tmp_path) == 128 + signal.SIGTERM
 
 
 def test_without_an_operator_a_lost_rank_is_exit_code_1(

@@ -8,7 +8,7 @@ import argparse
 import os
 import signal
 import sys
-import time
+import threading
 from pathlib import Path
 
 from trainlab import recipes
@@ -80,13 +80,21 @@ def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path) -> int:
     if code == LOST_PEER:
         if not operator:
             return 1
-        time.sleep(REPORTED_FIRST)
+        if _ended_within(REPORTED_FIRST):
+            code = 128 + signal.SIGTERM
     if code >= attempts.LOSSES and code != 128 + signal.SIGTERM and last and allowed is not None:
         print(f"error: {attempts.used_up(allowed)}", file=sys.stderr)
         code = attempts.UsedUp.code
     if first and code < attempts.LOSSES:
         attempts.end(run_dir, code)
     return code
+
+
+def _ended_within(seconds: float) -> bool:
+    """Wait for the end of the pod, that long; torchrun has left a handler, which would end the wait with a traceback."""
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    return ended.wait(seconds)
 
 
 def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
