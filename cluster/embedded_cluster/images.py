@@ -172,6 +172,11 @@ def buildah(
     return rootfs.run(rootfs.base(), command, mounts=mounts, env=settings, cwd=cwd, quiet=quiet)
 
 
+def in_buildahs_store(ref: str) -> bool:
+    """True if buildah can build upon `ref`; the image store of the nodes is another one."""
+    return bool(buildah("images", "--quiet", "--filter", f"reference={ref}", quiet=True).strip())
+
+
 def forget_older(*wanted: str) -> None:
     """Remove every other tag of these images from buildah's store and from the image store, with their layers.
 

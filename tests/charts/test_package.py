@@ -65,17 +65,14 @@ def ct_lint(chart: Path, name: str, folder: Path) -> subprocess.CompletedProcess
     (folder / "helm").symlink_to(binary(name))
     for file in OF_CT:
         (folder / file).write_text(from_module("chart-testing", f"etc/{file}"), encoding="utf-8")
+    given = ("--charts", chart, "--lint-conf", OF_CT[0], "--chart-yaml-schema", OF_CT[1])
     command = [
         binary("chart-testing"),
         "lint",
-        "--charts",
-        chart,
-        "--lint-conf",
-        OF_CT[0],
-        "--chart-yaml-schema",
-        OF_CT[1],
+        *given,
+        "--check-version-increment=false",
+        "--validate-maintainers=false",
     ]
-    command += ["--check-version-increment=false", "--validate-maintainers=false"]
     path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"  # yamllint and yamale are beside this Python
     env = {"PATH": path, "HOME": str(folder)}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

@@ -137,10 +137,10 @@ def test_an_ingress_leads_to_it_from_outside(release: Release, tmp_path: Path) -
     """The line of the notes, at a controller, and an answer; nothing once the release exposes it no longer."""
     (certificate, key), space = self_signed(tmp_path / "model", f"DNS:{HOST}"), ("-n", release.namespace)
     kubectl(*space, "create", "secret", "tls", "model-tls", f"--cert={certificate}", f"--key={key}")
-    trained, asked = release.trained(), f"enabled=true,host={HOST},ingressClass={ingress.CLASS},tlsSecret=model-tls"
+    trained = release.trained()
+    exposed = {"enabled": True, "host": HOST, "ingressClass": ingress.CLASS, "tlsSecret": "model-tls"}
     with ingress.controller(machine.ARTIFACTS / "ingress.log") as address:
-        exposed = [word for pair in asked.split(",") for word in ("--set", f"site.expose.{pair}")]
-        notes = release.upgrade(*OTHER, *exposed)
+        notes = release.upgrade(*OTHER, "--set-json", f"site.expose={json.dumps(exposed)}")
         release.decided()
         before = release.answers()
         # What the names and the authorities of a person's own network do.
