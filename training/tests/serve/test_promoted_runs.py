@@ -180,6 +180,11 @@ def linked(run: Path) -> None:
     (run / "lora_adapter").symlink_to(away)
 
 
+def circle(run: Path) -> None:
+    (run / "gate.json").unlink()
+    (run / "gate.json").symlink_to(run / "gate.json")
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Any], int, str]] = {
     "base": (
         lambda run: edited(run, "manifest.json", model={"source": "pvc:tiny", "sha256": "cd" * 32}),
@@ -213,6 +218,24 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], int, str]] = {
         "its gate did not promote it: The gain is not real; train it again, or ask another run",
     ),
     "odd-gate": (lambda run: written(run / "gate.json", {"promoted": "yes"}), 422, "has no promoted: true or false"),
+    "no-reasons": (
+        lambda run: written(run / "gate.json", {"promoted": False, "reasons": None}),
+        422,
+        "gate.json: has no list of reasons; regenerate it with",
+    ),
+    "deep-gate": (lambda run: (run / "gate.json").write_text("[" * 100_000), 422, "cannot be read"),
+    "round-link": (circle, 422, "it cannot be read .*; ask one that GET"),
+    "modules": (
+        lambda run: edited(run, CONFIG, target_modules=5),
+        422,
+        "target_modules is 5, no list of names of layers",
+    ),
+    "no-modules": (
+        lambda run: edited(run, CONFIG, target_modules=None),
+        422,
+        "target_modules is None, no list of names",
+    ),
+    "pattern": (lambda run: edited(run, CONFIG, target_modules="(a+)+$"), 422, "no list of names of layers; train"),
 }
 
 
@@ -228,7 +251,7 @@ def test_what_does_not_fit_is_refused_by_its_name(
         with pytest.raises(openai.APIStatusError, match=words) as refused:
             ask(client, run.name)
         assert refused.value.status_code == status and f"run {run.name}: " in refused.value.message
-        assert run.name not in engine.others() and run.name not in engine.kept
+        assert run.name not in [model.id for model in client.models.list()] and run.name not in engine.kept
     finally:
         shutil.rmtree(run)
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +22,13 @@ from chat_servers import HTTP, running, wait_ready
 from checkout import SOURCES
 from tiny import phase_from
 from trainlab.config import Phase
+from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.serve import api, work
 from trainlab.serve import inference_engine as engines
-from trainlab.serve.generation import Pieces
+from trainlab.serve.generation import Options, Pieces, Row
 from trainlab.serve.pages import page
+from trainlab.serve.protocol import ApiError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
@@ -176,6 +180,15 @@ def test_system_prompt_of_the_phase_is_used(engine: engines.Engine, phase: Phase
         ({"messages": [{"role": "pirate", "content": "x"}]}, 400, "role"),
         ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, "shorten the prompt"),
         ({"model": None}, 400, "model"),
+        ({"seed": 2**64}, 400, "seed"),
+        ({"stop": "x" * 1001}, 400, "stop"),
+        ({"messages": [{**QUESTION[0], "prefix": True}]}, 400, "prefix"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}]},
+            400,
+            "messages",
+        ),
+        ({"messages": [{"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]}]}, 400, "tool_calls"),
     ],
 )
 def test_bad_requests_get_openai_errors(url: str, change: dict[str, Any], status: int, word: str) -> None:
@@ -200,6 +213,62 @@ def test_fields_that_ask_for_nothing_are_taken(client: openai.OpenAI) -> None:
     assert ask(client, **neutral, extra_body=extra).choices[0].message.content == plain
     with pytest.raises(openai.BadRequestError, match="logprobs: "):
         client.completions.create(model="base", prompt="a", logprobs=0)
+
+
+def test_an_answer_may_be_sent_back_with_all_that_it_came_with(client: openai.OpenAI) -> None:
+    said = ask(client).choices[0].message.model_dump()
+    chat = [*QUESTION, {**said, "tool_calls": []}, {"role": "user", "content": "Why?", "name": "Ada"}]
+    assert client.chat.completions.create(model="base", messages=chat, max_tokens=2).choices
+
+
+def test_odd_numbers_of_one_client_harm_nobody(client: openai.OpenAI) -> None:
+    """The largest seed, also beside a greedy request, which needs none, and a temperature by which scores overflow."""
+    plain = ask(client).choices[0].message.content
+    assert ask(client, seed=2**64 - 1).choices[0].message.content == plain
+    assert ask(client, temperature=1e-308).choices[0].message.content == plain, "the likeliest token, as good as always"
+    assert ask(client, temperature=1.0, seed=-(2**63)).choices
+
+
+def test_a_refusal_in_line_keeps_its_sentence_in_a_stream(
+    url: str, engine: engines.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise ApiError(409, "run a: its gate did not promote it", code="run_not_promoted")
+
+    monkeypatch.setattr(engine, "generate", refused)
+    body = {"model": "base", "messages": QUESTION, "stream": True}
+    conflict = 'trainlab_requests_total{endpoint="/v1/chat/completions",model="base",status="409"}'
+    lines = [line for line in HTTP.post(f"{url}/v1/chat/completions", json=body).iter_lines() if line]
+    assert json.loads(lines[-1].removeprefix("data: "))["error"]["code"] == "run_not_promoted"
+    assert value(url, conflict) == 1
+
+
+def test_half_a_model_is_told_in_a_sentence(phase: Phase, tiny_model: Path, run_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_dir, tmp_path / "run")
+    weights = tmp_path / "run" / "best_model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"the models cannot be loaded: .*; fetch the model again .* and train again"):
+        engines.load(phase, tiny_model.parent, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "best_model")
+    shutil.move(tmp_path / "run" / "lora_adapter", tmp_path / "run" / "adapter")
+    (tmp_path / "run" / "lora_adapter").mkdir()
+    shutil.move(tmp_path / "run" / "adapter", tmp_path / "run" / "lora_adapter" / "own")
+    with pytest.raises(UserError, match="neither best_model/ nor an adapter"):
+        engines.load(phase, tiny_model.parent, tmp_path / "run")
+
+
+def test_prompt_and_answer_are_limited_to_what_the_planner_counts(phase: Phase, engine: engines.Engine) -> None:
+    """And a batch to as many of that as may be answered at once, or to the places of the model."""
+    short = phase.model.model_copy(update={"max_length": 40})
+    small = engines.Engine(phase.model_copy(update={"model": short}), engine._hosted)
+    assert small.context == 40 + phase.serve.max_tokens < engine.context
+
+    def fits(rows: int, tokens: int) -> bool:
+        row = Row([1] * (tokens - 8), Options(8), lambda _: None, lambda _: None, threading.Event())
+        return small.fits([row] * rows)
+
+    most = min(phase.serve.max_concurrency * small.context, 512)
+    assert fits(2, most // 2) and not fits(2, most // 2 + 1)
 
 
 def test_other_errors(url: str, client: openai.OpenAI) -> None:

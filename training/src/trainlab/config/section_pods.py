@@ -51,7 +51,12 @@ class Serve(Strict):
         description="Hours from its promotion after which the served model is taken down, within ten minutes; 0 serves without end. A "
         "further promotion begins them anew.",
     )
-    max_tokens: int = Field(256, ge=1, le=32768, description="Longest answer a client may ask for.")
+    max_tokens: int = Field(
+        256,
+        ge=1,
+        le=32768,
+        description="Longest answer a client may ask for, in tokens; vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for other runs.",
+    )
     max_concurrency: int = Field(
         8,
         ge=1,

@@ -162,8 +162,8 @@ def _check_room(engine: Engine, tokens: int, options: Options, field: str, about
     """Raise ApiError if prompt and answer exceed the context."""
     if tokens + options.max_tokens > engine.context:
         message = (
-            f"{about}{tokens} prompt tokens plus {options.max_tokens} answer tokens exceed the model's context of "
-            f"{engine.context}; shorten the prompt or lower max_tokens"
+            f"{about}{tokens} prompt tokens plus {options.max_tokens} answer tokens exceed this server's limit of "
+            f"{engine.context} for both; shorten the prompt or lower max_tokens"
         )
         raise ApiError(400, message, param=field, code="context_length_exceeded")
 
@@ -225,6 +225,9 @@ class _Stream(StreamingResponse):
                 yield protocol.event(reply.usage(job.outcome.tokens))
             self._end(200)
             yield protocol.event("[DONE]")
+        except ApiError as error:  # the run that is asked changed while the request stood in line
+            self._end(error.status)
+            yield protocol.event(error.body)
         except Exception as error:
             log.exception("generation failed")
             self._end(500)

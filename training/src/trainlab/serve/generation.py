@@ -154,10 +154,10 @@ def generate(model: Any, tokenizer: Any, rows: Sequence[Row]) -> None:
         return
     options, stops = rows[0].options, chat.stop_ids(model, tokenizer)
     ids, mask = chat.padded([row.prompt for row in rows], tokenizer.pad_token_id, model.device)
-    if options.seed is not None:
-        torch.manual_seed(options.seed)
     sampling: dict[str, Any] = {"do_sample": False}
     if options.temperature > 0:
+        if options.seed is not None:
+            torch.manual_seed(options.seed)
         sampling = {"do_sample": True, "temperature": options.temperature, "top_p": options.top_p, "top_k": 0}
     with torch.inference_mode():
         model.generate(

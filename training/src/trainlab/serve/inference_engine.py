@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 
 from trainlab.config import ChatPhase, LanguagePhase, SftPhase, TextPhase
 from trainlab.errors import UserError
@@ -85,7 +86,12 @@ class Engine:
 
     @property
     def context(self) -> int:
-        """Maximum tokens of prompt and answer together."""
+        """Maximum tokens of prompt and answer together: as at vLLM (_serving.tpl), and as the planner counts memory for them."""
+        return min(self._positions, self._phase.model.max_length + self._phase.serve.max_tokens)
+
+    @property
+    def _positions(self) -> int:
+        """Tokens that the models can tell apart by their place."""
         return min(int(h.model.config.max_position_embeddings) for h in self._hosted.values())
 
     def turn(self, name: str) -> int:
@@ -121,8 +127,10 @@ class Engine:
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def fits(self, rows: Sequence[Row]) -> bool:
-        """Tell whether a batch needs no more memory for keys and values than the longest request may need alone."""
-        return padded_tokens(rows) <= self.context
+        """Tell whether a batch needs no more memory for keys and values than the planner counts for one model (plan/server.py)."""
+        return padded_tokens(rows) <= max(
+            self.context, min(self._phase.serve.max_concurrency * self.context, self._positions)
+        )
 
     def generate(self, name: str, rows: Sequence[Row]) -> None:
         """Answer `rows` as one batch with the model `name`; waits while the same model object answers another."""
@@ -141,7 +149,18 @@ class Engine:
 
 
 def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
-    """Load base, tuned (best_model/, else the adapter in lora_adapter/) and further adapters of a run."""
+    """Load base, tuned (best_model/, else the adapter in lora_adapter/) and further adapters of a run.
+
+    Raises UserError where a file cannot be read, such as one that a killed pod or a full volume left half written.
+    """
+    try:
+        return _loaded(phase, models, run_dir)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        remedy = f"fetch the model again if it is of the base, remove {run_dir} and train again if it is of the run"
+        raise UserError(f"{run_dir}: the models cannot be loaded: {error}; {remedy}") from error
+
+
+def _loaded(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
     base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase)
     hosted = {"base": Hosted(base, tokenizer)}
     adapters = find_adapters(run_dir)
@@ -154,6 +173,8 @@ def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
         adapters["tuned"] = adapters.pop("adapter")
         shared = sum(parameter.numel() * parameter.element_size() for parameter in base.parameters())
     hosted |= _load_adapters(base, tokenizer, adapters)
+    if "tuned" not in hosted:
+        raise UserError(f"{run_dir}: neither best_model/ nor an adapter in lora_adapter/ itself; has the run finished?")
     return Engine(phase, hosted, shared, _others(phase, run_dir, base, hosted["tuned"]))
 
 

@@ -39,6 +39,7 @@ UNUSED = (
 )
 PREFIX = "base_model.model."
 NAME = re.compile(OBJECT)
+LAYER = re.compile(r"[\w.]+")
 LONGEST = 80  # characters of an unknown name that an answer repeats
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -84,17 +85,20 @@ class PromotedRuns:
         adapter does not fit this server.
         """
         folder = self._runs / name if len(name) <= 253 and NAME.fullmatch(name) else None
-        if folder is None or not (folder / "phase.json").is_file():
-            shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
-            message = (
-                f"model {shown!r} does not exist; this server has what GET /v1/models lists: base, tuned, and the runs on its volume "
-                "that their gate promoted"
-            )
-            raise ApiError(404, message, param="model", code="model_not_found")
+        listed = "ask one that GET /v1/models lists"
         try:
-            return self._checked(name, folder)
+            if folder and (folder / "phase.json").is_file():
+                return self._checked(name, folder)
         except UserError as error:
-            _refuse(name, str(error), "ask one that GET /v1/models lists")
+            _refuse(name, str(error), listed)
+        except (OSError, RuntimeError) as error:  # not for our user to read; links in a circle; JSON nested without end
+            _refuse(name, f"it cannot be read ({error})", listed)
+        shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
+        message = (
+            f"model {shown!r} does not exist; this server has what GET /v1/models lists: base, tuned, and the runs on its volume "
+            "that their gate promoted"
+        )
+        raise ApiError(404, message, param="model", code="model_not_found")
 
     def _may_be_asked(self, name: str) -> bool:
         try:
@@ -145,6 +149,11 @@ class PromotedRuns:
         if rank > self._most_rank:
             remedy = f"serve a run of phase.lora.rank {rank} or more, whose server takes it, or train with a lower rank"
             _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._most_rank}", remedy)
+        for key, least in (("target_modules", 1), ("layers_pattern", 0)):
+            if not _names(given.get(key) or [], least):
+                _refuse(
+                    name, f"{SETTINGS}: {key} is {given.get(key)!r}, no list of names of layers", "train the run again"
+                )
         usual = LoraConfig().to_dict()
         for key, value in given.items():
             if key not in (*USED, *UNUSED) and value and value != usual.get(key):
@@ -169,6 +178,15 @@ class PromotedRuns:
         if not found:
             _refuse(name, f"{SETTINGS}: target_modules names no linear layer of this base", "train the run again")
         return found
+
+
+def _names(value: Any, least: int) -> bool:
+    """Tell whether this is a list of names; PEFT would read a text as a regular expression, in which a request can be lost."""
+    return (
+        isinstance(value, list)
+        and len(value) >= least
+        and all(isinstance(one, str) and LAYER.fullmatch(one) for one in value)
+    )
 
 
 def _refuse(name: str, what: str, remedy: str, status: int = 422, code: str = "adapter_refused") -> NoReturn:

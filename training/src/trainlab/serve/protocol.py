@@ -54,6 +54,12 @@ IGNORED = (
 )
 
 
+Stop = Annotated[str, Field(max_length=1000)]
+"""Looked for after every token, by each of its beginnings."""
+LEAST_TEMPERATURE = 0.01
+"""What a lower one but 0 becomes, as at vLLM (vllm/sampling_params.py): divided by less, scores overflow."""
+
+
 class ApiError(Exception):
     """An answer with an HTTP error status and OpenAI's error body."""
 
@@ -76,15 +82,25 @@ class StreamOptions(BaseModel):
 class Part(BaseModel):
     """A piece of a message's content; only text is understood."""
 
+    model_config = ConfigDict(extra="forbid")
+
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """One message of a chat."""
+    """One message of a chat. Clients send back an answer with all that it came with: what is null or empty there is taken."""
+
+    model_config = ConfigDict(extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Part]
+    name: str | None = None  # whose words they are: no template here tells the model
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: Annotated[list[None], Field(max_length=0)] | None = None
+    annotations: Annotated[list[None], Field(max_length=0)] | None = None
 
     def plain(self) -> dict[str, str]:
         """Return the message as chat templates expect it."""
@@ -101,8 +117,8 @@ class Request(BaseModel):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
-    seed: int | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=4)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None  # what torch takes
     n: Annotated[int, Field(ge=1, le=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -129,7 +145,8 @@ class Request(BaseModel):
             raise ApiError(400, message, param="max_tokens", code="max_tokens_too_large")
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         top_p = 1.0 if self.top_p is None else self.top_p
-        return Options(wanted or min(default, most), self.temperature or 0.0, top_p, stop, self.seed)
+        temperature = max(self.temperature, LEAST_TEMPERATURE) if self.temperature else 0.0
+        return Options(wanted or min(default, most), temperature, top_p, stop, self.seed)
 
 
 class ChatRequest(Request):
