@@ -87,7 +87,7 @@ image: ready
 	@$(EMBEDDED_CLUSTER) check > /dev/null; case $$? in 0) exec $(EMBEDDED_CLUSTER) trainer-image ;; 3) ;; *) exit 2 ;; esac
 	$(END)
 
-lint: lint-python lint-rest ## style, types and shell of everything
+lint: lint-python lint-rest ## style and shell of everything, types of the package, the cluster and the test API server
 
 lint-python: venv
 	$(BEGIN)

@@ -42,6 +42,7 @@ from trainlab.run.manifest import cpu_model
 
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
 DATA = Path("data/survival")
+VLLM_LOCK = Path("images/vllm/vllm.lock")
 MORE_SECONDS, MORE_MEMORY, FASTER, AT = 30.0, 1.5, 2.0, 16  # the rule
 ASKED_AT_LEAST = 8  # questions of a measurement, however few clients
 TURNED = 0.1  # answers that may differ
@@ -254,7 +255,7 @@ def main() -> int:
     if "vllm" in args.engines:
         import overlays
 
-        args.packages = overlays.folder(Path("training/tests/models/vllm.lock").resolve())
+        args.packages = overlays.folder(VLLM_LOCK.resolve())
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as work:

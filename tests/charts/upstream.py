@@ -25,7 +25,6 @@ QUEUES = {
     kind: ("kueue", f"config/components/crd/bases/kueue.x-k8s.io_{kind.lower()}s.yaml")
     for kind in ("ClusterQueue", "LocalQueue", "ResourceFlavor")
 }
-OPENAPI = ("kubernetes", "api/openapi-spec/swagger.json")
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tiers import Tiers, shown
+from trainlab.run.manifest import cpu_model
 
 from drills.faults import FAULTS, Fault, WrongError, installed
 from drills.place import CHECKPOINTS, OPERATORS, PATIENCE, REPO, Place
@@ -37,6 +39,7 @@ def main() -> int:
         return 2
     seed = table.setdefault("seed", args.seed if args.seed is not None else random.SystemRandom().randrange(10**6))
     print(f"seed {seed}", flush=True)
+    table.setdefault("hardware", f"{cpu_model()}, {os.cpu_count()} cores")
     args.table.parent.mkdir(parents=True, exist_ok=True)
     done = len(table["drills"])
     for number in range(done, done + 1 if args.together else args.count):

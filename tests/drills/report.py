@@ -21,13 +21,12 @@ before the newest whole checkpoint. Seed {seed}, commit {commit}, {hardware}, {d
 """
 
 
-def page(table: Row, hardware: str, day: str) -> str:
+def page(table: Row, day: str) -> str:
     """Return the page: what it is, a summary by fault, the undisturbed runs, and each drill."""
     drills = table["drills"]
     passed = sum(row["ok"] for row in drills)
-    head = HEAD.format(
-        count=len(drills), passed=passed, seed=table["seed"], commit=table["commit"][:8], hardware=hardware, date=day
-    )
+    told = {"count": len(drills), "passed": passed, "commit": table["commit"][:8], "date": day}
+    head = HEAD.format(**told, seed=table["seed"], hardware=table["hardware"])
     by_fault = [
         [row for row in drills if row["fault"] == name] for name in dict.fromkeys(one["fault"] for one in drills)
     ]
@@ -69,7 +68,7 @@ def page(table: Row, hardware: str, day: str) -> str:
                 row["fault"] if row["fault"] == "volume full" else f"{row['fault']}: {row['what']}",
                 row["step"][0],
                 row["whole"][0],
-                row["restarts"],
+                "-" if row["restarts"] is None else row["restarts"],
                 row["repeated"],
                 f"{row['seconds']:.0f}{'' if row['ok'] else ', FAILED'}",
             )
@@ -80,9 +79,9 @@ def page(table: Row, hardware: str, day: str) -> str:
 
 
 def _span(rows: list[Row], key: str) -> str:
-    """The least and the most of a key."""
-    found = [row[key] or 0 for row in rows]
-    return str(found[0]) if min(found) == max(found) else f"{min(found)} to {max(found)}"
+    """The least and the most of a key, where the run came to tell."""
+    found = sorted({row[key] for row in rows if row[key] is not None})
+    return " to ".join(map(str, [found[0], found[-1]] if len(found) > 1 else found)) or "-"
 
 
 def _rows(names: Sequence[str], rows: list[tuple[Any, ...]]) -> str:
@@ -90,13 +89,6 @@ def _rows(names: Sequence[str], rows: list[tuple[Any, ...]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (names, ["---"] * len(names), *rows)) + "\n"
 
 
-def _hardware() -> str:
-    """Name this machine's processor and count its cores."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{models[0]}, {len(models)} cores"
-
-
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    print(page(json.loads(file.read_text()), _hardware(), date.fromtimestamp(file.stat().st_mtime).isoformat()), end="")
+    print(page(json.loads(file.read_text()), date.fromtimestamp(file.stat().st_mtime).isoformat()), end="")

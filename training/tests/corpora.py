@@ -1,4 +1,4 @@
-"""Small texts with planted duplicates, a tokenizer without a model, and children that are killed; for test_prepare.py."""
+"""Small texts with planted duplicates, a tokenizer without a model, and children that are killed; for the tests of `trainlab prepare`."""
 
 import json
 import os

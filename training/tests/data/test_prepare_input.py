@@ -26,7 +26,7 @@ def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, opt
         path.write_text(json.dumps([{"text": one} for one in DISTINCT]), encoding="utf-8")
     elif kind == "csv":
         with path.open("w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream).writerows([["n", "text"], *enumerate(DISTINCT)])
+            csv.writer(stream).writerows([["n", " text "], *enumerate(DISTINCT)])
     elif kind == "parquet":
         parquet.write_table(pyarrow.table({"text": DISTINCT}), path, row_group_size=7)
     elif kind == "txt":

@@ -175,7 +175,7 @@ def _csv(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
     csv.field_size_limit(LIMIT)
     reader = csv.reader(text(), strict=True)
     try:
-        header = next(reader, [])
+        header = [name.strip() for name in next(reader, [])]
         if len(set(header)) != len(header):
             raise UserError(f"{path}:1: the header {header} names a column twice; give each its own name")
         if column and header and column not in header:
