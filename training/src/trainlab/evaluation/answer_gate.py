@@ -79,7 +79,7 @@ def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
         odd = sorted(first.keys() ^ second.keys())
         raise UserError(
             f"eval_before.json and eval_after.json do not hold the same rows ({len(odd)} differ, first {odd[0]}); "
-            "score both again with `trainlab eval`"
+            "score both again with `trainlab eval RUN_DIR --models DIR`"
         )
     return [(item, second[key]) for key, item in first.items()]
 

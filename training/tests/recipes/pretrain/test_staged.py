@@ -239,7 +239,9 @@ def test_dpo_learns_to_end_what_it_began_and_resumes(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+def test_all_stages_one_after_the_other(
+    phase_dict: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     models, out = tmp_path / "models", tmp_path / "runs"
     write_text(models / "text.jsonl")
     write_data(models / "qa")
@@ -255,7 +257,7 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
 
     def call(*args: str) -> int:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["gate", *args])
+            cli.main([*args])
         return int(ended.value.code or 0)
 
     for name, phase in stages.items():
@@ -270,9 +272,9 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
         assert verdict["stage"] == name and verdict["checks"] and results.finished(out / name)
         if not verdict["promoted"]:  # a handful of steps: what the gate says is not the subject here
             kept = files.read_json(out / name / "gate.json")
-            assert call(str(run_dir), "--override", "--dry-run", "--who", "test", "--why", "few steps") == 0
+            assert call("gate", str(run_dir), "--override", "--dry-run", "--who", "test", "--why", "few steps") == 0
             assert files.read_json(out / name / "gate.json") == kept
-            assert call(str(run_dir), "--override", "--who", "test", "--why", "few steps") == 0
+            assert call("gate", str(run_dir), "--override", "--who", "test", "--why", "few steps") == 0
             assert files.read_json(out / name / "gate.json")["override"]["who"] == "test"
     record = files.read_json(out / "lora" / "manifest.json")
     assert record["parent"]["run"] == "dpo" and record["model"]["sha256"] == record["parent"]["sha256"]
@@ -282,4 +284,12 @@ def test_all_stages_one_after_the_other(phase_dict: dict[str, Any], tmp_path: Pa
     said = (out / "lora" / "report.html").read_text(encoding="utf-8")
     assert "dpo, stage dpo" in said
     assert "pre-training from random weights" in (out / "pretrain" / "report.html").read_text(encoding="utf-8")
-    assert results.evaluate_again(out / "dpo", models, None) == 0
+    scores = out / "dpo" / "eval_after.json"
+    whole = files.read_json(scores)
+    scores.write_text(json.dumps(whole | {"items": whole["items"][1:]}), encoding="utf-8")
+    capsys.readouterr()
+    assert call("gate", str(out / "dpo")) == 2
+    assert "score both again with `trainlab eval RUN_DIR --models DIR`" in capsys.readouterr().err
+    assert call("eval", str(out / "dpo"), "--models", str(models)) == 0
+    assert len(files.read_json(scores)["items"]) == len(whole["items"])
+    assert call("gate", str(out / "dpo")) != 2, capsys.readouterr().err
