@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from drills import __main__ as drills
-from drills import faults
+from drills import faults, report
 
 NAMES = ["rank killed", "API server away", "pod deleted"]
 STARTS = [{"resumed": 0, "reached": 5}, {"resumed": 3, "reached": 9}, {"resumed": 6, "reached": None}]
@@ -45,3 +45,23 @@ def starts(number: int, **changed: int) -> dict[str, Any]:
 )
 def test_a_drill_passes_with_its_restarts_and_no_step_more(found: dict[str, Any], passed: bool) -> None:
     assert drills.as_expected(NAMES, ROW | found) is passed
+
+
+def test_the_page_says_what_is_not_known() -> None:
+    """A run that did not end tells no number of starts; the machine is the one that ran the drills."""
+    done = {
+        "job": "trainjob",
+        "pods": 1,
+        "fault": "pod deleted",
+        "what": "a",
+        "step": [4],
+        "whole": [3],
+        "seconds": 60.2,
+    }
+    rows = [{**done, "restarts": 1, "repeated": 1, "ok": True}, {**done, "restarts": None, "repeated": 0, "ok": False}]
+    plain = {"trainjob of 1": {"steps": 12, "seconds": 50.0}}
+    table = {"seed": 5, "commit": "0" * 40, "hardware": "a processor, 2 cores", "undisturbed": plain, "drills": rows}
+    page = report.page(table, "2026-11-26")
+    assert "1 of 2\nended" in page and "a processor, 2 cores, 2026-11-26" in page
+    assert "| pod deleted | 2 | 1 | 1 | 0 to 1 | 60 |" in page
+    assert "| 2 | trainjob | 1 | pod deleted: a | 4 | 3 | - | 0 | 60, FAILED |" in page
