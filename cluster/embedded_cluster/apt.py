@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import struct
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from embedded_cluster import locks, paths, say, system
+from embedded_cluster import ends, locks, paths, patience, say, system
 
 PACKAGES = ("ca-certificates", "debian-archive-keyring", "iproute2", "mmdebstrap", "python3-venv")
 """Those of preflight.TOOLS that a minimal Debian or Ubuntu lacks, and what they depend on."""
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
+JOURNAL = Path("/var/lib/dpkg/updates")
+"""Of dpkg's database: a file with a number as its name is of a dpkg that was cut short, and apt-get refuses to start."""
 WAIT_SECONDS = 600.0
 LONGEST = 200
 """Characters of apt's error that our message quotes."""
 UNREACHED = "cannot reach Debian's package archive"
+NETWORK = ("Failed to fetch", "Release file")
+"""What apt says, in English, of an archive or of a proxy that does not answer, or not with the archive."""
 REMEDY = "check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
 _FLOCK = struct.Struct("hhlli4x")  # struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, pid
 
@@ -61,34 +66,53 @@ def _missing() -> list[str]:
 
 def _install(packages: Sequence[str]) -> None:
     """Wait for another apt, then install. Raises say.UserError with apt's last lines."""
-    began = time.monotonic()
+    limit = patience.seconds(WAIT_SECONDS)
     with say.step(f"Debian packages: {' '.join(packages)}"):
-        told = ""
-        while other := holder():
-            if other != told:
-                say.info(f"{other} is using apt: waiting for it")
-                told = other
-            if time.monotonic() - began > WAIT_SECONDS:
-                raise say.UserError(
-                    f"{other} has been using apt for {WAIT_SECONDS:.0f} s: wait for it or end it, then run this again"
-                )
-            time.sleep(1)
+        _wait(limit)
+        if any(entry.name.isdigit() for entry in JOURNAL.glob("*")):
+            with ends.uncut("dpkg"):
+                _run("dpkg", "--configure", "-a")
+        apt = ("apt-get", "-o", f"DPkg::Lock::Timeout={limit:.0f}")
         # By default an unreachable archive is a warning here, and an unknown package name for the next command.
-        _apt(UNREACHED, "update", "-qq", "-o", "APT::Update::Error-Mode=any")
-        _apt("cannot install", "install", "-y", "-qq", "--no-install-recommends", *packages)
+        _run(*apt, "update", "-qq", "-o", "APT::Update::Error-Mode=any")
+        install = (*apt, "install", "-y", "-qq", "--no-install-recommends", *packages)
+        _run(*install, "--download-only")  # by itself, as this may be cut short
+        with ends.uncut("apt-get"):
+            _run(*install)
 
 
-def _apt(failed: str, *arguments: str) -> None:
+def _wait(limit: float) -> None:
+    """Wait for another apt; raises say.UserError with its name after `limit` seconds."""
+    began, told = time.monotonic(), ""
+    while other := holder():
+        if other != told:
+            say.info(f"{other} is using apt: waiting for it")
+            told = other
+        if time.monotonic() - began > limit:
+            raise say.UserError(
+                f"{other} has been using apt for {limit:.0f} s: wait for it or end it, then run this again"
+            )
+        time.sleep(1)
+
+
+def _run(*command: str) -> None:
+    """Run a command, where the terminal's Ctrl-C does not reach it; raises say.UserError with the reason that it gives."""
     done = subprocess.run(
-        ["apt-get", "-o", f"DPkg::Lock::Timeout={WAIT_SECONDS:.0f}", *arguments],
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        command,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
+        start_new_session=True,
     )
     if done.returncode:
-        raise say.UserError(f"{failed}: apt-get {arguments[0]}: {reason(done.stderr or done.stdout)}; {REMEDY}")
+        said = done.stderr or done.stdout
+        what = f"{command[0]} {command[3] if command[0] == 'apt-get' else command[1]}: {reason(said)}"
+        if any(words in said for words in NETWORK):
+            raise say.UserError(f"{UNREACHED}: {what}; {REMEDY}")
+        raise say.UserError(f"cannot install: {what}; run `{shlex.join(command)}` to see the rest of what it says")
 
 
 def reason(said: str) -> str:

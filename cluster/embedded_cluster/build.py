@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from embedded_cluster import children, modules, others, paths, programs, toolchain
+from embedded_cluster import children, modules, others, paths, programs, system, toolchain
 from embedded_cluster.say import UserError, info, step
 
 GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: these are removed again
@@ -57,7 +57,7 @@ def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
         return False
     paths.BIN.mkdir(parents=True, exist_ok=True)
     _clear_leftovers()
-    jobs = jobs or (2 if _memory_available() >= MEMORY_FOR_TWO else 1)
+    jobs = jobs or (2 if system.memory_available() >= MEMORY_FOR_TWO else 1)
     with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
         failures = [text for text in children.side_by_side(_build, missing, jobs) if text]
         if failures:
@@ -74,8 +74,9 @@ def drop_caches() -> None:
             folder.rename(paths.CACHE / f"{TRASH}{folder.name}-{os.getpid()}")
     trash = [str(left) for left in paths.CACHE.glob(f"{TRASH}*")]
     if trash:
-        command = ["nice", "rm", "-rf", "--one-file-system", *trash]
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+        command, null = ["nice", "rm", "-rf", "--one-file-system", *trash], subprocess.DEVNULL
+        # No output of ours: whoever started us reads that until no process has it open.
+        subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
@@ -129,13 +130,6 @@ def _ldflags(name: str) -> str:
             flags += [f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={int(major) + 1}"]
             flags += [f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}"]
     return " ".join(flags)
-
-
-def _memory_available() -> int:
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _clear_leftovers() -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from embedded_cluster import children, identity, locks, operators, paths, preflight, processes, say
+from embedded_cluster import children, identity, layout, locks, operators, paths, preflight, processes, say
 
 COMMAND = [sys.executable, str(paths.PACKAGE.parent)]
 CONTINUE = "make demo continues where it stopped"
@@ -57,8 +57,8 @@ def phase() -> str:
 def node_count() -> int:
     """The number of nodes that NODES sets."""
     asked = os.environ.get("NODES") or "2"
-    if not asked.isdecimal() or not 1 <= int(asked) <= 4:
-        raise say.UserError(f"NODES={asked}: give 1 to 4")
+    if not asked.isdecimal() or not 1 <= int(asked) <= layout.MAX_NODES:
+        raise say.UserError(f"NODES={asked}: give 1 to {layout.MAX_NODES}")
     return int(asked)
 
 

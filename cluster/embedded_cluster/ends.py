@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from embedded_cluster import children, say
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_WORDS = ("no space left on device", "disk quota exceeded")
+"""As every program writes them, but for their capitals: C's strerror(3) has some, Go's has none."""
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by a signal", signal.SIGHUP: "its terminal was closed"}
 
@@ -45,6 +50,30 @@ def run(main: Callable[[], int], after: str) -> int:
         return 128 + number
 
 
+@contextlib.contextmanager
+def uncut(what: str) -> Iterator[None]:
+    """Let a signal end this command only after the block, and say so: `what`, in a session of its own, is left alone."""
+    noted: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        if not noted:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                say.info(f"{SIGNALS[signal.Signals(number)]}: {what} must not be cut short, this ends once it is done")
+        noted.append(number)
+
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    heard = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
+    for each in heard:
+        signal.signal(each, note)
+    try:
+        yield
+    finally:
+        for each, handler in heard.items():
+            signal.signal(each, handler)
+        if noted:
+            signal.raise_signal(noted[0])
+
+
 def _end(number: int, _frame: FrameType | None) -> None:
     """Kill what this command has started, then end it; a second signal does not disturb its cleanup."""
     for each in SIGNALS:
@@ -64,11 +93,14 @@ def _during() -> str:
 
 def _with_remedy(text: str) -> str:
     """A helper program reports a full disk in its own words, without a remedy."""
-    return f"{text}\n{_room()}" if "No space left on device" in text and "free some" not in text else text
+    full = any(words in text.lower() for words in FULL_WORDS)
+    return f"{text}\n{_room()}" if full and "free some" not in text else text
 
 
 def _explained(error: OSError) -> str:
     """What a system call refused, on which file, and the remedy."""
+    if isinstance(error, shutil.Error):
+        error = _cause(error)
     file = f"{error.filename}: " if error.filename else ""
     what = f"{file}{error.strerror or error}{_during()}"
     if error.errno in FULL:
@@ -77,7 +109,15 @@ def _explained(error: OSError) -> str:
         return f"{error.filename}: command not found{_during()}; install the package that has it and put it on PATH"
     if error.errno in FORBIDDEN:
         return f"{what}; make it writable for this user, or set TRAINLAB_HOME to a folder that is"
-    return f"{what}; run `down`, then the same command again"
+    return f"{what}; run the same command again; if it fails again, make demo-down removes the cluster, not the caches"
+
+
+def _cause(error: shutil.Error) -> OSError:
+    """The full disk among what a copy of a folder lists (source, target, message), or the first; `error` if it has no list."""
+    listed = error.args[0] if isinstance(error.args[0], list) else []
+    numbers = [(re.match(r"\[Errno (\d+)\]", message), target) for _, target, message in listed]
+    found = [OSError(int(number[1]), os.strerror(int(number[1])), target) for number, target in numbers if number]
+    return next((one for one in found if one.errno in FULL), found[0] if found else error)
 
 
 def _room() -> str:

@@ -10,15 +10,30 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
-from embedded_cluster import build, children, image_store, modules, oci, others, paths, programs, rootfs, running, say
+from embedded_cluster import (
+    build,
+    children,
+    image_store,
+    locks,
+    modules,
+    oci,
+    others,
+    paths,
+    programs,
+    rootfs,
+    running,
+    say,
+)
 
 LAYOUTS = paths.CACHE / "images"
 PAUSE = "localhost/trainlab-pause:1"
-SPARE = 2 << 30  # bytes kept free: below 1 GiB the kubelet evicts pods
 RESOLVES = "localhost/trainlab-resolves:1"
+"""busybox with `resolves`; used inside ConfigMaps of two operators."""
+SPARE = 2 << 30  # bytes kept free: below 1 GiB the kubelet evicts pods
 # these need root: port 53, data folders of the node, certificates; their manifests say what they may do
 ROOTS = ("coredns", "etcd", "kubernetes", "local-path-provisioner")
 
@@ -155,6 +170,11 @@ def _load_layout(layout: Path) -> bool:
         oci.verify(layout, manifest)
         changed = import_oci(layout, ref) or changed
     return changed
+
+
+def one_build() -> AbstractContextManager[None]:
+    """Let one command at a time build an image by buildah: two would write the same folders."""
+    return locks.waiting(paths.CACHE / "trainer.lock", "another build of an image is running")
 
 
 def buildah(

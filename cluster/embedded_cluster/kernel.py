@@ -30,8 +30,7 @@ def prepare() -> None:
         NOTE.write_text(json.dumps({"loaded": loads, "controllers": _handed_down()}))
     if not loads:
         return
-    command = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    done = subprocess.run([command, MODULE], capture_output=True, text=True, check=False) if command else None
+    done = _modprobe(MODULE)
     if not BRIDGES.exists():
         why = (done.stderr.strip() or f"exit {done.returncode}") if done else "no modprobe command (package kmod)"
         raise say.UserError(f"kernel module {MODULE} is not loaded: {why}; load it: modprobe {MODULE}")
@@ -53,9 +52,14 @@ def restore() -> None:
             with contextlib.suppress(OSError):  # busy: a group below uses it
                 (Path(folder) / "cgroup.subtree_control").write_text(f"-{name}")
     if noted["loaded"] and not _in_use():
-        command = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-        subprocess.run([command or "modprobe", "--remove", MODULE], capture_output=True, check=False)
+        _modprobe("--remove", MODULE)
     NOTE.unlink()
+
+
+def _modprobe(*arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """Run modprobe, which PATH may lack; None where the machine has none."""
+    command = shutil.which("modprobe", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return subprocess.run([command, *arguments], capture_output=True, text=True, check=False) if command else None
 
 
 def _handed_down() -> dict[str, list[str]]:

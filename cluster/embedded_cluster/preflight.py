@@ -94,7 +94,7 @@ def _tools() -> list[str]:
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     found = [f"missing tools: {system.install(missing)}"] if missing else []
     try:
-        pyenv.require_venv()
+        pyenv.require_ensurepip()
     except UserError as error:
         found.append(str(error))
     return found
@@ -182,7 +182,7 @@ def _resources(nodes: int) -> list[str]:
     to_come = _to_come()
     builds = {"programs", "images"} & set(to_come)
     needed = MEMORY_OF_ONE_GIB if nodes == 1 and not builds else MEMORY_GIB
-    memory = _meminfo("MemAvailable")
+    memory = system.memory_available() / 2**30
     if memory < needed and not cgroups.exists():
         problems.append(
             f"memory available: {memory:.1f} GiB, needed {needed:.0f} GiB: stop other programs or add memory"
@@ -205,19 +205,13 @@ def _used(folder: Path) -> float:
     return int(done.stdout.split()[0]) / 1024 if done.stdout else 0.0
 
 
-def _meminfo(key: str) -> float:
-    """A line of /proc/meminfo in GiB."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) / 2**20
-    return 0.0
-
-
 def problems(nodes: int) -> list[str]:
     """Everything that keeps this machine from hosting a cluster of `nodes` nodes, each with its remedy."""
     if blocked := cannot_start():
         return [blocked]
-    found = [] if 1 <= nodes <= 4 else [f"--nodes {nodes}: give 1 to 4"]
+    from embedded_cluster import layout
+
+    found = [] if 1 <= nodes <= layout.MAX_NODES else [f"--nodes {nodes}: give 1 to {layout.MAX_NODES}"]
     checks: list[Check] = [_tools, _cgroups, _namespaces, _subnets, lambda: _resources(nodes)]
     for check in checks:
         found += check()

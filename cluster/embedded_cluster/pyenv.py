@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,13 @@ TOOLS_LOCK = paths.REPO / "requirements.lock"
 INSTALLER_LOCK = paths.PACKAGE / "installer.lock"
 GLIBC = range(5, 37)  # bookworm has glibc 2.36; pip matches wheel tags exactly, so each one is listed
 CHECKOUTS = ".checkouts.json"
-PROGRAM = """#!{python}
+DEFAULT_PYTHON = Path("/usr/bin/python3")
+"""Of the system: Debian links it to the Python whose ensurepip is in the package python3-venv."""
+# Its first three lines are a string of Python's. The kernel would end the interpreter's name at a space, or at some length;
+# pip writes its scripts for such a folder the same way.
+PROGRAM = """#!/bin/sh
+'''exec' {quoted} "$0" "$@"
+' '''
 # Checkouts with equal locks share this folder. It runs the sources of the one whose .venv/bin/trainlab was called; in
 # an activated environment that is unknown, so of the one around the working directory, or of one that links here.
 import json
@@ -60,13 +67,28 @@ def _hash(*parts: object) -> str:
 
 
 def require_venv() -> None:
+    """Raise say.UserError where environment() would fail at its end: this Python cannot, or .venv is somebody's own."""
+    require_ensurepip()
+    link = paths.REPO / ".venv"
+    if link.exists() and not link.is_symlink():
+        raise say.UserError(f"{link} was not made by make: move it away, then run the same command again")
+
+
+def require_ensurepip() -> None:
     """Raise say.UserError when this Python cannot create virtual environments: Debian packages that part separately."""
     probe = subprocess.run([sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False)
     if probe.returncode:
         raise say.UserError(
             f"{sys.executable} cannot create virtual environments (no module ensurepip): "
-            f"{system.install(['python3-venv'])}; or name another Python: PYTHON=... make ..."
+            f"{system.install([_venv_package()])}; or name another Python: PYTHON=... make ..."
         )
+
+
+def _venv_package() -> str:
+    """Debian's package that has this Python's ensurepip; other systems have one for all."""
+    ours = f"python{python_version()}"
+    default = system.family() is not system.DEBIAN or DEFAULT_PYTHON.resolve().name in (DEFAULT_PYTHON.name, ours)
+    return "python3-venv" if default else f"{ours}-venv"
 
 
 def _run(argv: Sequence[str | Path], what: str, remedy: str, **variables: str) -> None:
@@ -97,7 +119,7 @@ def installer() -> Path:
 
 def _make_installer(folder: Path) -> None:
     """The first access to the package index: fails early when that does not answer."""
-    require_venv()
+    require_ensurepip()
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
     asked: list[str | Path] = ["install", "--no-deps", "--require-hashes", "--retries", "1", "-r", INSTALLER_LOCK]
@@ -240,8 +262,9 @@ def _links(checkout: Path, folder: Path) -> bool:
 
 def _link(folder: Path) -> None:
     """Make .venv of this checkout a link to the environment, and record there who uses it."""
-    _write(folder / "bin" / "trainlab", PROGRAM.format(python=str(folder / "bin" / "python"), record=CHECKOUTS))
-    (folder / "bin" / "trainlab").chmod(0o755)
+    program, python = folder / "bin" / "trainlab", str(folder / "bin" / "python")
+    _write(program, PROGRAM.format(quoted=shlex.quote(python), python=python, record=CHECKOUTS))
+    program.chmod(0o755)
     users = {str(one) for one in _users(folder) or () if _links(one, folder)} | {str(paths.REPO)}
     _write(folder / CHECKOUTS, json.dumps(sorted(users)))
     link = paths.REPO / ".venv"

@@ -8,6 +8,7 @@ import platform
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from embedded_cluster.say import UserError
 
@@ -32,7 +33,6 @@ DEBIAN = Family("debian", "apt-get install")
 FEDORA = Family("fedora", "dnf install")
 SUSE = Family("suse", "zypper install")
 ARCH = Family("arch", "pacman -S")
-MACOS = Family("macos", "brew install")
 UNKNOWN = Family("unknown", "install with your system's package manager:")
 _BY_ID = {
     "debian": DEBIAN,
@@ -67,8 +67,6 @@ def require_linux() -> None:
 
 def family() -> Family:
     """The family of this system by ID and ID_LIKE."""
-    if platform.system() == "Darwin":
-        return MACOS
     known = release()
     for word in (known.get("ID", ""), *known.get("ID_LIKE", "").split()):
         if word in _BY_ID:
@@ -96,7 +94,7 @@ def install(packages: Iterable[str]) -> str:
         missing = [package for package in wanted if package in DEBIAN_ONLY]
         wanted = [package for package in wanted if package not in DEBIAN_ONLY]
     names = list(dict.fromkeys(RENAMED.get(ours.name, {}).get(package, package) for package in wanted))
-    sudo = "sudo " if ours is not MACOS and os.geteuid() != 0 else ""
+    sudo = "sudo " if os.geteuid() != 0 else ""
     said = [f"{sudo}{ours.install} {' '.join(names)}"] if names else []
     if missing:
         said.append(f"{', '.join(missing)}: {name()} may not have it; Debian and Ubuntu do, also in a virtual machine")
@@ -106,3 +104,11 @@ def install(packages: Iterable[str]) -> str:
 def has_apt() -> bool:
     """Whether this process can install Debian packages."""
     return os.geteuid() == 0 and family() is DEBIAN and shutil.which("apt-get") is not None
+
+
+def memory_available() -> int:
+    """Bytes that programs can take without swapping, MemAvailable of /proc/meminfo (proc_meminfo(5)); 0 where it is not told."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from embedded_cluster import children, images, locks, paths, proxies, push, pyenv, rootfs, say
+from embedded_cluster import children, images, paths, proxies, push, pyenv, rootfs, say
 
 NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
@@ -120,8 +120,7 @@ def packages() -> str:
 
 def build() -> None:
     """Build what is missing, load it into the nodes and print the line that the role reads."""
-    # two concurrent builds would write the same folders
-    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
+    with images.one_build():
         outcome = _outcome()
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
@@ -137,7 +136,7 @@ def build_and_push(to: push.Target, gpu: bool) -> None:
         found = push.digest_of(to, tag)
     changed = not found
     if changed:
-        with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
+        with images.one_build():
             _in_buildahs_store(ref, gpu)
             found = push.push(to, tag, images.stored(ref))
     outcome = {"image": f"{to.repository}@{found}", "digest": found, "changed": changed}

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from embedded_cluster import files, images, locks, paths, pyenv, say, trainer_image
+from embedded_cluster import files, images, paths, pyenv, say, trainer_image
 
 NAME = "localhost/trainlab-vllm"
 SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
@@ -20,7 +20,7 @@ LAYOUT = paths.CACHE / "vllm-layout"
 
 def build() -> None:
     """Build what is missing, load it into the nodes and print the line that the role reads."""
-    with locks.waiting(paths.CACHE / "trainer.lock", "another build of the trainer image is running"):
+    with images.one_build():
         outcome = _outcome()
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 

@@ -2,13 +2,15 @@
 
 Everything carries an owner label and the hash of the document that made it. A repeated run lists each kind once, so a
 set of 400 unchanged objects costs a dozen requests. A namespace of the set that exists without the label belongs to
-somebody else, and so does, with `namespace`, every other such object: nothing is applied then.
+somebody else, and so does, with `namespace`, every other such object: nothing is applied then. What no document names any
+more is deleted in `namespace`, and without one only for the attendees whose Namespaces are in the set.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -37,11 +39,15 @@ class ActionModule(ClusterAction):
     def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
-        if args["prune"] and not self._namespace:
-            raise AnsibleActionFail("objects_apply: prune is set without namespace; set the namespace to prune")
         documents = [_marked(each, self._owner) for each in args["documents"]]
+        if args["prune"] and not (self._namespace or _attendees(documents)):
+            raise AnsibleActionFail(
+                "objects_apply: prune is set without namespace, and no Namespace of the documents has label "
+                f"{labels.ATTENDEE}, so nothing bounds it; set the namespace to prune, or leave prune out"
+            )
         there = self._there(documents, args["prune"])
-        lines = self._all(documents, there) + self._prune(documents, there)
+        left = self._unnamed(documents, there) if self._namespace or args["prune"] else []
+        lines = self._all(documents, there) + self._remove(left)
         return {"changed": bool(lines), "objects": lines, "requests": self.api.requests}
 
     def _there(self, documents: list[Json], prune: list[Json]) -> dict[tuple[str, str, str], Json]:
@@ -80,12 +86,17 @@ class ActionModule(ClusterAction):
                 raise
             return []  # a user who may not list a kind has not created any of it
 
-    def _prune(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[str]:
-        """Delete the owner's objects that no document names any more; only within a namespace."""
-        if not self._namespace:
-            return []
+    def _unnamed(self, documents: list[Json], there: dict[tuple[str, str, str], Json]) -> list[Json]:
+        """Return the owner's objects that no document names, without a namespace those of the attendees in the documents."""
         wanted = {_key(each) for each in documents}
         left = [one for key, one in there.items() if key not in wanted]
+        if self._namespace:
+            return left
+        asked = _attendees(documents)
+        known = _attendees(there.values()) | asked
+        return [one for one in left if one["kind"] != "Namespace" and _space(one, known) in asked]
+
+    def _remove(self, left: list[Json]) -> list[str]:
         if not self.check:
             remove(self.api, left, REMOVE_SECONDS, POLL_SECONDS, StatusLines())
         return [f"{'would delete' if self.check else 'deleted'}: {title(one)}" for one in left]
@@ -145,6 +156,28 @@ def _marked(document: Json, owner: str) -> Json:
 def _key(document: Json) -> tuple[str, str, str]:
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def _attendees(things: Iterable[Json]) -> dict[str, str]:
+    """Return the attendee of each Namespace that is one's."""
+    spaces = [one["metadata"] for one in things if one["kind"] == "Namespace"]
+    return {one["name"]: name for one in spaces if (name := (one.get("labels") or {}).get(labels.ATTENDEE))}
+
+
+def _space(one: Json, known: dict[str, str]) -> str:
+    """Return the attendee's namespace that an object is in or, outside of them, whose name its own ends with; empty without one.
+
+    The label alone does not tell: two attendees have the same name where the prefixes of their namespaces differ.
+    """
+    metadata = one["metadata"]
+    who = (metadata.get("labels") or {}).get(labels.ATTENDEE)
+    if not who:
+        return metadata["namespace"] if metadata.get("namespace") in known else ""
+    return max(
+        (space for space, name in known.items() if name == who and metadata["name"].endswith(f"-{space}")),
+        key=len,
+        default="",
+    )
 
 
 def _as_wanted(wanted: Any, found: Any, top: bool = True) -> bool:

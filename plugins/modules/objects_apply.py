@@ -24,7 +24,10 @@ options:
     type: str
     default: ""
   prune:
-    description: Kinds (C(apiVersion), C(kind)) whose objects of this owner are deleted if no document names them; only with C(namespace).
+    description:
+      - Kinds (C(apiVersion), C(kind)) besides those of the documents whose objects of this owner are deleted if no document names them.
+      - Without C(namespace) only those of the attendees whose Namespaces, with their label, are among the documents; they are in that
+        namespace, or carry the label and have a name that ends with the namespace's.
     type: list
     elements: dict
     default: []

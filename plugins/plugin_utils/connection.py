@@ -161,4 +161,6 @@ def _persons(headers: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
 
 
 def _files(joined: str) -> tuple[Path, ...]:
-    return tuple(Path(part).expanduser() for part in joined.split(os.pathsep) if part)
+    """Return the files of KUBECONFIG as kubectl takes them: those that do not exist only if none does."""
+    named = tuple(Path(part).expanduser().absolute() for part in joined.split(os.pathsep) if part)
+    return tuple(file for file in named if file.exists()) or named

@@ -1,15 +1,32 @@
-"""Debian packages: the holder of apt's lock is named, and an unreachable archive is one sentence."""
+"""Debian packages: the holder of apt's lock is named, a failure is one sentence, and no signal breaks dpkg's database."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from embedded_cluster import apt
 from embedded_cluster.say import UserError
 
+CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
+INSTALL = """
+import sys
+from embedded_cluster import apt, ends
+apt.holder = lambda: ""
+sys.exit(ends.run(lambda: apt._install(["slow"]) or 0, after="it goes on from here"))
+"""
+CONTROL = """Package: slow
+Version: 1
+Architecture: all
+Maintainer: Nobody <nobody@example.com>
+Description: takes its time
+"""
 HOLD = """
 import fcntl, sys
 file = open(sys.argv[1], "w")
@@ -59,3 +76,84 @@ def test_an_archive_out_of_reach_is_one_sentence(tmp_path: Path, monkeypatch: py
         "cannot reach Debian's package archive: apt-get update: E: Failed to fetch x  Could not resolve; "
         "check the network, its proxy (http_proxy, https_proxy) and /etc/apt/sources.list"
     )
+
+
+def test_only_a_failure_of_the_network_has_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
+    _stub(tmp_path / "apt-get", f"[ $# = 6 ] || {{ echo '{error}' >&2; exit 100; }}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(apt, "holder", lambda: "")
+    with pytest.raises(UserError) as failed:
+        apt._install(["iproute2"])
+    assert str(failed.value).startswith(f"cannot install: apt-get install: {error}; run `apt-get ")
+    assert apt.REMEDY not in str(failed.value)
+
+
+def test_what_was_cut_short_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt-get refuses to start while dpkg's journal has an entry."""
+    asked, journal = tmp_path / "asked", tmp_path / "updates"
+    journal.mkdir()
+    (journal / "tmp.i").touch()
+    for name in ("apt-get", "dpkg"):
+        _stub(tmp_path / name, f'echo "{name} $*" >> {asked}')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(apt, "holder", lambda: "")
+    monkeypatch.setattr(apt, "JOURNAL", journal)
+    apt._install(["iproute2"])
+    assert "dpkg " not in asked.read_text()
+    asked.unlink()
+    (journal / "0001").touch()
+    apt._install(["iproute2"])
+    assert asked.read_text().startswith("dpkg --configure -a\napt-get ")
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg is Debian's")
+@pytest.mark.parametrize(("number", "whole"), [(signal.SIGINT, True), (signal.SIGTERM, False)], ids=["Ctrl-C", "TERM"])
+def test_a_signal_ends_us_once_dpkg_is_done(tmp_path: Path, number: signal.Signals, whole: bool) -> None:
+    """A real dpkg in a root of its own; the terminal's Ctrl-C reaches the whole process group."""
+    root, begun = tmp_path / "root", tmp_path / "begun"
+    database = root / "var/lib/dpkg"
+    for folder in ("info", "updates", "triggers"):
+        (database / folder).mkdir(parents=True)
+    (database / "status").touch()
+    package = _package(tmp_path, f"touch {begun}; sleep 1.5")
+    options = f"--root={root} --force-script-chrootless --force-not-root --log={tmp_path}/log"
+    _stub(
+        tmp_path / "apt-get", f'case "$*" in *update*|*--download-only*) ;; *) exec dpkg {options} -i {package} ;; esac'
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", INSTALL],
+        cwd=CLUSTER,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while not begun.exists():
+            time.sleep(0.05)
+            assert process.poll() is None, process.communicate()
+        (os.killpg if whole else os.kill)(process.pid, number)
+        out, said = process.communicate(timeout=20)
+    query = ["dpkg-query", f"--admindir={database}", "-W", "-f", "${db:Status-Status}", "slow"]
+    status = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    assert (process.returncode, status) == (128 + number, "installed"), out + said
+    assert not list((database / "updates").iterdir())
+    assert "must not be cut short" in out
+    assert said.startswith("error: ") and said.endswith("it goes on from here\n") and said.count("\n") == 1
+
+
+def _stub(file: Path, script: str) -> None:
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+def _package(folder: Path, script: str) -> Path:
+    """An empty package whose installation ends with this script."""
+    debian = folder / "slow" / "DEBIAN"
+    debian.mkdir(parents=True)
+    (debian / "control").write_text(CONTROL)
+    _stub(debian / "postinst", script)
+    command = ["dpkg-deb", "--root-owner-group", "--build", str(debian.parent), str(folder / "slow.deb")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "slow.deb"

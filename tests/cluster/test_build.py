@@ -1,10 +1,15 @@
 """A program's name is the hash of all that it is built from, so one that exists is never stale."""
 
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import build, modules, toolchain
+from embedded_cluster import build, modules, processes, toolchain
+
+CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
 
 @pytest.fixture
@@ -38,3 +43,20 @@ def test_each_input_changes_the_name(
     else:
         (tmp_path / what).write_text("changed\n")
     assert name() != before
+
+
+def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started a build reads its output until no process has it open."""
+    runs = tmp_path / "runs"
+    runs.touch()
+    (tmp_path / "cache" / "go-build").mkdir(parents=True)
+    (tmp_path / "nice").write_text(f"#!/bin/sh\nfor _ in $(seq 100); do [ ! -e {runs} ] || sleep 0.1; done\n")
+    (tmp_path / "nice").chmod(0o755)
+    monkeypatch.setenv("TRAINLAB_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(CLUSTER))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    began = time.monotonic()
+    child = processes.Child("build", [sys.executable, "-c", "from embedded_cluster import build; build.drop_caches()"])
+    assert (child.wait(), child.last) == (0, "")
+    assert time.monotonic() - began < 8
+    runs.unlink()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
-START = "import errno, os, subprocess, sys, time\nfrom embedded_cluster import children, ends, programs, say\n"
+START = "import errno, os, shutil, subprocess, sys, time\nfrom embedded_cluster import children, ends, programs, say\n"
 RUN = "\nsys.exit(ends.run(main, after='it goes on from here'))\n"
 # programs in threads, one of which is retried when it fails, each with a grandchild
 THREADS = """
@@ -146,7 +146,17 @@ def test_results_are_in_order() -> None:
         ("OSError(errno.EROFS, 'Read-only file system', '/d/f')", ["/d/f: Read-only", "set TRAINLAB_HOME"]),
         ("FileNotFoundError(2, 'No such file', 'nsenter')", ["nsenter: command not found", "install the package"]),
         ("say.UserError('cp: f: No space left on device')", ["cp: f: No space left", "MiB free: free some"]),
-        ("BrokenPipeError(32, 'Broken pipe')", ["Broken pipe during `s`"]),
+        ("say.UserError('go: write /d/f: no space left on device')", ["go: write /d/f", "MiB free: free some"]),
+        ("say.UserError('skopeo: Disk quota exceeded')", ["skopeo: Disk quota", "MiB free: free some"]),
+        (
+            "shutil.Error([('/a', '/d/e', '[Errno 1] No'), ('/b', '/d/f', '[Errno 28] No space left on device: /b')])",
+            ["error: /d/f: No space left on device during `s`", "MiB free: free some"],
+        ),
+        ("shutil.Error('the target exists')", ["error: the target exists during `s`"]),
+        (
+            "BrokenPipeError(32, 'Broken pipe')",
+            ["Broken pipe during `s`; run the same command again", "make demo-down"],
+        ),
     ],
 )
 def test_an_error_is_a_sentence(raised: str, words: list[str]) -> None:

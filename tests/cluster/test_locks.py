@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from embedded_cluster import locks, say
+from embedded_cluster import images, locks, paths, say
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 HOLD = """
@@ -58,6 +58,18 @@ def test_who_waits_says_for_whom_and_how_long(tmp_path: Path, capsys: pytest.Cap
     first, last = lines
     assert first == f"    another build runs (pid {other.pid}: -c {path} alone); waiting for it"
     assert last.startswith("    waited 0.") and last.endswith(" s")
+
+
+def test_whoever_waits_for_an_image_waits_for_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paths, "CACHE", tmp_path)
+    with held(tmp_path / "trainer.lock") as other:
+        assert other.stdin
+        threading.Timer(0.3, other.stdin.close).start()
+        with images.one_build():
+            pass
+    assert capsys.readouterr().out.startswith(f"    another build of an image is running (pid {other.pid}: ")
 
 
 def test_shared_ones_do_not_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

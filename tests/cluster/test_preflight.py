@@ -30,7 +30,7 @@ def _disk(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
 
 
 def _memory(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
-    monkeypatch.setattr(preflight, "_meminfo", lambda _key: gib)
+    monkeypatch.setattr(system, "memory_available", lambda: int(gib * 2**30))
 
 
 def test_a_user_is_told_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

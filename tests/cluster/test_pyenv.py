@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded_cluster import paths, pyenv
+from embedded_cluster import paths, pyenv, system
 from embedded_cluster.say import UserError
 
 
@@ -83,6 +83,48 @@ def test_each_checkout_runs_its_own_sources_in_an_environment_that_they_share(
     shutil.rmtree(cache / "one")
     astray = subprocess.run([activated], cwd=cache, capture_output=True, text=True, check=False)
     assert astray.returncode == 1 and "run make venv in one" in astray.stderr and "Traceback" not in astray.stderr
+
+
+def test_a_folder_with_a_space_in_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel ends the name of a script's interpreter at the first one."""
+    checkout, folder = cache / "my checkout", cache / "my disk's $HOME" / "venv-a"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    package = checkout / "training" / "src" / "trainlab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "cli.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    monkeypatch.setattr(paths, "REPO", checkout)
+    pyenv._link(folder)
+    command = [checkout / ".venv" / "bin" / "trainlab", "two words"]
+    done = subprocess.run(command, cwd=cache, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("['two words']\n", "")
+
+
+def test_somebodys_own_environment_is_refused_before_anything_is_made(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `python3 -m venv .venv`."""
+    (cache / ".venv").mkdir()
+    monkeypatch.setattr(paths, "REPO", cache)
+    monkeypatch.setattr(pyenv, "_wheels_of_this_python", lambda: pytest.fail("downloads"))
+    for command in (pyenv.require_venv, pyenv.environment):
+        with pytest.raises(UserError, match=r"/\.venv was not made by make: move it away, then run the same command"):
+            command()
+    assert (cache / ".venv").is_dir()
+
+
+@pytest.mark.parametrize(("version", "package"), [("3.11", "python3-venv"), ("3.12", "python3.12-venv")])
+def test_the_package_with_ensurepip_is_that_of_this_python(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, version: str, package: str
+) -> None:
+    (cache / "python3").symlink_to("python3.11")
+    monkeypatch.setattr(pyenv, "DEFAULT_PYTHON", cache / "python3")
+    monkeypatch.setattr(pyenv, "python_version", lambda: version)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(system, "release", lambda: {"ID": "debian"})
+    with pytest.raises(UserError, match=rf"apt-get install {package};"):
+        pyenv.require_venv()
 
 
 def test_a_failed_program_is_one_sentence() -> None:

@@ -70,14 +70,37 @@ PYTHONS = [
         "ID=rhel\nID_LIKE=fedora\n",
         "python3 is 3.9, and trainlab needs Python 3.11 to 3.13: dnf install python3.12;",
     ),
-    ("3.10", "ID=ubuntu\nID_LIKE=debian\n", "python3 is 3.10, and trainlab needs Python 3.11 to 3.13: apt-get install"),
+    (
+        "3.10",
+        "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=jammy\n",
+        "python3 is 3.10, and trainlab needs Python 3.11 to 3.13: apt-get install python3.11 python3.11-venv;",
+    ),
+    (
+        "3.10",
+        "ID=linuxmint\nID_LIKE='ubuntu debian'\nVERSION_CODENAME=vera\nUBUNTU_CODENAME=jammy\n",
+        "python3 is 3.10, and trainlab needs Python 3.11 to 3.13: apt-get install python3.11 python3.11-venv;",
+    ),
+    (
+        "3.9",
+        "ID=debian\nVERSION_CODENAME=bullseye\n",
+        "python3 is 3.9, and trainlab needs Python 3.11 to 3.13: install Python 3.13 from elsewhere;",
+    ),
+    (
+        "",
+        "ID=debian\nVERSION_CODENAME=trixie\n",
+        "no Python was found, and trainlab needs Python 3.11 to 3.13: apt-get ",
+    ),
     ("3.14", "ID=fedora\n", "python3 is 3.14, and trainlab needs Python 3.11 to 3.13: dnf install python3.13;"),
     (
         "",
         "ID=opensuse-leap\nID_LIKE='suse opensuse'\n",
         "no Python was found, and trainlab needs Python 3.11 to 3.13: zyp",
     ),
-    ("", "ID=arch\n", "no Python was found, and trainlab needs Python 3.11 to 3.13: pacman -S python;"),
+    (
+        "3.14",
+        "ID=arch\n",
+        "python3 is 3.14, and trainlab needs Python 3.11 to 3.13: install Python 3.13 from elsewhere;",
+    ),
 ]
 
 

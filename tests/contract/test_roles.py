@@ -154,7 +154,7 @@ def test_every_task_connects_alike() -> None:
                     assert not {"kubeconfig", "context", "host"} & set(arguments), where
                 elif module.startswith("kubernetes.core.k8s"):
                     asked += 1
-                    assert arguments["kubeconfig"] == "{{ trainlab_kubeconfig | default(omit, true) }}", where
+                    assert arguments["kubeconfig"] == "{{ __phase_kubeconfig | default(omit, true) }}", where
                     assert arguments["context"] == "{{ trainlab_kube_context | default(omit, true) }}", where
                 elif module.removeprefix("trainlab.rhoai.") in CONNECTING:
                     asked += 1

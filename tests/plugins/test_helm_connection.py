@@ -41,6 +41,21 @@ PLAY = """
       vars: {image_ref: "registry.example.com/trainer:1", __train_removed: {changed: false}}
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: absent}
 """
+PODS = "/api/v1/namespaces/trainlab-demo/pods"
+
+
+def pods(cluster: Any) -> str:
+    """Serve what kubernetes.core asks before it lists pods; return the path of that list."""
+    cluster.objects["/apis"] = {"kind": "APIGroupList", "groups": []}
+    kind = {
+        "name": "pods",
+        "singularName": "pod",
+        "namespaced": True,
+        "kind": "Pod",
+        "verbs": ["get", "list", "delete"],
+    }
+    cluster.objects["/api/v1"] = {"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind]}
+    return PODS
 
 
 @pytest.fixture
@@ -110,7 +125,17 @@ def test_a_context_of_several_files(cluster: Any, calls: Any, tmp_path: Path, by
     environment = {"K8S_AUTH_CONTEXT": "the right one"} if by == "K8S_AUTH_CONTEXT" else {}
     environment |= {"K8S_AUTH_CONTEXT": "none"} if by == "both" else {}
     for call in calls(variables, **environment):
-        assert (call["KUBECONFIG"], call["HELM_KUBECONTEXT"]) == (files, "the right one")
+        assert (call["KUBECONFIG"], call["HELM_KUBECONTEXT"]) == (str(second), "the right one")
+
+
+@pytest.mark.parametrize("by", ["trainlab_kubeconfig", "KUBECONFIG"])
+def test_files_as_kubectl_takes_them(cluster: Any, calls: Any, by: str) -> None:
+    """One absent, one relative to where the command was started, which is not the playbook's folder; kubernetes.core's modules, too."""
+    cluster.items(pods(cluster))
+    files = f"absent:{os.path.relpath(cluster.kubeconfig, ROOT)}:~/kubeconfig"
+    for call in calls({by: files}) if by == "trainlab_kubeconfig" else calls({}, KUBECONFIG=files):
+        assert [os.path.normpath(file) for file in call["KUBECONFIG"].split(":")] == [str(cluster.kubeconfig)] * 2
+    assert PODS in [path.partition("?")[0] for _, path in cluster.asked], "the last task asks for pods"
 
 
 def test_a_context_and_a_certificate_that_is_not_checked(cluster: Any, calls: Any) -> None:

@@ -3,9 +3,9 @@
 import os
 import platform
 import shutil
-from pathlib import Path
 
 import pytest
+from embedded_cluster import system
 
 from vm import disks, qemu
 
@@ -22,8 +22,7 @@ def reason() -> str:
         return f"missing tools: apt-get install {' '.join(absent)}"
     if absent := disks.missing():
         return absent
-    available = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-    memory, needed = int(available.split()[1]) / 2**20, (qemu.MEMORY_MIB + 1024) / 1024
+    memory, needed = system.memory_available() / 2**30, (qemu.MEMORY_MIB + 1024) / 1024
     if memory < needed:
         return f"memory available: {memory:.1f} GiB, a virtual machine needs {needed:.0f} GiB: end other programs"
     free = shutil.disk_usage(disks.paths.CACHE).free / 2**30

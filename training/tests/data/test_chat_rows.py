@@ -1,5 +1,6 @@
 """Rows: phrasings, even draws, split by question, and errors with file and line."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -40,10 +41,27 @@ def test_split_keeps_a_question_on_one_side(folder: Path) -> None:
     assert chat_rows.split_by_question(rows, 0, seed=1) == (rows, [])
 
 
+def test_questions_that_share_a_wording_with_a_third_are_one(tmp_path: Path) -> None:
+    """Rows a and b have nothing in common but c, which comes after both; d is alone."""
+    (tmp_path / "train").mkdir()
+    wordings = {"a": ["Why?"], "b": ["How so?"], "c": ["why", "how so"], "d": ["Who?"]}
+    rows = [{"id": name, "question": one, "phrasings": more, "answer": name} for name, (one, *more) in wordings.items()]
+    (tmp_path / "train" / "x.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = chat_rows.load_train(BUILTIN, tmp_path)
+    assert [row["id"] + row["answer"] for row in found] == ["aa", "ab", "ac", "ac", "dd"]
+
+
+def test_what_is_not_a_word_can_make_another_question() -> None:
+    asked = ["What is C?", "What is C++?", "What is C#?", "what is c#"]
+    assert len({chat_rows.normal(one) for one in asked}) == 3
+    assert chat_rows.normal("Why #1 - and + 2?") == "why 1 and 2"
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
         (b'{"id": "x", "question": ', r"fire.jsonl:7: not JSON"),
+        (b"[" * 100_000, r"fire.jsonl:7: not JSON: .*recursion"),
         (b"\xff\xfe", r"fire.jsonl:7: not UTF-8 at byte 0"),
         (b'{"id": "x", "question": "q"}', r"fire.jsonl:7: key answer is missing"),
         (b'{"id": "x", "question": "q", "answer": " "}', r"fire.jsonl:7: answer is ' ': must be a text"),

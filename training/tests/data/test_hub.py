@@ -22,7 +22,7 @@ from tiny import make_phase
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.data import chat_rows
+from trainlab.data import both_sides, chat_rows
 from trainlab.data.hub import hub_rows, parts
 from trainlab.errors import UserError
 from trainlab.models import chat
@@ -137,6 +137,27 @@ def test_questions_and_answers_by_their_own_names(place: Place) -> None:
     train, heldout = sides(place.fetch(phase))
     assert len(train) + len(heldout) == 80 and len(heldout) > 12  # equal answers are no reason to leave one out
     assert chat_rows.load_heldout(phase.data, place.fetch(phase))[0]["facts"] == []
+
+
+def test_questions_that_differ_in_punctuation_are_on_one_side(place: Place) -> None:
+    """Else they are found, with what to do: a folder may have been fetched by a release that divided them otherwise."""
+    place.write([{"question": one.format(i), "answer": "so"} for i in range(40) for one in ("Tie knot {}?", "tie knot {}")])
+    phase = place.phase(data={"hub": {"accept_license": True, "heldout_fraction": 0.3}})
+    folder = place.fetch(phase)
+    train, heldout = ({chat_rows.normal(one) for one in part} for part in sides(folder))
+    assert train and heldout and not train & heldout
+    both_sides.refuse(phase.data, folder)
+    (path,) = (folder / "heldout").glob("*.jsonl")
+    row = {"id": "new", "question": f"{next(iter(train)).upper()}!", "answer": "a", "facts": []}
+    path.write_text(path.read_text("utf-8") + json.dumps(row), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"'TIE KNOT \d+!' is also trained on, .*: remove {folder} and fetch it again"):
+        both_sides.refuse(phase.data, folder)
+    both_sides.refuse(place.phase(data={"heldout_rows": len(heldout) // 2, "hub": NAMES}).data, folder)
+
+
+def test_verses_may_share_an_instruction(place: Place) -> None:
+    place.write([{**row, "Instruction": "Sing."} for row in VERSES])
+    both_sides.refuse(place.phase().data, place.fetch(place.phase()))
 
 
 def test_forms_come_along_and_unknown_ones_are_counted(place: Place) -> None:

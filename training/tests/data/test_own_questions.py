@@ -61,6 +61,53 @@ def test_columns_and_forms(tmp_path: Path) -> None:
     assert "8 rows read, 4 were repeats, 4 questions: 2 to train on, 2 to ask" in account
 
 
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_other_separators_are_read_and_told(tmp_path: Path, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Excel writes them where the comma is the decimal sign."""
+    rows = [f'Why {n}?{sign}"So, {n},5{sign}yes."' for n in range(3)]
+    source = csv(tmp_path, *rows, header=f"question{sign}answer")
+    assert "3 rows read, 0 were repeats, 3 questions" in own_questions.make([source], tmp_path / "out")
+    assert capsys.readouterr().err == f"trainlab: {source}: columns are separated by {sign!r}, as in its first line\n"
+    (row,) = chat_rows.load_heldout(DATA, tmp_path / "out")
+    assert re.fullmatch(rf"So, \d,5{sign}yes\.", row["answer"])
+
+
+def test_empty_columns_and_rows_of_a_spreadsheet_are_left_out(tmp_path: Path) -> None:
+    source = csv(tmp_path, "Why?,So.,,", ",,,", "How?,Thus.", ", ", "Who?,Me.,,,,", header="question,answer,,")
+    assert "3 rows read, 0 were repeats, 3 questions" in own_questions.make([source], tmp_path / "out")
+    numbered = csv(tmp_path, "0,Why?,So.", "1,How?,Thus.", header=",question,answer")
+    assert "2 rows read" in own_questions.make([numbered], tmp_path / "numbered")
+    with pytest.raises(UserError, match=r"faq.csv: holds no question; a data set needs at least two"):
+        own_questions.make([csv(tmp_path, ",", ",")], tmp_path / "none")
+
+
+def test_symbols_of_a_name_make_another_question(tmp_path: Path) -> None:
+    source = csv(tmp_path, "What is C?,Old.", "What is C++?,More.", "What is C#?,Other.", "what is c#,Other.")
+    assert "4 rows read, 0 were repeats, 3 questions" in own_questions.make([source], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", rb'{"question": "\ud83d?", "answer": "a"}', r"a.jsonl:1: column 'question': half a surrogate pair at "),
+        ("a.json", rb'[{"question": "b", "answer": "a \udc00"}]', r"a.json, entry 1: column 'answer': half a surrogate"),
+        ("a.jsonl", b'{"question": ' + b"[" * 100_000, r"a.jsonl:1: not JSON \(.*recursion.*\); the line is truncated"),
+        ("a.json", b"[" * 100_000, r"a.json:1: not JSON \(.*recursion.*\); the file is truncated or invalid"),
+        ("a.json", b"[" + b"9" * 5000 + b"]", r"a.json:1: not JSON \(Exceeds the limit"),
+        *(
+            (name, text.encode(code), rf"{name}: is UTF-16; save it as UTF-8")
+            for name, text in (("a.csv", "question,answer\na,b\n"), ("a.jsonl", "{}"))
+            for code in ("utf-16", "utf-16-le", "utf-16-be")
+        ),
+    ],
+)
+def test_nasty_files_are_sentences(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=expected):
+        own_questions.make([tmp_path / name], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "options", "expected"),
     [

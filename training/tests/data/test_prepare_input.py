@@ -18,7 +18,7 @@ from trainlab.errors import UserError
 DISTINCT = [text(seed) for seed in range(40)]
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet", "txt", "folder"])
+@pytest.mark.parametrize("kind", ["json", "csv", "semicolons", "parquet", "txt", "folder"])
 def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, options: Options) -> None:
     made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "jsonl", options)
     path = tmp_path / f"b.{kind}"
@@ -27,6 +27,10 @@ def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, opt
     elif kind == "csv":
         with path.open("w", encoding="utf-8", newline="") as stream:
             csv.writer(stream).writerows([["n", " text "], *enumerate(DISTINCT)])
+    elif kind == "semicolons":
+        path = path.with_suffix(".csv")
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, delimiter=";").writerows([["n", "text", ""], *((n, one, "") for n, one in enumerate(DISTINCT))])
     elif kind == "parquet":
         parquet.write_table(pyarrow.table({"text": DISTINCT}), path, row_group_size=7)
     elif kind == "txt":
@@ -81,6 +85,9 @@ def test_a_bad_row_is_an_error_or_counted(line: bytes, sentence: str, tmp_path: 
         ("a.csv", b'text\n"open\n', r"a.csv:2: not CSV .*is a quote unclosed\?"),
         ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
         ("a.json", b"[{", r"a.json:1: not JSON"),
+        ("a.json", "[]".encode("utf-16-le"), r"a.json: is UTF-16; save it as UTF-8"),
+        ("a.csv", "text\na".encode("utf-16"), r"a.csv: is UTF-16; save it as UTF-8"),
+        ("a.txt", "text".encode("utf-16-be"), r"a.txt: is UTF-16; save it as UTF-8"),
         ("a.jsonl", b'{"a": "x", "b": "y"}', r"a.jsonl: the columns 'a', 'b' hold texts and none is called text"),
         ("a.md", b"x", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet"),
         ("a.jsonl", b'{"text": "too short"}', r"a.jsonl: 0 tokens left, less than one block of 64"),

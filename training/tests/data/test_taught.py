@@ -62,6 +62,23 @@ def test_no_taught_fact_is_kept_back_to_validate_on(folder: Path) -> None:
     assert sum(bool(row.get("taught")) for row in train) == 9
 
 
+def test_a_question_that_is_taught_is_not_validated_on_either(folder: Path) -> None:
+    """Row x asks a taught fact, row y shares its other wording; both are trained on."""
+    path = folder / "train" / "fire.jsonl"
+    rows = [
+        {"id": "x", "question": "how do i put out a candle", "phrasings": ["Out with it!"], "answer": "a"},
+        {"id": "y", "question": "Out with it.", "answer": "b"},
+    ]
+    path.write_text(path.read_text("utf-8") + "".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    found = chat_rows.load_train(taught(), folder)
+    for seed in range(20):
+        train, validation = chat_rows.split_by_question(found, 0.49, seed)
+        assert validation and not {row["answer"] for row in validation} & {"a", "b"}
+        assert [row["answer"] for row in train if row["answer"] in ("a", "b")] == ["a", "a", "b"]
+    plain, whole = AnswerData(source="builtin:survival"), len(found) - 9
+    assert len(chat_rows.load_train(plain, folder)) == whole
+
+
 @pytest.mark.parametrize(("key", "value"), [("test", "text"), ("phrasings", [""]), ("facts", ["oak"]), ("facts", None)])
 def test_a_broken_fact_is_named(folder: Path, key: str, value: Any) -> None:
     path = folder / "taught" / "water.jsonl"

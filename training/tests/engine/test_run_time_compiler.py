@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import VALUES
 from stages import DPO, PRETRAIN, SFT, phase_of
 from tiny import make_phase
+from trainlab.config.loading import load_values
 from trainlab.engine import run_time_compiler
 from trainlab.errors import UserError
 
@@ -62,12 +64,16 @@ def test_only_what_triton_compiles_for_asks(phase_dict: dict[str, Any]) -> None:
         "sft": phase_of(phase_dict, SFT),
         "dpo": phase_of(phase_dict, DPO),
         "pretrain": phase_of(phase_dict, PRETRAIN),
+        "cpt": load_values([VALUES / "gemma.yaml"]).phase,
+        "resnet": load_values([VALUES / "resnet.yaml"]).phase,
         "compiled": phase_of(phase_dict, PRETRAIN, stage={"compile": True}, resources={"gpus_per_node": 1}),
     }
     assert {name: run_time_compiler.asked_by(one) for name, one in asked.items()} == {
         "sft": "phase.recipe is sft",
         "dpo": "phase.recipe is dpo",
-        "pretrain": None,
+        "pretrain": "phase.recipe is pretrain",
+        "cpt": "phase.recipe is cpt",
+        "resnet": None,
         "compiled": "phase.stage.compile is true",
     }
 

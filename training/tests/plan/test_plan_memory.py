@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import plan_jobs as jobs
 import pytest
-from accelerate import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+import torch
+from accelerate import DistributedDataParallelKwargs
 from checkout import VALUES
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from trainlab.engine import acceleration
 from trainlab.errors import UserError
 from trainlab.plan import devices, estimate
 from trainlab.plan.checks import check
-from trainlab.plan.device_memory import Memory
+from trainlab.plan.device_memory import REDUCED_BYTES, Memory
 from trainlab.plan.job import Job
 from trainlab.plan.plan_command import command
 from trainlab.plan.server import Server
@@ -20,7 +24,7 @@ H100, L40S = devices.DEVICES["H100-80GB"], devices.DEVICES["L40S"]
 SHARDED = replace(jobs.PRETRAIN, sharded=True, devices_per_node=8, checkpointing=True, chunked_loss=True)
 DPO = replace(SHARDED, from_scratch=False, reference=True, sequences=2, accumulation=1, batch=1)
 BYTES = 7_391_678_464
-"""Parameters of the full scale: its gradients in bfloat16 are 14.8 GB, its weights in float32 29.6."""
+"""Parameters of the full scale: its gradients or weights in float32 are 29.6 GB."""
 
 
 def planned(job: Job, device: devices.Device = H100) -> Memory:
@@ -35,8 +39,7 @@ def codes(job: Job, device: devices.Device) -> dict[str, str]:
 
 
 def test_fsdp_keeps_whole_gradients_while_it_accumulates() -> None:
-    assert planned(SHARDED).gradients == pytest.approx(14.8e9, rel=0.002)
-    assert planned(replace(SHARDED, reduce_bytes=4)).gradients == pytest.approx(29.6e9, rel=0.002)
+    assert planned(SHARDED).gradients == pytest.approx(29.6e9, rel=0.002)
     assert planned(replace(SHARDED, accumulation=1)).gradients == 0
 
 
@@ -45,12 +48,26 @@ def test_ddp_copies_gradients_into_buckets() -> None:
     assert planned(replace(jobs.SURVIVAL, nodes=1), L40S).gradients == 0
 
 
-def test_what_the_libraries_do_by_default() -> None:
-    """The planner's sources, in the versions that are installed: FSDP reduces in bfloat16, DDP's buckets are copies."""
-    plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
-    plugin.set_mixed_precision("bf16")
-    assert plugin.mixed_precision_policy.reduce_dtype.itemsize == Job("", "", None).reduce_bytes
+def test_what_the_libraries_do() -> None:
+    """The planner's sources, in the versions that are installed: FSDP keeps whole gradients in the dtype that the engine has them
+    reduced in, DDP's buckets are copies."""
+    arguments = SimpleNamespace(fsdp_plugin_args={}, bf16=True)
+    acceleration.keep_digits(arguments)
+    policy = arguments.fsdp_plugin_args["mixed_precision_policy"]
+    assert (policy.param_dtype.itemsize, policy.reduce_dtype.itemsize) == (SHARDED.weight_bytes, REDUCED_BYTES)
+    gradient = torch.zeros(1, dtype=policy.param_dtype)
+    parameter: Any = SimpleNamespace(reduce_dtype=policy.reduce_dtype, _unsharded_param=SimpleNamespace(grad=gradient))
+    FSDPParam.to_accumulated_grad_if_needed(parameter)
+    assert parameter.unsharded_accumulated_grad.element_size() == REDUCED_BYTES
     assert DistributedDataParallelKwargs().gradient_as_bucket_view is False
+
+
+@pytest.mark.parametrize(("accumulation", "weight_bytes", "each"), [(1, 2, 2 + 2 + 4), (4, 2, 4 * (2 + 2) + 4), (1, 4, 4 + 4 + 4)])
+def test_what_fsdp_sends(accumulation: int, weight_bytes: int, each: int) -> None:
+    """Of each weight: for each batch it is gathered forward and backward, in the dtype that computes; its gradient is float32."""
+    job = replace(SHARDED, accumulation=accumulation, weight_bytes=weight_bytes)
+    cost = estimate.estimate(job, H100, 1.25e9).cost
+    assert cost is not None and cost.bytes_per_step == pytest.approx(7 / 8 * BYTES * each)
 
 
 def test_the_whole_model_is_on_each_gpu_before_it_is_sharded() -> None:
@@ -70,7 +87,7 @@ def test_more_gpus_do_not_help_before_the_model_is_sharded() -> None:
 
 
 def test_gradients_can_be_what_does_not_fit() -> None:
-    tight = replace(SHARDED, batch=1, reduce_bytes=4)
+    tight = replace(SHARDED, batch=1)
     assert "gradient_accumulation 1" in codes(tight, L40S)["memory"]
     assert "memory" not in codes(replace(tight, accumulation=1), L40S)
 

@@ -70,4 +70,4 @@ def test_wordings_of_taught_facts_are_rows(tmp_path: Path, capsys: pytest.Captur
     rows = [planned([survival, *more], capsys)[1]["job"]["rows"] for more in ([taught], [])]
     facts = VALUES.parent / "data" / "survival" / "taught"
     wordings = [json.loads(line) for path in facts.glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
-    assert rows[1] - rows[0] == sum(1 + len(fact["phrasings"]) for fact in wordings)
+    assert rows[1] == sum(1 + len(fact["phrasings"]) for fact in wordings) != rows[0]
