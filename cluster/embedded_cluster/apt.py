@@ -72,10 +72,10 @@ def _install(packages: Sequence[str]) -> None:
         if any(entry.name.isdigit() for entry in JOURNAL.glob("*")):
             with ends.uncut("dpkg"):
                 _run("dpkg", "--configure", "-a")
-        apt = ("apt-get", "-o", f"DPkg::Lock::Timeout={limit:.0f}")
+        patient = ("-o", f"DPkg::Lock::Timeout={limit:.0f}")
         # By default an unreachable archive is a warning here, and an unknown package name for the next command.
-        _run(*apt, "update", "-qq", "-o", "APT::Update::Error-Mode=any")
-        install = (*apt, "install", "-y", "-qq", "--no-install-recommends", *packages)
+        _run("apt-get", "update", *patient, "-qq", "-o", "APT::Update::Error-Mode=any")
+        install = ("apt-get", "install", *patient, "-y", "-qq", "--no-install-recommends", *packages)
         _run(*install, "--download-only")  # by itself, as this may be cut short
         with ends.uncut("apt-get"):
             _run(*install)
@@ -109,7 +109,7 @@ def _run(*command: str) -> None:
     )
     if done.returncode:
         said = done.stderr or done.stdout
-        what = f"{command[0]} {command[3] if command[0] == 'apt-get' else command[1]}: {reason(said)}"
+        what = f"{command[0]} {command[1]}: {reason(said)}"
         if any(words in said for words in NETWORK):
             raise say.UserError(f"{UNREACHED}: {what}; {REMEDY}")
         raise say.UserError(f"cannot install: {what}; run `{shlex.join(command)}` to see the rest of what it says")

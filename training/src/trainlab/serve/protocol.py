@@ -57,7 +57,7 @@ IGNORED = (
 Stop = Annotated[str, Field(max_length=1000)]
 """Looked for after every token, by each of its beginnings."""
 LEAST_TEMPERATURE = 0.01
-"""What a lower one but 0 becomes, as at vLLM (vllm/sampling_params.py): divided by less, scores overflow."""
+"""What a lower one but 0 becomes, as at vLLM (vllm-project/vllm, module vllm.sampling_params): divided by less, scores overflow."""
 
 
 class ApiError(Exception):
