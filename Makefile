@@ -34,7 +34,7 @@ demo: ## embedded cluster, operators, image, then train, gate, serve, compare (d
 demo-alone: ## the same phase in four local processes, without Kubernetes
 	@$(EMBEDDED_CLUSTER) demo-alone
 
-demo-down: ## remove the cluster and everything else of ours; CACHE=1 removes the caches as well
+demo-down: ## remove the cluster and end demo-alone's server; CACHE=1 also removes the caches, and what demo-alone trained
 	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
 cluster: venv ## only the embedded cluster with its operators

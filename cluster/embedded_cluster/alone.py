@@ -21,27 +21,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import demo, identity, paths, processes, pyenv, say
+from embedded_cluster import demo, home, identity, locks, paths, patience, processes, programs, pyenv, say
 
 FOLDER = paths.HOME / f"alone{identity.SUFFIX}"
-PID_FILE = FOLDER / "server.pid"
+PID_FILE = "server.pid"
+# on a machine like ours; patience.seconds multiplies them
 READY_SECONDS = 90.0
+ANSWER_SECONDS = 2.0
+END_SECONDS = 10.0
 LINES_OF_ERROR = 20
+CURL = "curl --noproxy '*' -s"
+"""Without a proxy, which would ask itself for a local address."""
 
 
 def run() -> int:
     """Train, score, gate, report and serve; returns the exit code."""
     phase, port = demo.phase(), _port()
+    lock = paths.HOME / f"alone{identity.SUFFIX}.lock"
+    with locks.waiting(lock, "another make demo-alone is running", seconds=0):
+        _run(phase, port)
+    return 0
+
+
+def _run(phase: str, port: int) -> None:
+    home.make(FOLDER)
     end_server()
     _free(port)
     program = _Program(pyenv.environment(), phase)
     program("check", "check")
+    name = program.run_name()
     program("base model", "fetch", "--models", str(FOLDER / "models"))
     program(
         "train, score, gate, report: local processes instead of pods",
-        *("run", "--models", str(FOLDER / "models"), "--out", str(FOLDER / "runs")),
+        *("run", "--models", str(FOLDER / "models"), "--out", str(FOLDER / "runs"), "--run", name),
     )
-    run_folder = max((FOLDER / "runs").glob(f"{phase}-*/"), key=lambda path: path.stat().st_mtime)
+    run_folder = FOLDER / "runs" / name
     url = f"http://127.0.0.1:{port}"
     say.line(f"==> server on 127.0.0.1:{port}")
     _serve(program, run_folder, port, url)
@@ -53,7 +67,6 @@ def run() -> int:
     say.line(f"\nrun directory  {run_folder}\nreport         {run_folder}/report.html\npage           {url}/")
     say.line(f"ask            {ask}\nstop           make demo-down")
     say.line("No cluster was used: processes on this machine trained, and a local server answers.")
-    return 0
 
 
 def _port() -> int:
@@ -98,6 +111,11 @@ class _Program:
                 f"trainlab {command} failed with exit code {code}, see above; make demo-alone continues"
             )
 
+    def run_name(self) -> str:
+        """The name that `trainlab run` gives to the run of these values; the newest folder may be that of others."""
+        resolved = json.loads(programs.run(self.path, "check", *self.files, "--json", env={**os.environ, **self.env}))
+        return os.environ.get("TRAINLAB_RUN") or f"{resolved['phase']['name']}-{resolved['hash']}"
+
 
 def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
     """Start the server so that it outlives this process, and wait until it is ready."""
@@ -114,7 +132,7 @@ def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
             start_new_session=True,
         )
     try:
-        PID_FILE.write_text(str(server.pid), encoding="ascii")
+        (FOLDER / PID_FILE).write_text(str(server.pid), encoding="ascii")
         _await_ready(server, log, url)
     except BaseException:  # a signal, too: what was not ready must not run on
         server.terminate()
@@ -123,13 +141,14 @@ def _serve(program: _Program, run_folder: Path, port: int, url: str) -> None:
 
 
 def _await_ready(server: subprocess.Popen[bytes], log: Path, url: str) -> None:
-    end = time.monotonic() + READY_SECONDS
+    limit = patience.seconds(READY_SECONDS)
+    end = time.monotonic() + limit
     while not _answers(f"{url}/ready"):
         if server.poll() is not None:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-LINES_OF_ERROR:])
             raise say.UserError(f"the server ended; its log {log} ends with:\n{tail}")
         if time.monotonic() > end:
-            raise say.UserError(f"the server was not ready within {READY_SECONDS:.0f} s; its log is {log}")
+            raise say.UserError(f"the server was not ready within {limit:.0f} s; {patience.hint()}; its log is {log}")
         time.sleep(1)
 
 
@@ -149,7 +168,7 @@ def told(report: dict[str, Any]) -> Iterator[str]:
 def _answers(url: str) -> bool:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(url, timeout=2):
+        with direct.open(url, timeout=patience.seconds(ANSWER_SECONDS)):
             return True
     except (urllib.error.URLError, OSError):
         return False
@@ -159,30 +178,37 @@ def _ask(program: _Program, run_folder: Path, url: str) -> str:
     """Ask the phase's first question and return the command that asks it again; image phases have no question."""
     phase = json.loads((run_folder / "phase.json").read_text(encoding="utf-8"))["phase"]
     if phase["recipe"] == "resnet":
-        return f"curl -s {url}/v2/models/tuned"
+        return f"{CURL} {url}/v2/models/tuned"
     question = next(iter(phase["questions"]), "Hello")
     program("", "ask", "--url", url, question, values=False)
     body = json.dumps({"model": "tuned", "messages": [{"role": "user", "content": question}]})
-    return f"curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return f"{CURL} {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 def end_server() -> bool:
     """Stop the server of an earlier run; returns whether one was running."""
-    try:
-        pid = int(PID_FILE.read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):
+    pid = server(FOLDER)
+    if pid is None:
         return False
-    PID_FILE.unlink()
-    with contextlib.suppress(OSError):
-        if "trainlab" in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace"):
-            os.kill(pid, signal.SIGTERM)
-            _wait_gone(pid)
-            return True
-    return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        _wait_gone(pid)
+    (FOLDER / PID_FILE).unlink()
+    return True
 
 
-def _wait_gone(pid: int, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
+def server(folder: Path) -> int | None:
+    """Pid of the running server of a folder of demo-alone; None when its pid belongs to another process, as after a reboot."""
+    try:
+        pid = int((folder / PID_FILE).read_text(encoding="ascii"))
+        argv = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+    except (OSError, ValueError):
+        return None
+    return pid if "serve" in argv and str(folder / "models") in argv else None
+
+
+def _wait_gone(pid: int) -> None:
+    end = time.monotonic() + patience.seconds(END_SECONDS)
     while time.monotonic() < end:
         try:
             os.kill(pid, 0)

@@ -17,6 +17,7 @@ from typing import Any
 from embedded_cluster import (
     build,
     cgroups,
+    home,
     host,
     identity,
     image_store,
@@ -205,6 +206,7 @@ def _drop_older() -> None:
 
 
 def _prepare(count: int) -> None:
+    home.make(paths.CLUSTER)
     for folder in ("run", "log", "share"):
         (paths.CLUSTER / folder).mkdir(parents=True)
     running.SHARE.chmod(0o700)  # holds the administrator's kubeconfig

@@ -40,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     add("demo", "the whole demo; PHASE and NODES set the phase and the number of nodes")
     add("demo-alone", "the same phase in local processes; PHASE and PORT set the phase and the server's port")
     add("demo-down", "remove the cluster and stop the demo-alone server").add_argument(
-        "--cache", action="store_true", help="also remove everything that was built or downloaded"
+        "--cache",
+        action="store_true",
+        help="also remove everything that was built, downloaded or trained by demo-alone",
     )
     add("align", "after a version change in a go.mod: align the versions that the modules share")
     add("images", "build the root folder and the images").add_argument(

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
-from embedded_cluster import home, paths, proxies
-
-SMALL = 4 << 30
-"""With fewer free bytes in the temporary folder, ours is used instead: pip and Go unpack and link there."""
+from embedded_cluster import paths, proxies
 
 
 def prepare() -> None:
-    """Set what may be missing or harmful: umask, HOME, TMPDIR, NO_PROXY; changes `os.environ`."""
+    """Set what may be missing or harmful: umask, HOME, NO_PROXY; changes `os.environ` and creates nothing."""
     os.umask(0o022)  # pods of other users read what is built here; secrets are written with a mode of their own
-    os.environ.setdefault("HOME", str(Path.home()))
+    if "HOME" not in os.environ:
+        os.environ["HOME"] = _home()
     os.environ.update(proxies.environment(os.environ))
+
+
+def _home() -> str:
     try:
-        small = shutil.disk_usage(tempfile.gettempdir()).free < SMALL
-    except FileNotFoundError:  # no temporary folder is writable
-        small = True
-    if small and "TMPDIR" not in os.environ:
-        home.claim()
-        (paths.CACHE / "tmp").mkdir(exist_ok=True)
-        os.environ["TMPDIR"] = tempfile.tempdir = str(paths.CACHE / "tmp")
+        return str(Path.home())
+    except RuntimeError:  # a uid without an entry in passwd, as containers have; programs write into their HOME
+        return str(paths.CACHE)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import cgroups, identity, kernel, layout, locks, paths, patience, programs, running, say
+from embedded_cluster import cgroups, home, identity, kernel, layout, locks, paths, patience, programs, running, say
 
 LOCK_SECONDS = 10.0
 
@@ -92,15 +92,15 @@ def owner() -> Path | None:
 def clear() -> bool:
     """End every process of the cluster and remove link, cgroups and folder; returns whether there was anything.
 
-    Works from any state, even after a kill -9 in the middle of `up`.
+    Works from any state, even after a kill -9 in the middle of `up`. A folder that is not ours stays.
     """
-    home = owner()
-    if home not in (None, paths.HOME):
+    theirs = owner()
+    if theirs not in (None, paths.HOME):
         raise say.UserError(
-            f"the cluster '{identity.NAME}' of TRAINLAB_HOME={home} runs on this machine: take that one down first, or set "
+            f"the cluster '{identity.NAME}' of TRAINLAB_HOME={theirs} runs on this machine: take that one down first, or set "
             "TRAINLAB_CLUSTER to another name, and the three variables TRAINLAB_*_SUBNET to other networks"
         )
-    had = cgroups.exists() or link_exists() or paths.CLUSTER.exists()
+    had = cgroups.exists() or link_exists() or home.ours(paths.CLUSTER)
     _kill()
     cgroups.remove()  # before the link: fails where a cluster in another PID namespace, invisible here, has this name
     if link_exists():
@@ -134,9 +134,9 @@ def _signal(pid: int) -> None:
 
 
 def _remove_folder() -> None:
-    if not paths.CLUSTER.exists():
+    if not home.ours(paths.CLUSTER):
         return
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if inside := [at for at in mounts if Path(at).is_relative_to(paths.CLUSTER)]:
         raise say.UserError(f"{inside[0]} is still mounted on the host: unmount it, then try again")
-    programs.remove(str(paths.CLUSTER))
+    home.drop(paths.CLUSTER)

@@ -18,13 +18,15 @@ DEFAULT = "trainlab"
 NODE_SUBNET = ("TRAINLAB_NODE_SUBNET", "10.246.0.0/24")
 POD_SUBNET = ("TRAINLAB_POD_SUBNET", "10.245.0.0/16")
 SERVICE_SUBNET = ("TRAINLAB_SERVICE_SUBNET", "10.97.0.0/16")
+SHAPE = "[a-z]([a-z0-9-]*[a-z0-9])?"
+"""Pattern of a cluster's name."""
 LONGEST_LINK = 15  # the kernel's IFNAMSIZ, minus the terminating zero
 
 
 def checked_name(asked: str) -> str:
     """Return the name of a cluster; UserError when it cannot be part of a host, folder and link name."""
     longest = LONGEST_LINK - len(link_of(""))
-    if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", asked) or len(asked) > longest:
+    if not re.fullmatch(SHAPE, asked) or len(asked) > longest:
         raise UserError(
             f"TRAINLAB_CLUSTER={asked}: give at most {longest} lower case letters, digits and hyphens that begin with "
             "a letter and do not end with a hyphen, e.g. second"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import sys
 import time
@@ -66,10 +67,18 @@ def holder(path: Path) -> str:
     return "pid unknown"
 
 
+def written(path: Path) -> bool:
+    """Whether this is a lock file of ours, by what `waiting` writes into it, and not somebody's file of that name."""
+    if not path.is_file():
+        return False
+    with path.open(errors="replace") as file:
+        return re.match(r"\d+ \S", file.read(20)) is not None
+
+
 def held(path: Path) -> bool:
     """Whether this lock file is held now."""
     try:
-        with path.open("a+") as file:
+        with path.open("r+") as file:
             return not _taken(file.fileno(), shared=False)
     except FileNotFoundError:
         return False

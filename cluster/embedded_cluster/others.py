@@ -6,20 +6,23 @@ import contextlib
 import json
 from pathlib import Path
 
-from embedded_cluster import identity, locks, paths
+from embedded_cluster import home, identity, locks, paths
+
+
+def name_of(path: Path) -> str:
+    """Name of the cluster whose folder or lock file this is: KIND is the default one's, KIND-NAME another one's."""
+    return path.name.partition("-")[2] or identity.DEFAULT
 
 
 def folders() -> dict[str, Path]:
     """Name -> folder of every other cluster that was brought up and not taken down."""
-    found = {path.name.removeprefix("cluster").removeprefix("-"): path for path in paths.HOME.glob("cluster*")}
-    return {name or identity.DEFAULT: path for name, path in found.items() if path != paths.CLUSTER and path.is_dir()}
+    return {name_of(path): path for path in home.folders("cluster") if path != paths.CLUSTER}
 
 
 def at_work() -> list[str]:
     """Names of the other clusters that exist or that a command is working on."""
-    busy = [path for path in paths.HOME.glob("lock*") if path != paths.LOCK and locks.held(path)]
-    names = {path.name.removeprefix("lock").removeprefix("-") or identity.DEFAULT for path in busy}
-    return sorted(names | set(folders()))
+    changing = [path for path in home.lock_files() if path.name.startswith("lock") and path != paths.LOCK]
+    return sorted({name_of(path) for path in changing if locks.held(path)} | set(folders()))
 
 
 def images() -> set[str]:

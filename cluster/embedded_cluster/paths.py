@@ -10,9 +10,21 @@ import os
 from pathlib import Path
 
 from embedded_cluster import identity
+from embedded_cluster.say import UserError
 
-_DEFAULT = Path("/var/lib/trainlab") if os.geteuid() == 0 else Path.home() / ".cache" / "trainlab"
-HOME = Path(os.environ.get("TRAINLAB_HOME") or _DEFAULT).absolute()
+
+def _default() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/trainlab")
+    try:
+        return Path.home() / ".cache" / "trainlab"
+    except RuntimeError:
+        raise UserError(
+            f"this machine has no home directory for uid {os.geteuid()}: set HOME or TRAINLAB_HOME"
+        ) from None
+
+
+HOME = Path(os.environ.get("TRAINLAB_HOME") or _default()).absolute()
 CACHE = HOME / "cache"
 BIN = CACHE / "bin"
 CLUSTER = HOME / f"cluster{identity.SUFFIX}"

@@ -6,6 +6,7 @@ are those for the image's Python; a different Python on the machine gets wheels 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -178,10 +179,28 @@ def _download_wheels(target: Path) -> None:
         return
     with say.step("wheels of the training stack (2 GB, once)"):
         for old in paths.CACHE.glob("wheels-*"):
-            if old != target:
+            if old != target and not _needed(old):
                 shutil.rmtree(old)
         download([*tags(), *_requirements(TRAINER_LOCKS)], target, "downloading the training stack")
         (target / ".complete").touch()
+
+
+def _needed(old: Path) -> bool:
+    """Whether these wheels are those of a checkout that links to an environment, or named by a command, as of an image's build."""
+    for environment in paths.CACHE.glob(f"venv-{'?' * 12}"):
+        for user in _users(environment) or ():
+            locked = [user / file.relative_to(paths.REPO) for file in TRAINER_LOCKS]
+            if not _links(user, environment):
+                continue
+            if not all(file.exists() for file in locked):  # of another version, whose locks are elsewhere
+                return True
+            if old.name.startswith(f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *locked)}"):
+                return True
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended in the meantime
+            if str(old).encode() in command.read_bytes():
+                return True
+    return False
 
 
 def _wheels_of_this_python() -> Path:

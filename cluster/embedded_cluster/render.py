@@ -15,12 +15,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded_cluster import build, modules, paths, toolchain
+from embedded_cluster import build, images, modules, paths, toolchain
 from embedded_cluster.say import UserError
 
 RENDERED = paths.CACHE / "manifests"
-HELPER_IMAGE = "localhost/trainlab-resolves:1"
-"""busybox with `resolves`, made by the image step; used inside ConfigMaps of two operators."""
 AFTER = "after"
 """Subfolder of an overlay whose objects need the operator to be running."""
 
@@ -119,7 +117,7 @@ def _upstream(operator: Operator) -> Path:
 
 
 def _check_images(operator: Operator, text: str) -> None:
-    found = set(re.findall(r"^ *(?:- )?image: ([^\s{]+)$", text, re.MULTILINE)) - {HELPER_IMAGE}
+    found = set(re.findall(r"^ *(?:- )?image: ([^\s{]+)$", text, re.MULTILINE)) - {images.RESOLVES}
     if found != set(_images(operator)):
         raise UserError(
             f"{paths.MANIFESTS / operator.name}: the manifests use {sorted(found)}, "

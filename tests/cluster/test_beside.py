@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded_cluster import cgroups, kernel, locks, others, paths
+from embedded_cluster import cgroups, kernel, locks, others, paths, pyenv
+from embedded_cluster.home import MARK, TAG
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 MODULE = '#!/bin/sh\necho "$@" >> {log}\ncase $1 in --remove) rm -r {bridges} ;; *) mkdir {bridges} && for f in {calls}; do echo 1 > {bridges}/$f; done ;; esac\n'
@@ -21,10 +22,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(paths, "HOME", tmp_path)
     monkeypatch.setattr(paths, "CLUSTER", tmp_path / "cluster")
     monkeypatch.setattr(paths, "LOCK", tmp_path / "lock")
-    paths.CLUSTER.mkdir()
     node = tmp_path / "cluster-second" / "nodes" / "n1"
     node.mkdir(parents=True)
     (node / "images.json").write_text(json.dumps({"localhost/trainlab-trainer:1": "sha256:1"}))
+    paths.CLUSTER.mkdir()
+    for folder in (paths.CLUSTER, tmp_path / "cluster-second"):
+        (folder / MARK).write_text(TAG, encoding="ascii")
     return tmp_path
 
 
@@ -32,6 +35,13 @@ def test_another_cluster_is_seen(home: Path) -> None:
     assert others.folders() == {"second": home / "cluster-second"}
     assert others.at_work() == ["second"]
     assert others.images() == {"localhost/trainlab-trainer:1"}
+
+
+def test_what_a_user_named_like_a_cluster_is_none(home: Path) -> None:
+    for name in ("cluster-notes/x", "clusters/x", "lock-picking", "locks/x"):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("x")
+    assert others.at_work() == ["second"]
 
 
 def test_a_command_of_another_cluster_is_seen(home: Path) -> None:
@@ -58,6 +68,37 @@ def test_the_cache_of_another_cluster_is_not_removed(home: Path) -> None:
         f"error: {home}/cache is used by second, trainlab: take that down first (TRAINLAB_CLUSTER="
     )
     assert (home / "cache").is_dir() and (home / "cluster-second").is_dir() and (home / "cluster").is_dir()
+
+
+def test_wheels_of_another_checkout_and_of_a_running_build_are_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that neither has go."""
+    monkeypatch.setattr(paths, "CACHE", tmp_path)
+    monkeypatch.setattr(pyenv, "download", lambda _words, target, _what: target.mkdir())
+
+    def wheels(name: str) -> Path:
+        checkout = tmp_path / name
+        checkout.mkdir()
+        (checkout / "requirements.lock").write_text(name)
+        monkeypatch.setattr(paths, "REPO", checkout)
+        monkeypatch.setattr(pyenv, "TRAINER_LOCKS", (checkout / "requirements.lock",))
+        return pyenv.wheels()
+
+    linked = wheels("linked")
+    venv = tmp_path / f"venv-{'a' * 12}"
+    venv.mkdir()
+    (venv / pyenv.CHECKOUTS).write_text(json.dumps([str(tmp_path / "linked"), str(tmp_path / "gone")]))
+    (tmp_path / "linked" / ".venv").symlink_to(venv)
+    built = wheels("built")
+    words = [sys.executable, "-c", "input()", "build", "--volume", f"{built}:/wheels:ro"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as build:
+        unused = wheels("unused")
+        ours = wheels("ours")
+        assert [one.exists() for one in (linked, built, unused, ours)] == [True, True, False, True]
+        build.kill()
+    newest = wheels("newest")
+    assert [one.exists() for one in (linked, built, ours, newest)] == [True, False, False, True]
 
 
 @pytest.fixture
