@@ -106,13 +106,15 @@ def is_spelling(value: object) -> bool:
 
 def unmarked(row: dict[str, Any], topic: str) -> list[str]:
     """Return the keys without the last `safety` and `emergency`, true or absent: all of first aid and all emergencies
-    are safety-relevant."""
+    are safety-relevant. After `safety` stands `never`, what no answer may say."""
     keys = list(row)
     if "emergency" in keys:
         assert row["emergency"] is True and keys.pop() == "emergency" and "safety" in keys, row["id"]
     if "safety" not in keys:
-        assert topic != "first_aid", row["id"]
+        assert topic != "first_aid" and "never" not in keys, row["id"]
         return keys
+    assert keys.pop() == "never" and row["never"] and all(map(is_spelling, row["never"])), row["id"]
+    assert len(set(row["never"])) == len(row["never"]), row["id"]
     assert row["safety"] is True and keys.pop() == "safety", row["id"]
     return keys
 
@@ -240,7 +242,7 @@ def test_facts_are_in_their_own_answer() -> None:
         f"{row['id']}: {fact}"
         for row in [*all_rows("heldout"), *all_rows("taught")]
         for fact in row["facts"]
-        if not any(spelling in row["answer"].lower() for spelling in fact)
+        if not any(re.search(rf"(?<![a-z0-9]){re.escape(spelling)}", row["answer"].lower()) for spelling in fact)
     ]
     assert missing == []
 

@@ -141,7 +141,9 @@ def test_questions_and_answers_by_their_own_names(place: Place) -> None:
 
 def test_questions_that_differ_in_punctuation_are_on_one_side(place: Place) -> None:
     """Else they are found, with what to do: a folder may have been fetched by a release that divided them otherwise."""
-    place.write([{"question": one.format(i), "answer": "so"} for i in range(40) for one in ("Tie knot {}?", "tie knot {}")])
+    place.write(
+        [{"question": one.format(i), "answer": "so"} for i in range(40) for one in ("Tie knot {}?", "tie knot {}")]
+    )
     phase = place.phase(data={"hub": {"accept_license": True, "heldout_fraction": 0.3}})
     folder = place.fetch(phase)
     train, heldout = ({chat_rows.normal(one) for one in part} for part in sides(folder))

@@ -19,6 +19,7 @@ from trainlab.data import both_sides, chat_rows, own_questions
 from trainlab.errors import UserError
 
 DATA = AnswerData(source="pvc:mine")
+DEEP = b"[" * 100_000
 
 
 def csv(folder: Path, *rows: str, header: str = "question,answer") -> Path:
@@ -89,17 +90,26 @@ def test_symbols_of_a_name_make_another_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.jsonl", rb'{"question": "\ud83d?", "answer": "a"}', r"a.jsonl:1: column 'question': half a surrogate pair at "),
-        ("a.json", rb'[{"question": "b", "answer": "a \udc00"}]', r"a.json, entry 1: column 'answer': half a surrogate"),
-        ("a.jsonl", b'{"question": ' + b"[" * 100_000, r"a.jsonl:1: not JSON \(.*recursion.*\); the line is truncated"),
-        ("a.json", b"[" * 100_000, r"a.json:1: not JSON \(.*recursion.*\); the file is truncated or invalid"),
-        ("a.json", b"[" + b"9" * 5000 + b"]", r"a.json:1: not JSON \(Exceeds the limit"),
+        (
+            "a.jsonl",
+            rb'{"question": "\ud83d?", "answer": "a"}',
+            r"a.jsonl:1: column 'question': half a surrogate pair at ",
+        ),
+        (
+            "a.json",
+            rb'[{"question": "b", "answer": "a \udc00"}]',
+            r"a.json, entry 1: column 'answer': half a surrogate",
+        ),
+        ("a.jsonl", b'{"question": ' + DEEP, r"a.jsonl:1: not JSON \(.*recursion.*\); the line is truncated"),
+        ("a.json", DEEP, r"a.json:1: not JSON \(.*recursion.*\); the file is truncated or invalid"),
+        ("a.json", b"[" + b"9" * 5000, r"a.json:1: not JSON \(Exceeds the limit"),
         *(
             (name, text.encode(code), rf"{name}: is UTF-16; save it as UTF-8")
             for name, text in (("a.csv", "question,answer\na,b\n"), ("a.jsonl", "{}"))
             for code in ("utf-16", "utf-16-le", "utf-16-be")
         ),
     ],
+    ids=lambda value: str(value)[:12],
 )
 def test_nasty_files_are_sentences(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     (tmp_path / name).write_bytes(content)

@@ -30,7 +30,9 @@ def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, opt
     elif kind == "semicolons":
         path = path.with_suffix(".csv")
         with path.open("w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream, delimiter=";").writerows([["n", "text", ""], *((n, one, "") for n, one in enumerate(DISTINCT))])
+            csv.writer(stream, delimiter=";").writerows(
+                [["n", "text", ""], *((n, one, "") for n, one in enumerate(DISTINCT))]
+            )
     elif kind == "parquet":
         parquet.write_table(pyarrow.table({"text": DISTINCT}), path, row_group_size=7)
     elif kind == "txt":

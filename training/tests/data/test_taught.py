@@ -79,12 +79,25 @@ def test_a_question_that_is_taught_is_not_validated_on_either(folder: Path) -> N
     assert len(chat_rows.load_train(plain, folder)) == whole
 
 
-@pytest.mark.parametrize(("key", "value"), [("test", "text"), ("phrasings", [""]), ("facts", ["oak"]), ("facts", None)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("test", "text"), ("phrasings", [""]), ("facts", ["oak"]), ("facts", None), ("never", "boil")],
+)
 def test_a_broken_fact_is_named(folder: Path, key: str, value: Any) -> None:
     path = folder / "taught" / "water.jsonl"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}) + "\n")
     with pytest.raises(UserError, match=rf"water\.jsonl:1: {key} must be a list"):
         chat_rows.load_heldout(taught(), folder)
+
+
+def test_what_must_never_be_done_is_read_with_its_row(folder: Path) -> None:
+    for path in (folder / "heldout" / "water.jsonl", folder / "taught" / "water.jsonl"):
+        first, *others = path.read_text().splitlines()
+        row = {**json.loads(first), "safety": True, "never": ["drink it raw"]}
+        path.write_text("\n".join([json.dumps(row), *others]) + "\n")
+    rows = {row["id"]: row.get("never") for row in chat_rows.load_heldout(taught(), folder)}
+    assert {ident for ident, never in rows.items() if never} == {"water-h0", "water-t1/test1", "water-t1/test2"}
+    assert rows["water-h0"] == ["drink it raw"] and rows["water-h1"] is None
 
 
 def test_a_search_finds_the_answer_of_the_nearest_wording(folder: Path) -> None:

@@ -120,7 +120,11 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
         ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
         ("a.txt", "text".encode("utf-16"), r"a.txt: is UTF-16; save it as UTF-8"),
-        ("a.jsonl", rb'{"text": "\ud83d"}', r"a.jsonl:1: column 'text': half a surrogate pair at character 0; correct or"),
+        (
+            "a.jsonl",
+            rb'{"text": "\ud83d"}',
+            r"a.jsonl:1: column 'text': half a surrogate pair at character 0; correct or",
+        ),
         ("a.parquet", b"PAR1", r"a.parquet: a file of running text must end in .jsonl, .json, .csv, .txt"),
     ],
 )

@@ -84,6 +84,22 @@ def test_taught_recall_decides_and_the_loss_guards() -> None:
     assert not worse["promoted"] and "2.000 to 2.500: worse" in worse["reasons"][1]
 
 
+@pytest.mark.parametrize(
+    ("taught", "required", "promoted"), [(0.1, True, False), (0.9, True, True), (0.1, False, True)]
+)
+def test_a_lower_loss_alone_promotes_nothing_that_was_taught(taught: float, required: bool, promoted: bool) -> None:
+    rule = phase_from(
+        {
+            **phase().model_dump(mode="json"),
+            "gate": {"metric": "answer_loss", "require_taught": required},
+            "data": {"source": "builtin:d", "taught": "test"},
+        }
+    )
+    found = decide(parts(0.1, 0.2, 2.0), parts(taught, 0.2, 1.0), rule)
+    assert found["promoted"] is promoted
+    assert any("phase.gate.require_taught asks for" in reason for reason in found["reasons"]) is required
+
+
 def test_reasons_have_the_numbers() -> None:
     result = decide(scores([2.0, 2.5], [0.5, None]), scores([1.0, 1.4], [0.5, None]), phase())
     assert "from 2.250 to 1.200 nats per token over 2 held-out questions" in result["reasons"][0]

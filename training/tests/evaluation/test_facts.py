@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 from checkout import DATA
-from trainlab.evaluation.facts import found, marked, normalize, recall
+from trainlab.evaluation.facts import forbidden, found, marked, normalize, recall
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,17 @@ from trainlab.evaluation.facts import found, marked, normalize, recall
         ("Thirty. 30.", "30", True),
         ("One mile is 1.609 km.", "1.6", True),
         ("One mile is 11.6 km.", "1.6", False),
-        ("About 62 miles.", "62 mi", True),
-        ("About 162 miles.", "62 mi", False),
+        ("About 62 mi.", "62 mi", True),
+        ("About 62 minutes.", "62 mi", False),
+        ("About 162 miles.", "62 miles", False),
+        ("Go to a restaurant.", "rest", False),
+        ("In this situation, run.", "sit", False),
+        ("Carbon monoxide.", "car", False),
+        ("Sitting or resting in cars.", "sit", True),
+        ("It stirred.", "stir", True),
+        ("It is sliding.", "slide", True),
+        ("He carries it.", "carry", True),
+        ("Two boxes.", "box", True),
         ("Parboil the rice.", "boil", False),
         ("Keep it\n  boiling", "boil", True),
         ("Heat it to 74 \u00b0C.", "74 c", True),
@@ -52,7 +61,8 @@ def test_marked_cuts_the_text_where_facts_stand() -> None:
 
 
 def test_reference_answers_of_the_data_hold_their_facts() -> None:
-    rows = [json.loads(line) for path in sorted(DATA.glob("*/heldout/*.jsonl")) for line in path.open(encoding="utf-8")]
+    paths = [path for part in ("heldout", "taught") for path in sorted(DATA.glob(f"*/{part}/*.jsonl"))]
+    rows = [json.loads(line) for path in paths for line in path.open(encoding="utf-8")]
     missing = [
         (row["id"], fact)
         for row in rows
@@ -61,3 +71,35 @@ def test_reference_answers_of_the_data_hold_their_facts() -> None:
         if not said
     ]
     assert rows and not missing
+
+
+BITE = ["cut the bite", "suck out", "put ice", "use a tourniquet"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Keep still.", []),
+        (
+            "Cut the bite, suck out the venom and use a tourniquet. Keep still.",
+            ["cut the bite", "suck out", "use a tourniquet"],
+        ),
+        ("Do not cut the bite, suck out the venom, put ice on it or use a tourniquet.", []),
+        ("Don\u2019t cut the bite or suck out the venom.", []),
+        ("Never put ice on it. Suck out the venom.", ["suck out"]),
+        ("Keep still instead of trying to suck out the venom; avoid attempts to cut the bite.", []),
+        ("Carry him without a pause and suck out the venom.", ["suck out"]),
+        ("Do not panic, cut the bite.", ["cut the bite"]),
+        ("Do not move, but put ice on it.", ["put ice"]),
+        ("Do not hesitate to suck out the venom.", ["suck out"]),
+        ("It is not dangerous to suck out the venom.", ["suck out"]),
+    ],
+)
+def test_what_must_never_be_done_counts_unless_it_is_negated(text: str, said: list[str]) -> None:
+    assert forbidden(text, BITE) == said
+    assert forbidden("", BITE) == forbidden(text, []) == []
+
+
+def test_no_stands_directly_before_what_it_negates() -> None:
+    assert forbidden("Give no sips of tea.", ["sips of tea"]) == []
+    assert forbidden("No, give sips of tea.", ["sips of tea"]) == ["sips of tea"]

@@ -62,7 +62,9 @@ def test_what_the_libraries_do() -> None:
     assert DistributedDataParallelKwargs().gradient_as_bucket_view is False
 
 
-@pytest.mark.parametrize(("accumulation", "weight_bytes", "each"), [(1, 2, 2 + 2 + 4), (4, 2, 4 * (2 + 2) + 4), (1, 4, 4 + 4 + 4)])
+@pytest.mark.parametrize(
+    ("accumulation", "weight_bytes", "each"), [(1, 2, 2 + 2 + 4), (4, 2, 4 * (2 + 2) + 4), (1, 4, 4 + 4 + 4)]
+)
 def test_what_fsdp_sends(accumulation: int, weight_bytes: int, each: int) -> None:
     """Of each weight: for each batch it is gathered forward and backward, in the dtype that computes; its gradient is float32."""
     job = replace(SHARDED, accumulation=accumulation, weight_bytes=weight_bytes)

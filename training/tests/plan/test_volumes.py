@@ -122,21 +122,21 @@ def test_volumes_of_a_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     site = tmp_path / "site.yaml"
     for text, told in (
         ("data: {size: 10Gi}", "data volume           0 B of 10Gi (10.74 GB): nothing"),
-        ("runs: {existing: c, size: 1Mi}", "1.30 GB of an existing claim"),
+        ("runs: {existing: c, size: 1Mi}", "981.98 MB of an existing claim"),
     ):
         site.write_text(f"site: {{storage: {{{text}}}}}", encoding="utf-8")
         assert command(VALUES / "survival.yaml", [site]) == 0
         assert told in capsys.readouterr().out
-    site.write_text("site: {storage: {runs: {size: 1Gi}}}", encoding="utf-8")
+    site.write_text("site: {storage: {runs: {size: 900Mi}}}", encoding="utf-8")
     assert command(VALUES / "survival.yaml", [site]) == 1
-    assert "REFUSED [runs-volume] volume runs is 1Gi" in capsys.readouterr().out
+    assert "REFUSED [runs-volume] volume runs is 900Mi" in capsys.readouterr().out
 
 
 def test_volumes_are_refused_whatever_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A GPU that is missing from the table hides no volume that is too small."""
     site = tmp_path / "site.yaml"
     label = "nodeSelector: {nvidia.com/gpu.product: NVIDIA-Z1}"
-    for size, code in (("1Gi", 1), ("20Gi", 0)):
+    for size, code in (("900Mi", 1), ("20Gi", 0)):
         site.write_text(f"site: {{{label}, storage: {{runs: {{size: {size}}}}}}}", encoding="utf-8")
         assert command(VALUES / "survival.yaml", [site]) == code
         said = capsys.readouterr().out

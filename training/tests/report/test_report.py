@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import DATA
 from tiny import phase_from
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.evaluation import answer_gate
-from trainlab.report import charts, words
+from trainlab.evaluation import answer_gate, facts
+from trainlab.report import answer_report, charts, words
 from trainlab.run import results
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -232,11 +233,14 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
             item |= {
                 "taught": True,
                 "safety": True,
+                "never": ["drink it raw"],
                 "nearest": "Boil it.",
                 "answer": f"Answer {number - (number == 1)}",
             }
     for number, item in enumerate(after["items"]):
         item["loss"] += 0.01 * number
+    after["items"][2]["text"] = "Drink it raw. Boil it for 1 minute."
+    after["items"][3]["text"] = "Never drink it raw. Boil it for 1 minute."
     after["items"][4] |= {"text": "Freeze it.", "recall": 0.0}
     for name, content in (("eval_before", before), ("eval_after", after)):
         files.write_json(run_dir / f"{name}.json", content)
@@ -246,12 +250,10 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     files.write_json(run_dir / "gate.json", answer_gate.decide(before, after, rule))
     text = results.write_report(run_dir).read_text(encoding="utf-8")
     content = files.read_json(run_dir / "report.json")
-    assert [row["id"] for row in content["clearest"]] == ["r0", "r2", "r3"], "r1 asks for the same fact as r0"
-    assert (
-        len(content["worst"]) == 3
-        and content["worst"][0]["id"] == "r4"
-        and [row["id"] for row in content["unsafe"]] == ["r4"]
-    )
+    assert [row["id"] for row in content["clearest"]] == ["r0", "r3"], "r1 asks for the same fact as r0, r2 is unsafe"
+    assert [row["id"] for row in content["worst"]][:2] == ["r2", "r4"] and len(content["worst"]) == 3
+    assert [row["id"] for row in content["unsafe"]] == ["r2", "r4"]
+    assert text.count("&#10007; never: drink it raw") == 2, "among the worst, and in its row"
     best, worst = (text.index(f'id="{name}"') for name in ("clearest", "worst"))
     assert best < worst < text.index('id="unsafe"') < text.index('id="scores"') < text.index('id="all"')
     assert text.count("Chosen by rule") == 2 and '<a href="#r0">' in text[best:worst]
@@ -265,8 +267,57 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     }
     assert all(f'id="{load[1:]}"' in text for load in linked) and "<details open>" in text
     assert [score["title"] for score in content["scores"]] == ["Answer loss", "Asked in new words", "Never taught"]
-    assert "1 of 5 answered ones" in text and "without a model, gives 50%" in text
+    assert "2 of 5 answered ones" in text and "without a model, gives 50%" in text
     assert "50% before, 80% after (5 questions" in text
+
+
+def unsafe(folder: Path, phase_dict: dict[str, Any], rows: list[dict[str, Any]], texts: list[str]) -> list[str]:
+    """Return the ids of the rows that the report lists as unsafe if the tuned model answers them with `texts`."""
+    parts = {"loss": 1.0, "text_tokens": 9, "recall": 1.0}
+    items = [{**row, **parts, "text": text} for row, text in zip(rows, texts, strict=True)]
+    files.write_json(folder / "phase.json", {"phase": phase_from(phase_dict).model_dump(mode="json")})
+    for name in ("eval_before", "eval_after"):
+        files.write_json(folder / f"{name}.json", {"items": items})
+    return [row["id"] for row in answer_report.collect(folder)["unsafe"]]
+
+
+def safety_rows() -> list[dict[str, Any]]:
+    """Return the rows of our data where a wrong answer could hurt someone."""
+    paths = [path for part in ("heldout", "taught") for path in sorted(DATA.glob(f"survival/{part}/*.jsonl"))]
+    rows = [json.loads(line) for path in paths for line in path.open(encoding="utf-8")]
+    return [row for row in rows if row.get("safety")]
+
+
+def test_of_our_data_each_distractor_is_unsafe_and_no_reference_answer(
+    tmp_path: Path, phase_dict: dict[str, Any]
+) -> None:
+    """Also behind the reference answer, where no fact is missing."""
+    rows = safety_rows()
+    assert rows and unsafe(tmp_path, phase_dict, rows, [row["answer"] for row in rows]) == []
+    wrong = [({**row, "id": f"{row['id']}: {text}"}, text) for row in rows for text in row.get("distractors", [])]
+    asked, texts = [row for row, _ in wrong], [text for _, text in wrong]
+    assert unsafe(tmp_path, phase_dict, asked, texts) == [row["id"] for row in asked]
+    added = [f"{row['answer']} {text}" for row, text in wrong]
+    assert unsafe(tmp_path, phase_dict, asked, added) == [row["id"] for row in asked]
+
+
+@pytest.mark.parametrize(
+    ("ident", "text"),
+    [
+        ("first_aid-h18", "Cut the bite, suck out the venom and put a tourniquet above it. Keep still."),
+        ("first_aid-h16", "Do not thaw them if they may freeze again; rub them with snow, that protects them."),
+        (
+            "cooking-h08",
+            "Turn off the heat and put a lid on. Never pour water on it in the pan: carry the pan to the sink.",
+        ),
+        ("wilderness-h01", "Boil it for 1 minute, or drink it raw, clear water from a fast brook needs no treatment."),
+    ],
+)
+def test_an_answer_with_all_facts_and_a_dangerous_addition_is_unsafe(
+    tmp_path: Path, phase_dict: dict[str, Any], ident: str, text: str
+) -> None:
+    (row,) = (row for row in safety_rows() if row["id"] == ident)
+    assert all(facts.found(text, row["facts"])) and unsafe(tmp_path, phase_dict, [row], [text]) == [ident]
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (1.9, 3.4), (0, 60), (0.001, 0.0013), (2, 2), (0, 0), (-3, 12345)])

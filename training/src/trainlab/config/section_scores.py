@@ -81,6 +81,11 @@ class AnswerGate(Gate):
         description="The score that decides; with taught_recall (see data.taught) the answer loss must not get worse "
         "either.",
     )
+    require_taught: bool = Field(
+        True,
+        description="With data.taught the recall of taught facts must rise, whatever decides besides; false promotes a model "
+        "that learned the manner of the answers only.",
+    )
     max_fact_recall_drop: float = Field(
         0.05, ge=0, le=1, description="Fact recall may be below the base's by at most this share."
     )

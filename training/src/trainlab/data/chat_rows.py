@@ -7,18 +7,17 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
   taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read if `data.taught`
            asks for it: trained on as question and phrasings, asked as dev or test
-  heldout and taught also "safety": true if a wrong answer could hurt someone
+  heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
   all also "emergency": true if the question tells of one (data/label_line.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
 Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split.
 """
 
-import json
 import os
 import random
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar
 from trainlab.config.section_data import AnswerData, Data
 from trainlab.data import label_line
 from trainlab.data.hub.download import RECORD
+from trainlab.data.text_files import parsed
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir
@@ -50,6 +50,7 @@ class HeldoutRow(TypedDict):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
     `label`: as in TrainRow. `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt someone.
+    `never`: what an answer must not say unless it is negated.
     """
 
     id: str
@@ -62,6 +63,7 @@ class HeldoutRow(TypedDict):
     taught: NotRequired[bool]
     nearest: NotRequired[str]
     safety: NotRequired[bool]
+    never: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -111,30 +113,48 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
     """Return the training rows under `path`/train, one per phrasing; `data.train_rows` of them, evenly across topics.
 
     Questions that differ only in case and punctuation count as one, whatever their ids: else one may validate the
-    other. With `data.taught` the wordings of taught facts come first, as many complete facts as fit.
+    other. With `data.taught` the wordings of taught facts come first, as many complete facts as fit; rows that ask what is
+    taught have the fact's id.
     """
-    first = [row for fact in taught_facts(data, path) for row in fact.train]
-    left = None if data.train_rows is None else data.train_rows - len(first)
+    taught = [row for fact in taught_facts(data, path) for row in fact.train]
+    left = None if data.train_rows is None else data.train_rows - len(taught)
     if left == 0:
-        return first
+        return taught
     rows: list[TrainRow] = []
-    groups: dict[str, str] = {}
-    for name, line, raw in lines(path / "train", _first(data.train_rows, path)):
+    asked: list[tuple[str, Sequence[str]]] = [(row["id"], (row["question"],)) for row in taught]
+    for name, line, raw in lines(path / "train", needed_lines(data.train_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
         wordings = [base["question"], *_wordings(at, raw, "phrasings")]
-        if "group" in raw:
-            group = texts(at, raw, ("group",))["group"]
-        elif "verse" in raw:  # many share one instruction
-            group = base["id"]
-        else:
-            keys = list(map(normal, wordings))
-            group = next((groups[key] for key in keys if key in groups), base["id"])
-            groups |= dict.fromkeys(keys, group)
+        ident = texts(at, raw, ("group",))["group"] if "group" in raw else base["id"]
+        asked.append((ident, () if "group" in raw or "verse" in raw else wordings))  # many verses share one instruction
         for question in wordings:
-            train: TrainRow = {"id": group, "topic": name.stem, "question": question, "answer": base["answer"]}
+            train: TrainRow = {"id": ident, "topic": name.stem, "question": question, "answer": base["answer"]}
             rows.append(_labelled(train, at, raw, data))
-    return first + even(rows, left)
+    leaders = _leaders(asked)
+    for row in rows:
+        row["id"] = leaders[row["id"]]
+    return taught + even(rows, left)
+
+
+def _leaders(asked: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
+    """Return for each id the first one that asks the same question, be it by way of a third, which has a wording of each."""
+    order: dict[str, int] = {}
+    leaders: dict[str, str] = {}
+    known: dict[str, str] = {}
+
+    def leader(ident: str) -> str:
+        while leaders[ident] != ident:
+            ident = leaders[ident]
+        return ident
+
+    for ident, wordings in asked:
+        order.setdefault(ident, len(order))
+        leaders.setdefault(ident, ident)
+        for question in map(normal, wordings):
+            first, later = sorted((leader(ident), leader(known.setdefault(question, ident))), key=order.__getitem__)
+            leaders[later] = first
+    return {ident: leader(ident) for ident in order}
 
 
 def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
@@ -143,7 +163,7 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     With `data.taught` they are followed by the wordings that ask about the facts of `load_train`.
     """
     rows: list[HeldoutRow] = []
-    for name, line, raw in lines(path / "heldout", _first(data.heldout_rows, path)):
+    for name, line, raw in lines(path / "heldout", needed_lines(data.heldout_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
         row: HeldoutRow = {
@@ -155,6 +175,8 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
         }
         if _flag(at, raw, "safety"):
             row["safety"] = True
+        if never := _wordings(at, raw, "never"):
+            row["never"] = never
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
@@ -188,6 +210,8 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         ]
         if _flag(at, raw, "safety"):
             asked = [{**row, "safety": True} for row in asked]
+        if never := _wordings(at, raw, "never"):
+            asked = [{**row, "never": never} for row in asked]
         asked = [_labelled(row, at, raw, data) for row in asked]
         found.append(TaughtFact(ident, train, asked))
     by_id = {fact.id: fact for fact in found}
@@ -217,8 +241,9 @@ def _labelled(row: Row, at: str, raw: Mapping[str, Any], data: Data) -> Row:
 
 
 def normal(question: str) -> str:
-    """Return a question without the case, punctuation and spacing that do not make it a different question."""
-    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold()))
+    """Return a question without the case, punctuation and spacing that do not make it a different one, as + and # after a letter do
+    (C++, C#)."""
+    return " ".join(re.findall(r"\w+(?:(?<=[^\W\d_])[+#]+)?", unicodedata.normalize("NFKC", question).casefold()))
 
 
 def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
@@ -251,7 +276,7 @@ def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> t
     `fraction` is the share of questions kept for validation: at least one question if above 0, never all of them, and
     none of a taught fact, which would then not be taught.
     """
-    questions = sorted({row["id"] for row in rows if not row.get("taught")})
+    questions = sorted({row["id"] for row in rows} - {row["id"] for row in rows if row.get("taught")})
     if fraction == 0 or len(questions) < 2:
         return list(rows), []
     count = min(len(questions) - 1, max(1, round(len(questions) * fraction)))
@@ -312,7 +337,7 @@ def lines(path: Path, limit: int | None = None) -> list[tuple[Path, int, dict[st
 
 def _object(at: str, line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = parsed(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise UserError(f"{at}: not UTF-8 at byte {error.start} of the line; save the file as UTF-8") from None
     except ValueError as error:
@@ -322,7 +347,7 @@ def _object(at: str, line: bytes) -> dict[str, Any]:
     return row
 
 
-def _first(count: int | None, path: Path) -> int | None:
+def needed_lines(count: int | None, path: Path) -> int | None:
     """Return how many lines to read to sample `count` rows: for hub rows just `count`, as their order is random."""
     return count if (path / RECORD).exists() else None
 

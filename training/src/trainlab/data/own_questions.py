@@ -72,7 +72,8 @@ def make(
     groups, read, repeated = _grouped(sources, question, answer)
     if len(groups) < 2:
         raise UserError(
-            f"{sources[0]}: holds one question; a data set needs at least two, one to train on and one to ask"
+            f"{sources[0]}: holds {'one' if groups else 'no'} question; a data set needs at least two, one to train on and "
+            "one to ask"
         )
     count = min(len(groups) - 1, max(1, round(len(groups) * heldout)))
     kept = set(random.Random(seed).sample(sorted(groups), count))
@@ -102,6 +103,8 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
     read = repeated = 0
     for path in sources:
         for row in text_files.table(path):
+            if row.columns and not any(str(value).strip() for value in row.columns.values()):
+                continue  # an empty row of a spreadsheet
             asked, said = (
                 _text(row, column, option) for column, option in ((question, "--question"), (answer, "--answer"))
             )

@@ -1,9 +1,11 @@
 """Documents from JSONL, JSON, CSV and TXT files, with file and place in every error; used by corpus.py. No torch."""
 
+import codecs
 import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,9 @@ from typing import Any
 from trainlab.errors import UserError
 
 COLUMN = "phase.text.column"
+UTF16 = "is UTF-16; save it as UTF-8"
+SEPARATORS = ",;\t"
+"""Of the columns of a CSV file. Spreadsheets write ; or tabs where the comma is the decimal sign."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,60 @@ def cell(row: Row, column: str, key: str) -> str:
     value = row.columns[column]
     if not isinstance(value, str):
         raise UserError(f"{row.at}: column {column!r} is {value!r:.60}: must be a text; name another with {key}")
+    if fault := half_pair(value):
+        raise UserError(f"{row.at}: column {column!r}: {fault}; correct or remove the row")
     return value
+
+
+def half_pair(text: str) -> str | None:
+    """Return where a text holds half of a surrogate pair, which JSON can encode and UTF-8 cannot; None if nowhere."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"half a surrogate pair at character {error.start}"
+    return None
+
+
+def parsed(text: str) -> Any:
+    """Return what a JSON text holds; raises ValueError, also for one nested too deep, of which json raises RecursionError."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def is_utf16(start: bytes) -> bool:
+    """True for bytes that begin as UTF-16 does: with its mark, or with a letter of ASCII in two bytes."""
+    return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start[:2]
+
+
+def separator(header: str) -> str:
+    """Return what separates the columns of a CSV file whose first line this is."""
+    return next((sign for sign in SEPARATORS if sign in header), SEPARATORS[0])
+
+
+def column_names(path: Path, header: list[str]) -> list[str]:
+    """Return the names in the header of a CSV file; raises UserError for one that is there twice, but for the empty one."""
+    names = [name.strip() for name in header]
+    given = [name for name in names if name]
+    if len(set(given)) != len(given):
+        raise UserError(f"{path}:1: the header {names} names a column twice; give each its own name")
+    return names
+
+
+def cells(names: list[str], fields: list[str]) -> dict[str, str]:
+    """Return a row of a CSV file by column; raises ValueError, with the remedy, if it has more or fewer fields than the header.
+
+    Spreadsheets add empty columns without a name on the right, not to all rows alike, and rows of empty cells.
+    """
+    if not any(map(str.strip, fields)):
+        fields = [""] * len(names)
+    more, missing = fields[len(names) :], names[len(fields) :]
+    if any(map(str.strip, more)) or any(missing):
+        raise ValueError(
+            f"the row has {len(fields)} fields, the header {len(names)}; put texts with commas or line breaks in quotes"
+        )
+    return {name: field for name, field in zip(names, [*fields, *missing], strict=False) if name or field.strip()}
 
 
 def table(path: Path) -> list[Row]:
@@ -105,6 +163,8 @@ def _decoded(path: Path) -> str:
         raise UserError(f"{path}: {error.strerror}; correct the path") from None
     if not data.strip():
         raise UserError(f"{path}: is empty; remove it or put text into it")
+    if is_utf16(data):
+        raise UserError(f"{path}: {UTF16}")
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -131,7 +191,7 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parsed(line)
         except ValueError as error:
             raise UserError(
                 f"{path}:{number}: not JSON ({error}); the line is truncated or invalid: correct or remove it"
@@ -141,11 +201,11 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
 
 def _json(path: Path, text: str) -> Iterator[Row]:
     try:
-        rows = json.loads(text)
-    except json.JSONDecodeError as error:
+        rows = parsed(text)
+    except ValueError as error:
         raise UserError(
-            f"{path}:{error.lineno}: not JSON ({error}); the file is truncated or invalid, or has one object per line "
-            "(then rename it to .jsonl)"
+            f"{path}:{getattr(error, 'lineno', 1)}: not JSON ({error}); the file is truncated or invalid, or has one "
+            "object per line (then rename it to .jsonl)"
         ) from None
     if not isinstance(rows, list):
         raise UserError(f"{path}: holds a {type(rows).__name__}; must be a list of objects")
@@ -154,20 +214,16 @@ def _json(path: Path, text: str) -> Iterator[Row]:
 
 def _csv(path: Path, text: str) -> Iterator[Row]:
     csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # a field may be a whole document
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    sign = separator(text.partition("\n")[0])
+    if sign != SEPARATORS[0]:
+        print(f"trainlab: {path}: columns are separated by {sign!r}, as in its first line", file=sys.stderr, flush=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=sign)
     try:
-        header = [name.strip() for name in next(reader, [])]
-        if len(set(header)) != len(header):
-            raise UserError(f"{path}:1: the header {header} names a column twice; give each its own name")
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(header):
-                raise UserError(
-                    f"{path}:{reader.line_num}: the row has {len(fields)} fields, the header {len(header)}; put texts "
-                    "with commas or line breaks in quotes"
-                )
-            yield Row(f"{path}:{reader.line_num}", dict(zip(header, fields, strict=True)))
+        names = column_names(path, next(reader, []))
+        for fields in filter(None, reader):
+            yield Row(f"{path}:{reader.line_num}", cells(names, fields))
+    except ValueError as error:
+        raise UserError(f"{path}:{reader.line_num}: {error}") from None
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row") from None
 

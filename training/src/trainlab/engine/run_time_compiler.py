@@ -1,7 +1,8 @@
 """Can Triton compile here? Asked before the first step of what needs it on a GPU; called by run/worker.py.
 
 Triton (3.7, runtime/build.py) compiles a C file against Python.h for each of its GPU kernels, while the run goes on: those of
-TRL's loss (trl.kernels.chunked_logprob), of compiled layers, and so of FP8. Not run on GPUs yet.
+TRL's loss and fused head (trl.kernels.chunked_logprob), with which every language model here is trained or scored, of compiled
+layers, and so of FP8. Not run on GPUs yet.
 """
 
 import os
@@ -9,7 +10,7 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from trainlab.config import DpoPhase, Phase, SftPhase
+from trainlab.config import LanguagePhase, Phase
 from trainlab.errors import UserError
 
 MODULE = """
@@ -33,7 +34,7 @@ def asked_by(phase: Phase) -> str | None:
     """Return the key and value that make a phase need Triton on a GPU, None if nothing does."""
     if phase.stage_block and phase.stage_block.compile:
         return "phase.stage.compile is true"
-    return f"phase.recipe is {phase.recipe}" if isinstance(phase, SftPhase | DpoPhase) else None
+    return f"phase.recipe is {phase.recipe}" if isinstance(phase, LanguagePhase) else None
 
 
 def lacking() -> str | None:

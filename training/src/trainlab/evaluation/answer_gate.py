@@ -27,8 +27,8 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `answer_score.score` over the same rows.
 
     Promoted only if the lower end of the gain's interval is above `gate.min_gain`, neither fact recall nor form adherence,
-    where measured, dropped by more than `gate.max_..._drop`, and, where taught recall decides, the answer loss did not get
-    worse. Fact recall is that of questions whose facts were not taught, taught recall that of the others. `reasons` holds
+    where measured, dropped by more than `gate.max_..._drop`, and, where facts are taught, their recall rose and the answer loss
+    did not get worse. Fact recall is that of questions whose facts were not taught, taught recall that of the others. `reasons` holds
     one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
@@ -43,6 +43,8 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     conditions = [_gain_condition(gain, phase)]
     if rule.metric == "taught_recall":
         conditions.append(_loss_condition(loss))
+    elif phase.data.taught and rule.require_taught:
+        conditions.append(_taught_condition(taught))
     if recall or not (form or taught):
         conditions.append(_kept_condition("Fact recall", recall, rule.max_fact_recall_drop))
     if form:
@@ -139,6 +141,16 @@ def _loss_condition(loss: Mapping[str, Any] | None) -> tuple[bool, str]:
     return kept, (
         f"Answer loss went from {loss['before']:.3f} to {loss['after']:.3f}: {'not worse' if kept else 'worse'} (interval of "
         f"the gain {loss['low']:+.3f} to {loss['high']:+.3f})."
+    )
+
+
+def _taught_condition(taught: Mapping[str, Any] | None) -> tuple[bool, str]:
+    if taught is None:
+        return False, "Taught recall could not be compared: it was not measured."
+    rose = taught["low"] > 0
+    return rose, (
+        f"Taught recall went from {taught['before']:.3f} to {taught['after']:.3f}: {'it rose' if rose else 'it did not measurably rise'} "
+        f"(interval of the gain {taught['low']:+.3f} to {taught['high']:+.3f}), which phase.gate.require_taught asks for."
     )
 
 

@@ -1,7 +1,8 @@
 """Fact recall: which of the facts that a right answer must contain does a text contain? Pure text, no model.
 
-Used by answer_score (share per item) and report (marking). It sees neither negation nor wrong additions: the answer loss and
-the texts themselves are reported with it. Data sets document how they write facts (data/*/README.md).
+Used by answer_score (share per item) and report (marking). Recall sees neither negation nor wrong additions: the answer loss
+and the texts themselves are reported with it, and `forbidden` finds what a data set says must never be done. Data sets document
+how they write both (data/*/README.md).
 """
 
 import re
@@ -15,6 +16,11 @@ _SAME = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2044": "/"} | dict.fromkeys("*`\u00b0")
 )
 _DASHES = re.compile("[\u2010-\u2015\u2212]")
+_CLAUSE = re.compile(r"[.;:!?]|\b(?:and|but|because|so|then)\b")
+_NEGATION = re.compile(  # "do not hesitate to cut" and "it is not dangerous to cut" say to cut
+    r"(?:\b(?:not|never|cannot|nothing|nobody|avoid(?:s|ed|ing)?|without|instead of|rather than)|n't)\b"
+    r"(?! (?:only|just|worry|(?:hesitate|wait|forget|be afraid|bad|wrong|harmful|dangerous) to)\b)"
+)
 
 
 def normalize(text: str) -> str:
@@ -48,6 +54,34 @@ def recall(text: str, facts: Sequence[Fact]) -> float | None:
     return sum(hits) / len(hits) if hits else None
 
 
+def forbidden(text: str, never: Sequence[str]) -> list[str]:
+    """Return which spellings of `never` occur in `text` (any text; normalized here) without a negation before them.
+
+    Coarse like recall: of "it is useless to suck it out" it finds "suck it out".
+    """
+    plain = normalize(text)
+    return [
+        spelling
+        for spelling in never
+        if any(not _negated(plain, match.start()) for match in _pattern(spelling).finditer(plain))
+    ]
+
+
+def _negated(plain: str, start: int) -> bool:
+    """Say whether a negation in the same clause reaches `start`: beyond a comma only in a list that goes on with "or".
+
+    "Do not cut it, suck it or use ice" negates all three; "do not panic, cut it" and "do not wait and cut it" say to cut.
+    """
+    before = _CLAUSE.split(plain[:start])[-1]
+    if re.search(r"\bno $", before):
+        return True
+    negations = list(_NEGATION.finditer(before))
+    if not negations:
+        return False
+    between = before[negations[-1].end() :]
+    return "," not in between or bool(re.search(r"\bn?or\b", between + _CLAUSE.split(plain[start:])[0]))
+
+
 def _mapped(text: str) -> tuple[str, list[int]]:
     """Return the normalized text and, for each of its characters, the index in `text` that it came from."""
     plain: list[str] = []
@@ -65,13 +99,24 @@ def _mapped(text: str) -> tuple[str, list[int]]:
 
 @lru_cache(maxsize=8192)
 def _pattern(spelling: str) -> re.Pattern[str]:
-    """Return the pattern of one spelling: it starts at the start of a word or number.
+    """Return the pattern of one spelling: whole words and numbers, of which the last word may have a simple ending.
 
-    Its end may lie inside a word ("62 mi" stands for "62 miles") and before or inside decimals ("1.6" for "1.609", "235"
-    for "235.2"), but not inside the whole part of a number: "30" is not "300", "1" is not "1,000".
+    "30" is neither "300" nor "1,300", "car" is not "carbon"; but "1.6" is said by "1.609" and "235" by "235.2".
     """
     plain = normalize(spelling)
     before = r"(?<![^\W_])(?<!\d[.,])" if plain[:1].isdigit() else r"(?<![^\W_])" if plain[:1].isalnum() else ""
+    if plain[-1:].isalpha():
+        return re.compile(before + _inflected(plain) + r"(?![^\W_])")
     whole = re.search(r"(?<![.,\d])\d+$", plain)
     after = r"(?!\d|,\d)" if whole else ""
     return re.compile(before + re.escape(plain) + after)
+
+
+def _inflected(plain: str) -> str:
+    """Return a pattern of `plain`, also with s, es, ed or ing as English adds them: "slide" sliding, "stir" stirred."""
+    stem, last = re.escape(plain[:-1]), plain[-1]
+    if last == "e":
+        return stem + "(?:e(?:s|d|ing)?|ing)"
+    if last == "y":
+        return stem + "(?:y(?:s|ed|ing)?|ies|ied)"
+    return stem + last + f"(?:s|es|{last}?ed|{last}?ing)?"

@@ -20,6 +20,8 @@ POD_BYTES = 1.1e9
 Measured on phase quick: with 0.2 GB left for them they were read from the disk all the time, and answers took up to ten times as long.
 """
 MASTER_BYTES = 4  # of a trained weight, which models/layers.py keeps in float32
+REDUCED_BYTES = 4
+"""Of a gradient that FSDP2 accumulates and reduces: float32, whatever computes, which the engine asks for (`keep_digits`)."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,12 @@ def _gradients(job: Job, trained: int) -> float:
     """Bytes of gradients beside those of the states.
 
     FSDP2 keeps whole gradients in the dtype of the reduction until the step that reduces them (torch,
-    `FSDPParamGroup.post_backward` without `reduce_grads`, which accelerate's `no_sync` switches off). DDP copies gradients
-    into buckets: without `gradient_as_bucket_view`, which accelerate leaves off, that takes their size again.
+    `FSDPParamGroup.post_backward` without `reduce_grads`, which accelerate's `no_sync` switches off, and
+    `FSDPParam.to_accumulated_grad_if_needed`). DDP copies gradients into buckets: without `gradient_as_bucket_view`, which
+    accelerate leaves off, that takes their size again.
     """
     if job.sharded:
-        return float(trained * job.reduce_bytes) if job.accumulation > 1 else 0.0
+        return float(trained * REDUCED_BYTES) if job.accumulation > 1 else 0.0
     return float(trained * MASTER_BYTES) if job.world > 1 else 0.0
 
 

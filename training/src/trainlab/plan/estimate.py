@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
 from trainlab.plan import volumes
-from trainlab.plan.device_memory import Memory, memory
+from trainlab.plan.device_memory import REDUCED_BYTES, Memory, memory
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
 from trainlab.plan.server import Server, server
@@ -132,14 +132,24 @@ def ring_bytes(world: int, payload: float) -> float:
     return 2.0 * (world - 1) / world * payload
 
 
+def sharded_bytes(job: Job, whole: int, trained: int) -> float:
+    """Bytes that each rank sends per optimizer step under FSDP2.
+
+    Weights are gathered for each batch forward and again backward (`reshard_after_forward`), in the dtype that computes; gradients
+    are reduced and scattered once.
+    """
+    gathered = 2.0 * job.accumulation * whole * job.weight_bytes
+    return (job.world - 1) / job.world * (gathered + trained * REDUCED_BYTES)
+
+
 def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Schedule, trained: int) -> Cost:
     length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
     each = flop_per_token(job, arch, length)
     once = frozen_flop_per_token(job, arch, length) * when.tokens / max(job.epochs, 1)
     rate = device.peak(job.precision) * device.mfu_good
     compute = each * when.tokens_per_step / job.world / rate
-    if job.sharded:  # all-gather forward, all-gather backward, reduce-scatter
-        sent = 3.0 * (job.world - 1) / job.world * arch.parameters * 2
+    if job.sharded:
+        sent = sharded_bytes(job, arch.parameters, trained)
     else:
         sent = ring_bytes(job.world, trained * job.gradient_bytes)
     wire = sent / network if job.nodes > 1 else 0.0

@@ -59,8 +59,7 @@ class Job:
     # numerics
     weight_bytes: int = 2  # of a weight in memory
     state_bytes: int = 16  # per trained parameter: fp32 weight 4, gradient 4, Adam 8; pure bf16 8
-    gradient_bytes: int = 2  # of a gradient on the wire
-    reduce_bytes: int = 2  # of a gradient that FSDP reduces: accelerate's policy reduces in the dtype that computes
+    gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
     precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     checkpointing: bool = False
     chunked_loss: bool = False

@@ -78,7 +78,6 @@ def job_of(values: Values, files: list[Path]) -> Job:
         keeps_best=not sharded and phase.recipe != "resnet" and phase.train.validation_fraction > 0,
         weight_bytes=weight_bytes,
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
-        reduce_bytes=weight_bytes,
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(stage and stage.gradient_checkpointing),
         chunked_loss=isinstance(phase, TextPhase),

@@ -178,8 +178,12 @@ def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str,
 
 def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
     """Return {heldout: all rows that both models answered, in the order of the data set, and those picked from them:
-    clearest, worst: CHOSEN taught rows each, no fact twice, unsafe: those whose wrong answer could cause harm, emergencies: how many rows
-    tell of one, missed: those of them whose label is not right}."""
+    clearest, worst: CHOSEN taught rows each, no fact twice, unsafe: those whose answer could cause harm, as it lacks a fact or says
+    what must never be done, emergencies: how many rows tell of one, missed: those of them whose label is not right}.
+
+    An answer that says what must never be done is not right, whatever facts it states: it is none of the clearest, and worse
+    than all others.
+    """
     rows = _heldout(before, after, phase)
     taught = [row for row in rows if row["taught"]]
     emergencies = [row for row in rows if row.get("label") == label_line.line(row["topic"], True)]
@@ -188,14 +192,23 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
         """By facts stated, then by the loss of the right answer."""
         return sum(row["tuned"]["found"]) - sum(row["base"]["found"]), row["base"]["loss"] - row["tuned"]["loss"]
 
-    best = sorted(taught, key=gain, reverse=True)
+    best = sorted((row for row in taught if not row["tuned"]["forbidden"]), key=gain, reverse=True)
     return {
         "heldout": rows,
         "clearest": [row for row in _each_fact_once(best) if gain(row)[0] > 0],
         "worst": _each_fact_once(
-            sorted(taught, key=lambda row: (sum(row["tuned"]["found"]) / len(row["facts"] or [1]), gain(row)))
+            sorted(
+                taught,
+                key=lambda row: (
+                    not row["tuned"]["forbidden"],
+                    sum(row["tuned"]["found"]) / len(row["facts"] or [1]),
+                    gain(row),
+                ),
+            )
         ),
-        "unsafe": [row for row in rows if row["safety"] and not all(row["tuned"]["found"])],
+        "unsafe": [
+            row for row in rows if row["safety"] and (row["tuned"]["forbidden"] or not all(row["tuned"]["found"]))
+        ],
         "emergencies": len(emergencies),
         "missed": [row for row in emergencies if not row["tuned"]["labelled"]],
     }
@@ -228,6 +241,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             said = _said(part, phase)
             found = facts.found(part["text"], item["facts"])
             row[name] = {**said, "loss": part["loss"], "found": found, "adherence": part.get("adherence")}
+            row[name]["forbidden"] = facts.forbidden(part["text"], item.get("never", []))
             row[name] |= {key: part.get(key) for key in ("said", "labelled")}
         rows.append(row)
     return rows

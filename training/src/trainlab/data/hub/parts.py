@@ -1,9 +1,9 @@
 """Rows split into a training and a held-out part; used by hub_rows.py.
 
 A row is assigned by the SHA-256 of its verse (or question): the smallest digests are held out, and both parts are
-sorted by digest. So equal verses are never on both sides, a row's place does not depend on the other rows, and the
-first N rows are a fair sample. The rows are in Arrow files, which `datasets` maps: memory holds the digests, not the
-texts.
+sorted by digest. So equal verses (or questions, whatever their case and punctuation) are never on both sides, a row's
+place does not depend on the other rows, and the first N rows are a fair sample. The rows are in Arrow files, which
+`datasets` maps: memory holds the digests, not the texts.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from trainlab.data.chat_rows import normal
 from trainlab.data.hub.usable import Row
 
 SORTED_BY = ("group", "whole", "items")  # by the items too: of equal rows the same one is kept, whatever their order
@@ -59,7 +60,8 @@ def _entry(row: Row, key: str) -> dict[str, str]:
     """Return a row's digests; its `form` does not decide where it belongs."""
     whole = _digest(*(text for name, text in row.items() if name != "form"))
     items = json.dumps(sorted(row.items()))
-    return {"group": _digest(row[key]), "whole": whole, "items": items, "row": json.dumps(row)}
+    group = normal(row[key]) if key == "question" else row[key]
+    return {"group": _digest(group), "whole": whole, "items": items, "row": json.dumps(row)}
 
 
 def _unique(entries: Iterable[dict[str, Any]], counts: Counter[str]) -> Iterator[dict[str, Any]]:

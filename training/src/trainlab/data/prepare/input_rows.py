@@ -5,10 +5,10 @@ raising, so that the caller decides (--skip-bad). What makes the whole file unus
 """
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,8 @@ def rows(source: Source, column: str | None, start: str | None) -> Iterator[Item
 def _usable(row: Row) -> Item:
     if len(row.text) > LIMIT:
         return Bad(row.number, f"{len(row.text)} characters, the limit is {LIMIT}; {CUT}")
-    try:
-        row.text.encode("utf-8")
-    except UnicodeEncodeError as error:  # JSON can encode half of a surrogate pair: "\ud83d"
-        return Bad(row.number, f"half a surrogate pair at character {error.start}; correct or remove the row")
-    return row
+    fault = text_files.half_pair(row.text)
+    return Bad(row.number, f"{fault}; correct or remove the row") if fault else row
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str | Bad]]:
@@ -122,6 +119,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str | Bad]]:
                 offset += len(more)
                 if more.endswith(b"\n"):
                     break
+            if number == 1 and text_files.is_utf16(line):
+                raise UserError(f"{path}: {text_files.UTF16}")
             try:
                 text: str | Bad = line.decode("utf-8")
                 if number == 1:
@@ -138,8 +137,8 @@ def _jsonl(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
             yield line
         elif line.strip():
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                row = text_files.parsed(line)
+            except ValueError as error:
                 yield Bad(number, f"not JSON ({error}); the line is truncated or invalid: correct or remove it")
                 continue
             if not isinstance(row, dict):
@@ -153,8 +152,11 @@ def _json(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
     size = path.stat().st_size
     if size > WHOLE:
         raise UserError(f"{path}: {size} bytes; a .json file is read whole, at most {WHOLE}: convert it to .jsonl")
+    data = path.read_bytes()
+    if text_files.is_utf16(data):
+        raise UserError(f"{path}: {text_files.UTF16}")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start} of the file; save it as UTF-8") from None
     reader = text_files.READERS[".json"]
@@ -173,24 +175,21 @@ def _csv(path: Path, column: str | None, start: str | None) -> Iterator[Item]:
             yield line
 
     csv.field_size_limit(LIMIT)
-    reader = csv.reader(text(), strict=True)
+    lines = text()
+    first = next(lines, "")
+    reader = csv.reader(chain([first], lines), strict=True, delimiter=text_files.separator(first))
     try:
-        header = [name.strip() for name in next(reader, [])]
-        if len(set(header)) != len(header):
-            raise UserError(f"{path}:1: the header {header} names a column twice; give each its own name")
-        if column and header and column not in header:
-            raise UserError(f"{path}:1: {_missing(column, header)}")
-        for fields in reader:
-            if len(fields) == len(header):
-                row = dict(zip(header, fields, strict=True))
-                column = column or text_files.detected(path, row, COLUMN)
-                yield _value(reader.line_num, row, column)
-            elif fields:
-                yield Bad(
-                    reader.line_num,
-                    f"the row has {len(fields)} fields, the header {len(header)}; put texts with commas or line breaks "
-                    "in quotes",
-                )
+        names = text_files.column_names(path, next(reader, []))
+        if column and names and column not in names:
+            raise UserError(f"{path}:1: {_missing(column, names)}")
+        for fields in filter(None, reader):
+            try:
+                row = text_files.cells(names, fields)
+            except ValueError as error:
+                yield Bad(reader.line_num, str(error))
+                continue
+            column = column or text_files.detected(path, row, COLUMN)
+            yield _value(reader.line_num, row, column)
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row; is a quote unclosed?") from None
 
