@@ -15,6 +15,7 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, PART_OF, Losses
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM, by_olm
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import words
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE, in_use
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
@@ -96,7 +97,7 @@ class ActionModule(ClusterAction):
         elif users:
             raise AnsibleActionFail(
                 f"nothing was removed, because our ClusterQueue is in use by {users}; remove attendees with `ansible-playbook "
-                "playbooks/attendees.yml -e attendees_state=absent`, let jobs end or delete them (`"
+                f"{words('attendees')} -e attendees_state=absent`, let jobs end or delete them (`"
                 f"{self.api.kubectl} get workloads -A`), and run the teardown again"
             )
 

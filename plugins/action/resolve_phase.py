@@ -16,6 +16,7 @@ from ansible.utils.vars import merge_hash
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import api_servers, cluster_proxy
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import short
 
 COLLECTION = Path(__file__).resolve().parents[2]
 SOURCES = COLLECTION / "training" / "src"
@@ -45,7 +46,7 @@ class ActionModule(DocumentedAction):
         with tempfile.TemporaryDirectory() as folder:
             overlay = Path(folder) / "inventory.yaml"
             overlay.write_text(yaml.safe_dump(own), encoding="utf-8")
-            files = [*(_short(file) for file in args["files"]), str(overlay)]
+            files = [*(short(file) for file in args["files"]), str(overlay)]
             resolved = _check(files)
             plan = _plan(files)
         api, version = connected or _connected(args)
@@ -95,12 +96,6 @@ def _missing(file: Path) -> str:
     return f"trainlab_values: {file}: no such file; set -e phase=NAME or trainlab_values to files that exist" + (
         f"; phases there: {known}" if known else ""
     )
-
-
-def _short(file: str) -> str:
-    """Return a file below the working directory as the user would type it, for messages."""
-    path, here = Path(file).resolve(), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _check(files: list[str]) -> Json:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.request import getproxies
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import embedded_words
 
 DEFAULT_FILE = "~/.kube/config"
 TOKEN, HOST, PROXY = "K8S_AUTH_API_KEY", "K8S_AUTH_HOST", "K8S_AUTH_PROXY"
@@ -136,7 +137,7 @@ def _told(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, str
     origin = f"trainlab_kubeconfig: {given or DEFAULT_FILE}"
     if not any(file.is_file() for file in files):
         raise AnsibleActionFail(
-            f"{origin}: no such file; bring the embedded cluster up with `ansible-playbook playbooks/local.yml`, or set "
+            f"{origin}: no such file; bring the embedded cluster up with `ansible-playbook {embedded_words()}`, or set "
             "trainlab_kubeconfig to the kubeconfig of your cluster"
         )
     if files == _files(os.environ.get("KUBECONFIG", DEFAULT_FILE)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import fragment_loader
+from ansible.template import Templar
 from ansible.utils.plugin_docs import get_docstring
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
 
@@ -36,7 +38,7 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         _result, validated = self.validate_argument_spec(argument_spec(type(self).__module__.rpartition(".")[2]))
         args: Json = _plain(validated)
-        _refuse_twins(task_vars or {}, self.target(args))
+        self._refuse_twins(task_vars or {}, self.target(args))
         self.task_vars = task_vars or {}
         return self.run_on_controller(args)
 
@@ -53,29 +55,35 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
         """True in check mode."""
         return bool(self._task.check_mode)
 
-
-def _refuse_twins(task_vars: Json, names: tuple[str, ...]) -> None:
-    """Raise AnsibleActionFail if two hosts of the play are the same target, or would write the same file at once."""
-    seen: dict[tuple[Any, ...], str] = {}
-    hosts = task_vars.get("ansible_play_hosts_all") or []
-    for host in hosts if len(hosts) > 1 else ():
-        given = task_vars["hostvars"][host]
-        target = tuple(given.get(name) for name in names)
-        if target in seen:
-            raise AnsibleActionFail(
-                f"hosts {seen[target]} and {host} of the inventory are the same {'cluster' if names else 'machine'}, so everything "
-                f"would be done twice at once; select one with --limit {seen[target]}"
-                + (f", or give each host its own {' or '.join(names[:3])}" if names else "")
-            )
-        seen[target] = host
-        for name in OUTPUT:
-            place = (name, given.get(name))
-            if place[1] and place in seen:
+    def _refuse_twins(self, task_vars: Json, names: tuple[str, ...]) -> None:
+        """Raise AnsibleActionFail if two hosts of the play are the same target, or would write the same file at once."""
+        seen: dict[tuple[Any, ...], str] = {}
+        hosts = task_vars.get("ansible_play_hosts_all") or []
+        for host in hosts if len(hosts) > 1 else ():
+            value = self._reader(task_vars["hostvars"], host)
+            target = tuple(value(name) for name in names)
+            if target in seen:
                 raise AnsibleActionFail(
-                    f"hosts {seen[place]} and {host} of the inventory have the same {name} ({place[1]}), so one would overwrite "
-                    f"what the other wrote; give each host its own, or select one with --limit {seen[place]}"
+                    f"hosts {seen[target]} and {host} of the inventory are the same {'cluster' if names else 'machine'}, so "
+                    f"everything would be done twice at once; select one with --limit {seen[target]}"
+                    + (f", or give each host its own {' or '.join(names[:3])}" if names else "")
                 )
-            seen[place] = host
+            seen[target] = host
+            for name in OUTPUT:
+                place = (name, value(name))
+                if place[1] and place in seen:
+                    raise AnsibleActionFail(
+                        f"hosts {seen[place]} and {host} of the inventory have the same {name} ({place[1]}), so one would "
+                        f"overwrite what the other wrote; give each host its own, or select one with --limit {seen[place]}"
+                    )
+                seen[place] = host
+
+    def _reader(self, hostvars: Any, host: str) -> Callable[[str], Any]:
+        """Return what reads a variable as this task has it on a host: hostvars lacks those of play, block, task and role."""
+        inventory, manager = hostvars._inventory, hostvars._variable_manager
+        given = manager.get_vars(play=self._task.get_play(), host=inventory.get_host(host), task=self._task)
+        templar = Templar(self._loader, variables=given)
+        return lambda name: templar.template(given.get(name))
 
 
 @cache

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.connection import Connection
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import embedded_words
 
 Json = dict[str, Any]
 CONNECT_SECONDS = 5.0
@@ -185,7 +186,7 @@ def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] =
     except Unreachable as error:
         raise AnsibleActionFail(
             f"{api.connection.origin}: the API server cannot be reached ({error}); start the cluster "
-            "(embedded: `ansible-playbook playbooks/local.yml`) or set trainlab_kubeconfig to the right one"
+            f"(embedded: `ansible-playbook {embedded_words()}`) or set trainlab_kubeconfig to the right one"
         ) from error
     except ApiError as error:
         if error.status in OVERLOADED:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,6 @@ SHARED = {
     "provisioner": "nfs.csi.k8s.io",
 }
 """The default class, which the chart looks for, as attendees may list classes."""
-INSTALL = ("survival", "charts/trainjob", "-f", "values/survival.yaml", "--set", "phase.resources.nodes=1")
-"""An attendee has one GPU, and four nodes want four."""
 NO_PROMETHEUS = ("--set", "site.monitoring.enabled=false")
 
 
@@ -66,6 +66,10 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     first = cluster.playbook("attendees", **wanted)
     assert first.code == 0, first.text
     assert f"2 kubeconfigs in {dest}" in first.text
+    (line,) = re.findall(r"^ *(helm install .*)$", first.text, re.MULTILINE)
+    assert line == "helm install quick charts/trainjob -f values/quick.yaml -f site.yaml", (
+        "what a quota of one GPU admits"
+    )
     ada = dest / "ada.kubeconfig"
     assert ada.stat().st_mode & 0o777 == 0o600
     assert dest.stat().st_mode & 0o777 == 0o700
@@ -93,7 +97,7 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     borrowed(cluster)
     rights(ada)
     admission(cluster, ada)
-    life_of_a_release(cluster, ada, dest / "site.yaml")
+    life_of_a_release(cluster, ada, dest / "site.yaml", line)
     until(lambda: cluster.objects() == made)
 
     one_gone = cluster.playbook("attendees", **wanted | {"attendees_names": ["ada"], "attendees_state": "absent"})
@@ -106,6 +110,11 @@ def test_two_attendees_from_nothing_to_nothing(cluster: Cluster, tmp_path: Path)
     assert ada.read_text(encoding="utf-8") != written, "the token of a ServiceAccount that is gone is not kept"
     assert may(ada, "create", "kubeflow.org", "pytorchjobs", "trainlab-ada")
     assert beside_ada(cluster, made - bare) == untouched
+    fewer = cluster.playbook("attendees", **wanted | {"attendees_preflight": False, "attendees_cluster_queue": ""})
+    assert fewer.code == 0, fewer.text
+    left_out = sorted(each.split(" ")[1] for each in made - cluster.objects())
+    assert left_out == sorted(("ClusterQueue", "ClusterRoleBinding", "LocalQueue") * 2)
+    assert allowed(ada, "trainlab-grace") == ABOUT_ONESELF
 
     gone = {"attendees_state": "absent", "attendees_dest": str(dest), "attendees_timeout": 60}
     undone = cluster.playbook("attendees", **gone)
@@ -244,9 +253,10 @@ def admission(cluster: Cluster, ada: Path) -> None:
     client.send("DELETE", f"{path}/p", gracePeriodSeconds=0)
 
 
-def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
-    """Install, upgrade and uninstall with the attendee's kubeconfig, by both training APIs."""
-    done = helm(ada, "install", *INSTALL, "-f", str(site), *NO_PROMETHEUS)
+def life_of_a_release(cluster: Cluster, ada: Path, site: Path, line: str) -> None:
+    """Install by the printed line, upgrade and uninstall with the attendee's kubeconfig, by both training APIs."""
+    release, *rest = [str(site) if word == site.name else word for word in shlex.split(line)[2:]]
+    done = helm(ada, "install", release, *rest, *NO_PROMETHEUS)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(site.read_text(encoding="utf-8"))["site"] == {
         "images": {"trainer": IMAGE},
@@ -259,18 +269,18 @@ def life_of_a_release(cluster: Cluster, ada: Path, site: Path) -> None:
     (job,) = cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-ada")
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "trainlab"
     assert not cluster.client.items("kubeflow.org/v1", "PyTorchJob", "trainlab-grace")
-    elsewhere = helm(ada, "install", *INSTALL, "-f", str(site), "-n", "trainlab-grace")
+    elsewhere = helm(ada, "install", release, *rest, "-n", "trainlab-grace")
     assert elsewhere.returncode != 0
     assert "forbidden" in elsewhere.stderr
     trainjob = (*NO_PROMETHEUS, "--set", "site.trainingApi=trainjob", "--set", "phase.seed=7")
-    done = helm(ada, "upgrade", *INSTALL, "-f", str(site), *trainjob)
+    done = helm(ada, "upgrade", release, *rest, *trainjob)
     assert done.returncode == 0, done.stderr
     assert cluster.client.items("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainlab-ada")
-    done = helm(ada, "uninstall", "survival")
+    done = helm(ada, "uninstall", release)
     assert done.returncode == 0, done.stderr
     client = user(ada)
     for volume in ("models", "runs"):  # as the chart's notes say
-        client.send("DELETE", f"/api/v1/namespaces/trainlab-ada/persistentvolumeclaims/survival-{volume}")
+        client.send("DELETE", f"/api/v1/namespaces/trainlab-ada/persistentvolumeclaims/{release}-{volume}")
     for claim in cluster.client.items("v1", "PersistentVolumeClaim", "trainlab-ada"):
         # the controller that removes this finalizer does not run here
         cluster.client.merge(claim, {"metadata": {"finalizers": None}})
@@ -359,6 +369,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "image": (
         {"attendees_count": 1, "trainlab_site": {}},
         "site.images.trainer is empty in trainlab_site",
+    ),
+    "phase": (
+        {"attendees_count": 1, "attendees_phase": "poems"},
+        "attendees_phase is poems, but values/poems.yaml is not there; name one of",
     ),
     "cluster queue": (
         {"attendees_count": 1, "attendees_cluster_queue": "gpus"},

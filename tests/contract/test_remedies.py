@@ -30,16 +30,15 @@ COMMANDS = {
     "ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml": (
         "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written"
     ),
-    "ansible-playbook playbooks/attendees.yml -e attendees_state=absent": (
+    "ansible-playbook {} -e attendees_state=absent": (
         "tests/api/test_attendees.py::test_two_attendees_from_nothing_to_nothing"
     ),
-    "ansible-playbook playbooks/local.yml": "tests/e2e/test_demo.py::test_second_run_changes_nothing",
+    "ansible-playbook {}": "tests/e2e/test_demo.py::test_second_run_changes_nothing",
     "helm -n {} status {}": UNDERSTOOD,
     "helm get values {} -n {} -a -o yaml | trainlab plan -": (
         "tests/charts/test_notes.py::test_the_plan_of_a_release_is_that_of_its_files"
     ),
     "helm install {} charts/trainjob": DEMO,
-    "helm install {} charts/trainjob -f values/{}.yaml -f site.yaml": DEMO,
     "helm template": "the name of a command in a sentence about where it is used",
     "helm test {} -n {}": "tests/e2e/test_demo.py::test_helm_test_passes",
     "helm uninstall {} -n {}": LIVE,
@@ -136,6 +135,7 @@ VARIABLES = {
     "train_plan": "tests/plugins/test_playbooks.py::test_a_refusal_can_be_overruled",
     "trainlab_image_push": "tests/e2e/test_kubernetes.py::test_from_a_cluster_to_a_served_model_and_back",
     "trainlab_image_source": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
+    "trainlab_namespace": "tests/api/test_image.py::test_checkout_is_sent_built_and_its_digest_written",
     "trainlab_platform_release": "tests/api/test_platform.py::test_from_a_release_and_a_channel_to_the_next",
     "teardown_volumes": "tests/api/test_connections.py::test_trained_by_a_credential_and_removed_from_a_pod",
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
 from trainlab.config.section_train import AnswerTrain, Unfreeze
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +89,7 @@ def test_the_readme_names_described_variables_only(role: Path) -> None:
 PLAYED = sorted(path for part in ("playbooks", "inventory") for path in (ROOT / part).rglob("*.yml"))
 READ = sorted(path for role in ROLES for path in role.rglob("*") if path.suffix in (".yml", ".j2")) + PLAYED
 READ = [path for path in READ if path.parent.name not in ("defaults", "meta")]
-WITHOUT_SPEC = {"bool": {"teardown_volumes"}, "int": set[str]()}
+WITHOUT_SPEC = {"bool": {"teardown_volumes"}, "int": set[str](), "list": set[str]()}
 """Variables that only a playbook reads."""
 TOLD = ("#", "fail_msg:", "text:")
 
@@ -101,12 +102,19 @@ def read_of(kind: str, *filters: str) -> list[str]:
     names = {name for each in ROLES for name, option in options(each).items() if option["type"] == kind}
     name = rf"\b(?:{'|'.join(sorted(names | WITHOUT_SPEC[kind]))})\b"
     good = rf" \| (?:default\([^)]*\) \| )?(?:{'|'.join(filters)})\b"
-    passed = rf'\w+: (?:"\{{\{{ {name} \}}\}}"|true|false)' if kind == "bool" else rf"\{{\{{ {name} \}}\}}"
+    passed = {
+        "bool": rf'\w+: (?:"\{{\{{ {name} \}}\}}"|true|false)',
+        "int": rf"\{{\{{ {name} \}}\}}",
+        # converted; a word looked for, which the string contains as well; named in a sentence
+        "list": rf"({name})\.split\(','\).* if \1 is string\b.* else \1|'\w+' (?:not )?in {name}"
+        rf'|^(?:msg: ")?{name}(?:, \w+:| is empty:)',
+    }[kind]
     found = []
     for file in READ:
+        whole = rf'|\w+: "\{{\{{ {name} \}}\}}"' if kind == "list" and file.parent.name == "tasks" else ""
         for line in file.read_text(encoding="utf-8").splitlines():
             code = line.strip()
-            if not code.startswith(TOLD) and re.search(rf"{name}(?!{good}|[:=])", re.sub(passed, "", code)):
+            if not code.startswith(TOLD) and re.search(rf"{name}(?!{good}|[:=])", re.sub(passed + whole, "", code)):
                 found.append(f"{file.relative_to(ROOT)}: {code}")
     return found
 
@@ -119,6 +127,21 @@ def test_a_boolean_may_come_from_the_command_line() -> None:
 def test_a_number_may_come_from_the_command_line() -> None:
     """`-e train_timeout=0` is a string, and true."""
     assert read_of("int", "int", "string") == []
+
+
+def test_a_list_may_come_from_the_command_line() -> None:
+    """`-e workspace_users=ada,grace` is a string, and a list of letters to a loop."""
+    assert read_of("list", "length") == []
+
+
+@EACH
+def test_such_a_list_is_what_stands_between_its_commas(role: Path) -> None:
+    file = role / "vars" / "main.yml"
+    texts = list((yaml.safe_load(file.read_text(encoding="utf-8")) or {}).values()) if file.exists() else []
+    for text in (each for each in texts if isinstance(each, str) and " is string" in each):
+        (name,) = set(re.findall(r"(\w+) is string", text))
+        one, two, none = (NativeEnvironment().from_string(text).render({name: value}) for value in ([80], "80,81", ""))
+        assert one == [80] and list(map(str, two)) == ["80", "81"] and not none, text
 
 
 CONNECTING = sorted(

@@ -83,7 +83,19 @@ FAULTS = [
     ("serving API", break_("/apis/serving.kserve.io/v1beta1", 404), "error", "site.serving to false"),
     ("queue", want(site__queue="team"), "error", "the cluster has no Kueue"),
     ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": []})), "error", "no StorageClass shared"),
-    ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": [EBS]})), "error", "does not offer ReadWriteMany"),
+    (
+        "storage",
+        both(NO_CLAIMS, break_(STORAGE, {"items": [EBS]})),
+        "error",
+        "does not offer ReadWriteMany; the 4 pods of the job run on several nodes and share the volume; set",
+    ),
+    (
+        "storage",
+        both(NO_CLAIMS, break_(STORAGE, {"items": [EBS]}), want(phase__resources__nodes=1)),
+        "error",
+        "does not offer ReadWriteMany; which site.storage.models.accessMode asks for; set that to ReadWriteOnce, which keeps all pods "
+        "of the release on one node, or site.storage.models.storageClass to a class of shared storage",
+    ),
     ("storage", both(NO_CLAIMS, want(site__storage__runs__storageClass="")), "error", "no default StorageClass"),
     (
         "existing claims",

@@ -80,8 +80,8 @@ def nothing_yet(hard: dict[str, str]) -> Callable[[Case], None]:
     return change
 
 
-def limit_range(**bounds: dict[str, str]) -> dict[str, Any]:
-    return {"items": [{"metadata": {"name": "team"}, "spec": {"limits": [{"type": "Container", **bounds}]}}]}
+def limit_range(kind: str = "Container", **bounds: dict[str, str]) -> dict[str, Any]:
+    return {"items": [{"metadata": {"name": "team"}, "spec": {"limits": [{"type": kind, **bounds}]}}]}
 
 
 def queue(**nominal: str) -> dict[str, Any]:
@@ -305,6 +305,54 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "error",
         "limits containers to 200m of cpu",
     ),
+    *(
+        (
+            "namespace quota",
+            break_(QUOTAS, quota({entry: "64Gi"})),
+            "error",
+            f"counts {entry}, and no LimitRange sets one; the API server refuses pods without it; remove {entry} from it, or give "
+            f"namespace demo a LimitRange with a {given}",
+        )
+        for entry, given in (
+            ("limits.ephemeral-storage", "default"),
+            ("requests.ephemeral-storage", "defaultRequest"),
+            ("ephemeral-storage", "defaultRequest"),
+        )
+    ),
+    (
+        "namespace quota",
+        break_(QUOTAS, quota({"pods": "4"})),
+        "error",
+        "ResourceQuota team: pods is 4, 0 in use, the release makes 5 at once, 4 of the job and 1 of the promotion; pods of the "
+        "job could not be created; raise it, free what is in use, or lower phase.resources.nodes",
+    ),
+    (
+        "namespace quota",
+        break_(QUOTAS, quota({"count/pods": "6"}, **{"count/pods": "1"})),
+        "error",
+        "count/pods is 6, 1 in use, the release makes 6 that stay, 4 of the job and 2 of promotion and server; pods",
+    ),
+    (
+        "namespace limits",
+        both(nothing_yet({}), break_(RANGES, limit_range("PersistentVolumeClaim", max={"storage": "1Gi"}))),
+        "error",
+        "LimitRange team: a PersistentVolumeClaim may have 1Gi of storage at most, survival-runs requests 2Gi; the API server "
+        "refuses the claim; raise it, or set site.storage.runs.size",
+    ),
+    (
+        "namespace limits",
+        both(nothing_yet({}), break_(RANGES, limit_range("PersistentVolumeClaim", min={"storage": "2Gi"}))),
+        "error",
+        "LimitRange team: a PersistentVolumeClaim has to have 2Gi of storage at least, survival-models requests 1Gi; the API server "
+        "refuses the claim; lower it, or set site.storage.models.size",
+    ),
+    (
+        "namespace limits",
+        break_(RANGES, limit_range("Pod", max={"cpu": "64"})),
+        "error",
+        "LimitRange team: a Pod may have 64 of cpu at most, and no LimitRange sets a limit; the API server refuses pods without a "
+        "CPU limit, and a limit slows all ranks of a job; remove max.cpu from it, or give namespace demo a LimitRange with a default",
+    ),
     ("clocks", break_(LEASES, leases(n1=1, n2=200, n3=5)), "warning", "the clocks of n1 and n2"),
     ("clocks", break_(LEASES, leases(n1=-9000, n2=-9002)), "warning", "this machine and that of the cluster"),
 ]
@@ -342,6 +390,26 @@ def test_what_would_be_no_fault(case: Case) -> None:
     assert case.states()["queue quota"].state == "ok", "nothing needs to be borrowed"
     assert found["namespace quota"].state == found["namespace limits"].state == "ok"
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
+
+
+def test_room_that_quotas_and_limits_leave(case: Case) -> None:
+    objects = case.cluster.objects
+    storage = {"ephemeral-storage": "1Gi"}
+    objects[RANGES] = limit_range(default={"cpu": "4", **storage}, defaultRequest=storage)
+    objects[RANGES]["items"] += limit_range("Pod", max={"cpu": "64"})["items"]
+    objects[RANGES]["items"] += limit_range("PersistentVolumeClaim", max={"storage": "1Gi"})["items"]  # both are there
+    entries = ("limits.ephemeral-storage", "requests.ephemeral-storage", "ephemeral-storage")
+    objects[QUOTAS] = quota(dict.fromkeys(entries, "64Gi") | {"pods": "5", "count/pods": "6"})
+    found = case.states()
+    assert found["namespace quota"].state == found["namespace limits"].state == "ok"
+    objects[QUOTAS] = quota({"pods": "5", "count/pods": "6"}, **{"count/pods": "6", "pods": "1"})
+    assert case.states()["namespace quota"].state == "error"
+    objects[f"{NS}/pods"] = {"items": [{"metadata": {"name": "survival-1-master-0"}}]}
+    assert case.states()["namespace quota"].state == "ok", "what is in use is the release's own"
+    del objects[f"{NS}/pods"]
+    case.site["serving"] = False
+    objects[QUOTAS] = quota({"pods": "4", "count/pods": "4"})
+    assert case.states()["namespace quota"].state == "ok"
 
 
 def test_junit_says_the_same(case: Case) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 
@@ -42,10 +43,11 @@ PLAY = """
     - ansible.builtin.include_role: {name: trainlab.rhoai.train, tasks_from: absent}
 """
 PODS = "/api/v1/namespaces/trainlab-demo/pods"
+NONE = {"kind": "PodList", "apiVersion": "v1", "items": []}
 
 
-def pods(cluster: Any) -> str:
-    """Serve what kubernetes.core asks before it lists pods; return the path of that list."""
+def serve_pods(cluster: Any, *answers: Any) -> None:
+    """Serve a list of pods, and what kubernetes.core asks before it."""
     cluster.objects["/apis"] = {"kind": "APIGroupList", "groups": []}
     kind = {
         "name": "pods",
@@ -55,7 +57,7 @@ def pods(cluster: Any) -> str:
         "verbs": ["get", "list", "delete"],
     }
     cluster.objects["/api/v1"] = {"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind]}
-    return PODS
+    cluster.objects[PODS] = list(answers)
 
 
 @pytest.fixture
@@ -131,11 +133,44 @@ def test_a_context_of_several_files(cluster: Any, calls: Any, tmp_path: Path, by
 @pytest.mark.parametrize("by", ["trainlab_kubeconfig", "KUBECONFIG"])
 def test_files_as_kubectl_takes_them(cluster: Any, calls: Any, by: str) -> None:
     """One absent, one relative to where the command was started, which is not the playbook's folder; kubernetes.core's modules, too."""
-    cluster.items(pods(cluster))
+    serve_pods(cluster, NONE)
     files = f"absent:{os.path.relpath(cluster.kubeconfig, ROOT)}:~/kubeconfig"
     for call in calls({by: files}) if by == "trainlab_kubeconfig" else calls({}, KUBECONFIG=files):
         assert [os.path.normpath(file) for file in call["KUBECONFIG"].split(":")] == [str(cluster.kubeconfig)] * 2
     assert PODS in [path.partition("?")[0] for _, path in cluster.asked], "the last task asks for pods"
+
+
+def test_an_api_server_that_is_away_for_a_moment(cluster: Any, calls: Any) -> None:
+    """While the pods of the release are waited for."""
+    serve_pods(cluster, 503, NONE)
+    calls({"trainlab_kubeconfig": str(cluster.kubeconfig)})
+    assert len([path for _, path in cluster.asked if path.partition("?")[0] == PODS]) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            {"msg": "403: no"},
+            "the pods of release a in namespace b could not be listed for two minutes: 403: no; run the",
+        ),
+        (
+            {"resources": [{"metadata": {"name": "p"}}]},
+            "pods of release a in namespace b are still there after two minutes: p; `k",
+        ),
+    ],
+)
+def test_a_removal_that_cannot_be_seen_is_no_pod_that_stays(found: dict[str, Any], said: str) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/train/tasks/absent.yml").read_text(encoding="utf-8"))[-1]["rescue"]
+    names: dict[str, Any] = {
+        "trainlab_release": "a",
+        "trainlab_namespace": "b",
+        "trainlab_resolved": {"kubectl": "kubectl"},
+    }
+    names |= {"__train_pods": found}
+    environment = jinja2.Environment()
+    asked = [each for each in tasks if environment.compile_expression(each.get("when", "true"))(**names)]
+    assert environment.from_string(asked[0]["ansible.builtin.fail"]["msg"]).render(names).startswith(said)
 
 
 def test_a_context_and_a_certificate_that_is_not_checked(cluster: Any, calls: Any) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from .test_playbooks import ansible
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 SITE = {"images": {"trainer": "registry.example.com/trainer:1"}}
@@ -58,6 +60,27 @@ def test_what_belongs_to_the_whole_cluster_is_not_done_from_two_namespaces(
     said = refused(playbook, SPACES, attendees_count=1, platform_operators=["gpu"])
     assert "hosts one and two of the inventory are the same cluster" in said
     assert said.partition("give each host its own ")[2].startswith("trainlab_kubeconfig or trainlab_kube_context")
+
+
+PLAY: dict[str, Any] = {"hosts": "all", "gather_facts": False}
+GUARD = {"ansible.builtin.include_role": {"name": "trainlab.rhoai.phase", "tasks_from": "guard"}}
+
+
+@pytest.mark.parametrize(("at", "file"), [("play", ""), ("block", ""), ("task", ""), ("play", "one")])
+def test_variables_of_a_play_count(cluster: Any, tmp_path: Path, at: str, file: str) -> None:
+    """They win over those of the inventory, of which other hosts know."""
+    hosts, same = {}, bool(file)
+    for name in ("one", "two"):
+        (tmp_path / name).symlink_to(cluster.kubeconfig)
+        hosts[name] = HERE | ({"trainlab_kubeconfig": str(tmp_path / name)} if same else {})
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}), encoding="utf-8")
+    given = {"vars": {"trainlab_kubeconfig": str(tmp_path / (file or "{{ inventory_hostname }}"))}}
+    block = {"block": [GUARD | (given if at == "task" else {})]} | (given if at == "block" else {})
+    play = PLAY | {"tasks": [block]} | (given if at == "play" else {})
+    (tmp_path / "play.yml").write_text(json.dumps([play]), encoding="utf-8")
+    done = ansible("-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.yml"))
+    assert ("hosts one and two of the inventory are the same cluster" in done.stdout) == same, done.stdout + done.stderr
+    assert (done.returncode == 0) != same
 
 
 def test_the_embedded_cluster_is_this_machines(refused: Callable[..., str]) -> None:

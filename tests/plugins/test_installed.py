@@ -118,12 +118,14 @@ def test_playbooks_are_found_by_name(folder: Path, installed: Path) -> None:
 
 
 def example(installed: Path, folder: Path, role: str) -> str:
-    """Write the play of a role's README into the working folder and return its name."""
+    """Write the play of a role's README below the working folder and return its name."""
     (text,) = re.findall(
         r"```yaml\n(.*?)```", (installed / "roles" / role / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
-    (folder / f"{role}.yml").write_text(text, encoding="utf-8")
-    return f"{role}.yml"
+    file = folder / "plays" / f"{role}.yml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return str(file.relative_to(folder))
 
 
 def test_plays_of_the_roles_readmes_are_right(folder: Path, installed: Path) -> None:
@@ -133,12 +135,14 @@ def test_plays_of_the_roles_readmes_are_right(folder: Path, installed: Path) -> 
 
 
 def test_roles_work_in_a_play_of_ones_own(cluster: Any, folder: Path, installed: Path) -> None:
-    """Without an inventory: what the role is not given has shared defaults, among them the cluster of KUBECONFIG."""
+    """Without an inventory: what the role is not given has shared defaults, among them the cluster of KUBECONFIG.
+
+    What it writes is relative to where the command was started, in a folder that it makes.
+    """
     env = {"ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"), "KUBECONFIG": str(cluster.kubeconfig)}
     done = tool("ansible-playbook", example(installed, folder, "phase"), cwd=folder, **env)
     assert done.returncode == 0 and '"msg": "fine: 0 refusals' in done.stdout, done.stdout + done.stderr
     cluster.objects[REVIEW] = {"status": {"allowed": True}}
-    (folder / "artifacts").mkdir(exist_ok=True)
     done = tool("ansible-playbook", example(installed, folder, "verify"), cwd=folder, **env)
     rows = json.loads((folder / "artifacts" / "verify.json").read_text(encoding="utf-8"))
     assert done.returncode != 0 and "Traceback" not in done.stdout + done.stderr
@@ -155,7 +159,20 @@ def test_without_a_cluster(folder: Path, installed: Path) -> None:
     done = play(folder, "trainlab.rhoai.preflight", *inventory, "-e", "trainlab_kubeconfig=nowhere")
     assert done.returncode != 0
     assert "trainlab_kubeconfig: " in done.stdout + done.stderr
-    assert "no such file" in done.stdout + done.stderr
+    said = " ".join((done.stdout + done.stderr).split())
+    local = f"-i {installed.relative_to(folder) / 'inventory' / 'local'} trainlab.rhoai.local"
+    assert f"no such file; bring the embedded cluster up with `ansible-playbook {local}`" in said, said
+
+
+def test_a_site_file_is_where_the_command_was_started(cluster: Any, folder: Path, installed: Path) -> None:
+    """Not in the collection, which an update replaces."""
+    given = {"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_site": {"images": {"trainer": "r.example/t:1"}}}
+    arguments = ("trainlab.rhoai.image", "-i", str(installed / "inventory" / "kubernetes"), "-e", json.dumps(given))
+    # a shell sets PWD
+    env = {"ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"), "PWD": str(folder)}
+    done = tool("ansible-playbook", *arguments, cwd=folder, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "artifacts" / "site.yaml").is_file() and not (installed / "artifacts").exists()
 
 
 def test_the_same_findings_as_from_the_checkout(cluster: Any, folder: Path, installed: Path, tmp_path: Path) -> None:

@@ -59,6 +59,18 @@ def test_the_documented_command_lists_operators_and_images(tmp_path: Path) -> No
     )
 
 
+def test_a_relative_file_is_where_the_command_was_started(tmp_path: Path) -> None:
+    """As the default one, whose folder is made there and not beside the playbook; the printed line names it."""
+    play = tmp_path / "plays" / "mirror.yml"
+    play.parent.mkdir()
+    play.write_bytes((ROOT / "playbooks" / "mirror.yml").read_bytes())
+    inventory = ("-i", str(ROOT / "inventory" / "openshift"))
+    done = ansible(*inventory, str(play), *PLAYBOOK[3:], cwd=tmp_path)
+    file = tmp_path / "artifacts" / "imageset.yaml"
+    assert done.returncode == 0 and file.is_file(), done.stdout + done.stderr
+    assert f" -c {file} --workspace file://{file.with_suffix('')} " in done.stdout
+
+
 def test_an_image_without_a_digest_is_refused() -> None:
     """A tag may be another image by the time the mirror is asked for it."""
     digest = f"registry.example.com/vllm@sha256:{'4' * 64}"

@@ -18,12 +18,13 @@ PODS = "/api/v1/namespaces/demo/pods"
 LOG = f"{PODS}/survival-1-worker-0/log"
 
 
-def ansible(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ansible-playbook in the root of the checkout, without any variable of this shell that affects it."""
+def ansible(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run the checkout's ansible-playbook in a folder, without any variable of this shell that affects it."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    env["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
     program = str(Path(sys.executable).parent / "ansible-playbook")
     return subprocess.run(
-        [program, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120
+        [program, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120
     )
 
 
