@@ -69,6 +69,33 @@ def test_notes_name_the_command(case: Case) -> None:
     assert ("curl -s localhost:8080/v1/models" in notes) is (case.phase != "resnet")  # what can be asked, by name
 
 
+@pytest.mark.parametrize(("gpus", "again"), [(0, "delete job survival-"), (1, "repeat the run, as below")])
+def test_notes_name_how_it_is_served_again(gpus: int, again: str) -> None:
+    """With GPUs and claims for one node the promotion waits for a pod of the training (_pods.tpl)."""
+    sets = [
+        "site.storage.runs.accessMode=ReadWriteOnce",
+        "phase.serve.hours=2",
+        f"preset.scale={'full' if gpus else 'local'}",
+    ]
+    sets += ["phase.resources.nodes=1", "preset.phase=survival"]
+    given = [word for one in sets for word in ("--set", one)]
+    out = helm(
+        "helm4",
+        os.devnull,
+        "install",
+        "survival",
+        str(CHART),
+        *given,
+        "-f",
+        str(SITE),
+        "--dry-run=client",
+        "-o",
+        "json",
+    )
+    part = json.loads(out)["info"]["notes"].split("To serve it again, or for longer, ")[1].split("Check it all")[0]
+    assert again in part
+
+
 def test_a_mistake_on_standard_input_is_named() -> None:
     done = trainlab("check", "-", given="phase: {naem: x}")
     assert done.returncode == 2 and done.stderr.startswith("error: standard input: phase.naem: unknown key")

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 
 from charts.rendering import (
     HELMS,
@@ -148,6 +149,25 @@ def test_runtime_is_created_before_the_job_that_names_it(name: str) -> None:
     (case,) = [one for one in cases() if one.name == "survival-local-trainjob"]
     text = template(case.files, "site.trainingApi=trainjob", name=name).stdout
     assert -1 < text.index("kind: TrainingRuntime\n") < text.index("kind: TrainJob\n")
+
+
+def test_the_promotion_is_the_last_object_that_helm_makes() -> None:
+    """An upgrade that fails at an object of a kind that Helm does not know, and makes last, has promoted nothing by then."""
+    (case,) = [one for one in cases() if one.name == "survival-local-pytorchjob"]
+    on = ("site.monitoring.enabled=true", "site.expose.enabled=true", "site.platform=openshift")
+    loaded = [one for one in yaml.load_all(template(case.files, *on).stdout, yaml.CSafeLoader) if one]
+    (made,) = [one["items"] for one in loaded if one["kind"] == "List"]
+    assert [one["kind"] for one in made] == ["PodMonitor", "Route", "PyTorchJob", "Job"]
+    assert not {"PodMonitor", "Route"} & {one["kind"] for one in loaded}
+
+
+def test_evictions_do_not_count_as_attempts_to_promote() -> None:
+    """A drained node, or a pod of a higher priority: the Job makes its pod again however often that happens while it waits."""
+    (case,) = [one for one in cases() if one.name == "survival-local-pytorchjob"]
+    spec = one(rendered(case), "Job")["spec"]
+    first, second = spec["podFailurePolicy"]["rules"]
+    assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert second["action"] == "FailJob" and spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
 @ALL

@@ -175,6 +175,8 @@ BROKEN = [
         ("survival", f"site.expose.{key}", f"site: {{expose: {{{key}: a}}}}")
         for key in ("host", "ingressClass", "tlsSecret")
     ),
+    ("survival", "site.expose.annotations", "site: {expose: {annotations: {a: b}}}"),
+    ("survival", "site.monitoring.labels", "site: {monitoring: {labels: {a: b}}}"),
     ("survival", "site.gpuResource", "site: {gpuResource: gpu}"),
     ("survival", "site.gpuResource", "site: {gpuResource: " + "\u00e9" * 3000 + "}"),
     ("survival", "site.images.trainer", "site: {images: {trainer: foo bar}}"),
@@ -184,6 +186,8 @@ BROKEN = [
     ("survival", "site.storage.models.subPath", "site: {storage: {models: {subPath: /models}}}"),
     ("survival", "site.storage.runs.subPath", "site: {storage: {runs: {subPath: a/../b}}}"),
     ("survival", "site.storage.data.subPath", "site: {storage: {data: {existing: c, subPath: a b}}}"),
+    ("survival", "site.storage.data.subPath", "site: {storage: {data: {subPath: a}}}"),
+    ("survival", "site.storage.data.accessMode", "site: {storage: {data: {accessMode: ReadWriteOnce}}}"),
     ("survival", "site.storage.models.accessMode", "site: {storage: {models: {accessMode: ReadWriteOnce}}}"),
     ("survival", "site.storage.runs.accessMode", "site: {storage: {runs: {accessMode: ReadWriteOnce}}}"),
     ("survival", "site.storage.data.accessMode", "site: {storage: {data: {size: 1Gi, accessMode: ReadWriteOnce}}}"),
@@ -350,6 +354,22 @@ def test_release_names_that_pods_cannot_have(release: str) -> None:
 
 def test_longest_release_fits() -> None:
     assert template((FULL,), release="a" * 30).returncode == 0
+
+
+def test_a_name_that_kserve_has_no_host_for() -> None:
+    """Of 63 characters is a label of a DNS name at most, and KServe's is RELEASE-predictor-NAMESPACE."""
+
+    def rendered(release: str, *sets: str) -> str:
+        values = [word for one in sets for word in ("--set", one)]
+        done = helm("template", release, str(CHART), "-n", "n" * 40, "-f", FULL, "-f", str(SITE), *values)
+        return done.stderr if done.returncode else ""
+
+    assert not rendered("a" * 12)
+    assert (
+        f"release name: {'a' * 13} with namespace {'n' * 40} makes {'a' * 13}-predictor-{'n' * 40} of 64 characters, and KServe's "
+        "names of hosts hold 63; shorten one of the two, or set site.serving to false"
+    ) in rendered("a" * 13)
+    assert not rendered("a" * 13, "site.serving=false")
 
 
 @pytest.mark.parametrize(

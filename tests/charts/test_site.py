@@ -112,6 +112,55 @@ def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint() -> No
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"], where
 
 
+def test_a_slice_of_a_gpu_tolerates_the_taint_of_its_whole() -> None:
+    """The GPU operator's nodes carry nvidia.com/gpu however their GPUs are sliced."""
+    found = train_pod("site.gpuResource=nvidia.com/mig-1g.10gb", files=FULL)["tolerations"]
+    assert [each["key"] for each in found] == ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]
+
+
+ONE_NODE = ("site.storage.runs.accessMode=ReadWriteOnce", "phase.resources.nodes=1")
+
+
+def wanted_beside(spec: Document) -> Document:
+    """Return the selector of the pods beside which a pod has to be."""
+    (term,) = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname" and set(term) == {"topologyKey", "labelSelector"}
+    selector: Document = term["labelSelector"]
+    return selector
+
+
+def chosen(selector: Document, labels: Document) -> bool:
+    """Tell whether a selector with `NotIn` finds these labels."""
+    (rule,) = selector["matchExpressions"]
+    assert rule["operator"] == "NotIn"
+    return selector["matchLabels"].items() <= labels.items() and labels.get(rule["key"]) not in rule["values"]
+
+
+@pytest.mark.parametrize("api", ["pytorchjob", "trainjob"])
+@pytest.mark.parametrize("files", [LOCAL, FULL], ids=["CPU", "GPU"])
+def test_a_claim_for_one_node_keeps_all_pods_that_mount_it_there(files: tuple[str, ...], api: str) -> None:
+    """Each finds all of them, itself included, which lets the first one start anywhere; the lease mounts nothing."""
+    found = objects(*ONE_NODE, "phase.serve.hours=2", f"site.trainingApi={api}", files=files)
+    every = {where: (labels, spec) for where, labels, spec in pods(found)}
+    service = one(found, "InferenceService")["metadata"]["labels"]  # KServe gives them to its pods
+    every["server"] = (service, one(found, "ServingRuntime")["spec"])
+    lease = one(found, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
+    assert len(every) == 4 and "affinity" not in lease["spec"]
+    for where, (_, spec) in every.items():
+        selector = wanted_beside(spec)
+        waits = where == "Job" and files == FULL
+        beside = {name for name, (labels, _) in every.items() if chosen(selector, labels)}
+        assert beside == set(every) - ({"Job"} if waits else set()), where
+        assert not chosen(selector, lease["metadata"]["labels"]), where
+    assert "affinity" not in str(objects("phase.resources.nodes=1", files=files))
+
+
+def test_an_existing_claim_for_one_node_counts_and_the_run_is_the_same() -> None:
+    sets = ("site.storage.models.existing=a", "site.storage.models.accessMode=ReadWriteOnce", "phase.resources.nodes=1")
+    assert "affinity" in str(objects(*sets))
+    assert run(*ONE_NODE) == run("phase.resources.nodes=1")
+
+
 @pytest.mark.parametrize("api", ["pytorchjob", "trainjob"])
 def test_classes_and_annotations_reach_the_pods(api: str) -> None:
     sets = ("site.priorityClass=high", "site.runtimeClass=nvidia", "site.podAnnotations.a\\.b/c=d")

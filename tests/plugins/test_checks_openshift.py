@@ -392,6 +392,14 @@ def test_what_would_be_no_fault(case: Case) -> None:
     assert found[TAINTS].state == "ok", "the chart tolerates the resource's own taint"
 
 
+def test_a_slice_tolerates_the_taint_of_whole_gpus(case: Case) -> None:
+    case.site["gpuResource"] = slice_ = "nvidia.com/mig-1g.10gb"
+    sliced = gpu_node("n1", {"key": GPU, "effect": "NoSchedule"})
+    sliced["status"]["allocatable"][slice_] = "4"
+    case.cluster.objects[NODES] = {"items": [sliced]}
+    assert case.states()[TAINTS].state == "ok"
+
+
 def test_room_that_quotas_and_limits_leave(case: Case) -> None:
     objects = case.cluster.objects
     storage = {"ephemeral-storage": "1Gi"}

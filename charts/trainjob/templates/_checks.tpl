@@ -49,6 +49,11 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- if or (gt (len $release) 30) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $release)) -}}
 {{- fail (printf "release name: %s is no name for pods; take at most 30 small letters, digits and -, a letter first" $release) -}}
 {{- end -}}
+{{- /* KServe's own Ingress names a host so, and KServe checks that it is one (0.15, ingress/domain.go and kube_ingress_reconciler.go). */ -}}
+{{- $host := printf "%s-predictor-%s" $release .root.Release.Namespace -}}
+{{- if and .root.Values.site.serving (gt (len $host) 63) -}}
+{{- fail (printf "release name: %s with namespace %s makes %s of %d characters, and KServe's names of hosts hold 63; shorten one of the two, or set site.serving to false" $release .root.Release.Namespace $host (len $host)) -}}
+{{- end -}}
 {{- $tables := .root.Files.Get "rules.json" | fromJson -}}
 {{- $values := dict "phase" $phase "site" .root.Values.site -}}
 {{- range $key, $form := index $tables.forms $phase.recipe -}}

@@ -19,6 +19,16 @@ no key. Of what is looked up here only the size is rendered: what the cluster fi
 {{- /* Kubernetes adds the default class to a claim without one, so the claim itself does not tell what was asked for. */}}
 {{- define "trainjob.classAnnotation" -}}{{ include "trainjob.labelDomain" . }}/storage-class{{- end -}}
 
+{{- /* A claim that the site names is there; of a cluster that is not asked, there is no list. */}}
+{{- define "trainjob.checkExisting" -}}
+{{- $existing := (index .resolved.site.storage .name).existing -}}
+{{- if and $existing (not (lookup "v1" "PersistentVolumeClaim" .resolved.namespace $existing)) -}}
+{{- if hasKey (lookup "v1" "PersistentVolumeClaim" .resolved.namespace "") "items" -}}
+{{- fail (printf "site.storage.%s.existing: namespace %s has no claim %s; the pods would wait for it; create it, or set existing to '' so that the release creates one" .name .resolved.namespace $existing) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "trainjob.checkClaim" -}}
 {{- $volume := index .resolved.site.storage .name -}}
 {{- $claim := index .resolved.claims .name -}}

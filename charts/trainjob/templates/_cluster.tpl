@@ -44,8 +44,18 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- if and $resolved.site.serving (not $resolved.site.serviceAccount) -}}
 {{- include "trainjob: makes a Role for the promotion; where you may not, name a ServiceAccount that may promote with site.serviceAccount" $resolved -}}
 {{- end -}}
+{{- if $resolved.site.monitoring.enabled -}}
+{{- include "trainjob: makes a PodMonitor; where you may not, set site.monitoring.enabled to false" $resolved -}}
+{{- end -}}
+{{- if $resolved.exposure -}}
+{{- include "trainjob: makes a Route or an Ingress; where you may not, set site.expose.enabled to false" $resolved -}}
+{{- end -}}
 {{- if $resolved.site.preflight -}}
-{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" $resolved -}}
+{{- $scaled := $served.Has "autoscaling.openshift.io/v1beta1/MachineAutoscaler" -}}
+{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" (set $resolved "scaled" $scaled) -}}
+{{- end -}}
+{{- range $resolved.volumes -}}
+{{- include "trainjob.checkExisting" (dict "resolved" $resolved "name" .) -}}
 {{- end -}}
 {{- end -}}
 
@@ -59,6 +69,15 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- /* The names are the remedies: lookup cannot be caught, and Helm prints these names before `nodes is forbidden`. */}}
 {{- define "trainjob: makes a Role for the promotion; where you may not, name a ServiceAccount that may promote with site.serviceAccount" -}}
 {{- $_ := lookup "rbac.authorization.k8s.io/v1" "Role" .namespace (include "trainjob.promoter" .) -}}
+{{- end -}}
+
+{{- define "trainjob: makes a PodMonitor; where you may not, set site.monitoring.enabled to false" -}}
+{{- $_ := lookup "monitoring.coreos.com/v1" "PodMonitor" .namespace .release -}}
+{{- end -}}
+
+{{- define "trainjob: makes a Route or an Ingress; where you may not, set site.expose.enabled to false" -}}
+{{- $made := eq .exposure "route" | ternary (list "route.openshift.io/v1" "Route") (list "networking.k8s.io/v1" "Ingress") -}}
+{{- $_ := lookup (first $made) (last $made) .namespace (include "trainjob.exposed" .) -}}
 {{- end -}}
 
 {{- define "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" -}}
@@ -86,12 +105,19 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- /* Its class offers ReadWriteMany only with a shared folder, which is configured elsewhere by the class's name. */ -}}
 {{- if eq .provisioner "rancher.io/local-path" -}}{{- $blocks = not (contains "rwx" .metadata.name) -}}{{- end -}}
 {{- if and (eq .metadata.name $wanted) $blocks (eq $volume.accessMode "ReadWriteMany") -}}
-{{- fail (printf "site.storage.%s: StorageClass %s (%s) does not offer ReadWriteMany; the %d pods of the job run on several nodes and share the volume; set site.storage.%s.storageClass to a class of shared storage, or phase.resources.nodes to 1 and site.storage.%s.accessMode to ReadWriteOnce" $volumeName $wanted .provisioner (int $resolved.phase.resources.nodes) $volumeName $volumeName) -}}
+{{- $key := printf "site.storage.%s" $volumeName -}}
+{{- $nodes := int $resolved.phase.resources.nodes -}}
+{{- $says := printf "which %s.accessMode asks for; set that to ReadWriteOnce, which keeps all pods of the release on one node, or %s.storageClass to a class of shared storage" $key $key -}}
+{{- if gt $nodes 1 -}}
+{{- $says = printf "the %d pods of the job run on several nodes and share the volume; set %s.storageClass to a class of shared storage, or phase.resources.nodes to 1 and %s.accessMode to ReadWriteOnce" $nodes $key $key -}}
+{{- end -}}
+{{- fail (printf "%s: StorageClass %s (%s) does not offer ReadWriteMany; %s" $key $wanted .provisioner $says) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $key, $asked := dict "phase.resources.gpus_per_node" $resolved.phase.resources.gpus_per_node "phase.serve.gpus" $resolved.phase.serve.gpus -}}
+{{- /* Where no node has any, OpenShift's autoscaler may add some; the playbooks' check looks at its machines, which takes more rights. */ -}}
+{{- range $key, $asked := dict "phase.resources.gpus_per_node" $resolved.phase.resources.gpus_per_node "phase.serve.gpus" ($resolved.site.serving | ternary $resolved.phase.serve.gpus 0) -}}
 {{- $nodes := dict -}}
 {{- if $asked -}}{{- $nodes = lookup "v1" "Node" "" "" -}}{{- end -}}
 {{- if $nodes.items -}}
@@ -99,9 +125,9 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- range $nodes.items -}}
 {{- $most = max $most (index .status.allocatable $resolved.site.gpuResource | default "0" | int) -}}
 {{- end -}}
-{{- if lt $most (int $asked) -}}
+{{- if and (lt $most (int $asked)) (or $most (not $resolved.scaled)) -}}
 {{- $without := $resolved.preset | ternary "set preset.scale to local, which" (printf "add the overlay values/local/%s.yaml, which" $resolved.phase.name) -}}
-{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) -}}
+{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, set site.preflight to false where an autoscaler adds such nodes, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

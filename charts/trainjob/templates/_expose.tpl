@@ -1,4 +1,4 @@
-{{/* An address outside of the cluster. Route and Ingress lead to the Service that KServe names after the release, so they outlive runs. */}}
+{{/* How others reach the server. Route and Ingress lead to the Service that KServe names after the release, so they outlive runs. */}}
 
 {{- /* `route`, `ingress`, or empty for none; of .root, .real (a cluster is there) and its .platform. */}}
 {{- define "trainjob.exposure" -}}
@@ -26,6 +26,49 @@
 {{- /* Not the InferenceService's own name: OpenShift AI's model controller deletes a Route of that name that it did not ask for
 (odh-model-controller, kserve_raw_route_reconciler.go). */}}
 {{- define "trainjob.exposed" -}}{{ .release }}-model{{- end -}}
+
+{{- define "trainjob.route" -}}
+{{- $asked := .site.expose -}}
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata:
+  name: {{ include "trainjob.exposed" . }}
+  labels:
+    {{- include "trainjob.labels" . | nindent 4 }}
+  # The router's 30 s are less than an answer may take.
+  annotations: {{ merge (deepCopy $asked.annotations) (dict "haproxy.router.openshift.io/timeout" "5m") | toJson }}
+spec:
+  {{- with $asked.host }}
+  host: {{ . | quote }}
+  {{- end }}
+  to: {kind: Service, name: {{ .release }}-predictor, weight: 100}
+  # The port of the pods, by number: it is the same whether the Service is headless or not.
+  {{- if .site.auth }}
+  port: {targetPort: 8443}
+  # Checked against OpenShift's service CA, which the router trusts.
+  tls: {termination: reencrypt, insecureEdgeTerminationPolicy: Redirect}
+  {{- else }}
+  port: {targetPort: 8080}
+  tls: {termination: edge, insecureEdgeTerminationPolicy: Redirect}
+  {{- end }}
+{{- end -}}
+
+{{- /* Of the pods, as OpenShift AI's and KServe's Services differ in ports; it outlives runs. */}}
+{{- define "trainjob.podMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ .release | quote }}
+  labels:
+    {{- include "trainjob.labels" . | nindent 4 }}
+    {{- with .site.monitoring.labels }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  selector:
+    matchLabels:
+      serving.kserve.io/inferenceservice: {{ .release | quote }}
+  podMetricsEndpoints:
+    - {port: http, path: /metrics}
+{{- end -}}
 
 {{- /* Where clients reach it; a command where only the cluster knows. */}}
 {{- define "trainjob.address" -}}

@@ -89,6 +89,12 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- $served -}}
 {{- end -}}
 
+{{- /* A name inside of what names a job or a server by its hash: quoted only where YAML would read a number, a boolean or null, as
+quotes around every other would rename them all. Elsewhere `quote` does. */}}
+{{- define "trainjob.word" -}}
+{{- kindIs "string" (printf "word: %s" . | fromYaml).word | ternary . (quote .) -}}
+{{- end -}}
+
 {{- /* Of the labels that only this project has. */}}
 {{- define "trainjob.labelDomain" -}}trainlab.dev{{- end -}}
 
@@ -126,6 +132,6 @@ app.kubernetes.io/component: run
 
 {{- define "trainjob.queueLabel" -}}
 {{- with .site.queue }}
-kueue.x-k8s.io/queue-name: {{ . }}
+kueue.x-k8s.io/queue-name: {{ . | quote }}
 {{- end }}
 {{- end -}}

@@ -33,13 +33,15 @@ limits:
   {{- end }}
 {{- end -}}
 
-{{- /* Where pods may run. Pods with GPUs tolerate the taint that GPU nodes usually carry; so do the others of such a phase,
-which a node selector may send there. */}}
+{{- /* Where pods may run: .resolved, their .gpus and their .component. Pods with GPUs tolerate the taint that GPU nodes usually carry,
+whole or sliced (MIG); so do the others of such a phase, which a node selector may send there. */}}
 {{- define "trainjob.placement" -}}
 {{- $tolerations := .resolved.site.tolerations | default list -}}
 {{- $phase := .resolved.phase -}}
 {{- if or .gpus (and .resolved.site.nodeSelector (or (int $phase.resources.gpus_per_node) (int $phase.serve.gpus))) -}}
-{{- $tolerations = append $tolerations (dict "key" .resolved.site.gpuResource "operator" "Exists" "effect" "NoSchedule") -}}
+{{- range prepend (hasPrefix "nvidia.com/mig-" .resolved.site.gpuResource | ternary (list "nvidia.com/gpu") list) .resolved.site.gpuResource -}}
+{{- $tolerations = append $tolerations (dict "key" . "operator" "Exists" "effect" "NoSchedule") -}}
+{{- end -}}
 {{- end -}}
 {{- with $tolerations }}
 tolerations: {{ toJson (uniq .) }}
@@ -48,17 +50,48 @@ tolerations: {{ toJson (uniq .) }}
 nodeSelector: {{ toJson . }}
 {{- end }}
 {{- with .resolved.site.images.pullSecret }}
-imagePullSecrets: [{name: {{ . }}}]
+imagePullSecrets: [{name: {{ include "trainjob.word" . }}}]
 {{- end }}
+{{- $apart := list "lease" -}}
+{{- if and (eq .component "promote") (include "trainjob.promotionFollows" .resolved) -}}{{- $apart = append $apart "promote" -}}{{- end -}}
+{{- if and (include "trainjob.oneNode" .resolved) (ne .component "lease") }}
+affinity:
+  podAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {app.kubernetes.io/instance: {{ .resolved.release | quote }}}
+          matchExpressions:
+            - key: app.kubernetes.io/component
+              operator: NotIn
+              values: {{ toJson $apart }}
+{{- end }}
+{{- end -}}
+
+{{- /* "true" where a claim of the release is for one node at a time: then all pods that mount one run where the others do. The first is
+free to choose, as it matches its own term and nothing else does (kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node,
+"Inter-pod affinity and anti-affinity"). A lease mounts none. KServe gives the server's pod the labels of the InferenceService. */}}
+{{- define "trainjob.oneNode" -}}
+{{- $once := "" -}}
+{{- range .volumes -}}
+{{- if eq (index $.site.storage .).accessMode "ReadWriteOnce" -}}{{- $once = "true" -}}{{- end -}}
+{{- end -}}
+{{- $once -}}
+{{- end -}}
+
+{{- /* "true" where the promotion waits for another pod there. It is made with the job, whose pods may be queued: with GPUs it could take
+a node that has none, and they would have to follow. So it finds no node by itself when nothing trains and nothing is served. */}}
+{{- define "trainjob.promotionFollows" -}}
+{{- if and (include "trainjob.oneNode" .) (int .phase.resources.gpus_per_node) -}}true{{- end -}}
 {{- end -}}
 
 {{- /* Pods that train or serve may be more important than others, and need the runtime of their GPUs. */}}
 {{- define "trainjob.classes" -}}
 {{- with .site.priorityClass }}
-priorityClassName: {{ . }}
+priorityClassName: {{ include "trainjob.word" . }}
 {{- end }}
 {{- with .site.runtimeClass }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ include "trainjob.word" . }}
 {{- end }}
 {{- end -}}
 
@@ -89,7 +122,7 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- /* Of containers that fetch, train or serve; those that speak to the cluster's own services need no proxy. */}}
 {{- define "trainjob.siteEnv" -}}
 {{- range $name, $value := .site.env }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
+- {name: {{ include "trainjob.word" $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end -}}
 

@@ -5,7 +5,10 @@ backoffLimit: 4
 # No activeDeadlineSeconds: it would count while the training waits in a queue. `trainlab promote` counts from its first sign of
 # life, and exits 3 when the time is up, which no retry can change.
 podFailurePolicy:
-  rules: [{action: FailJob, onExitCodes: {containerName: promote, operator: In, values: [3]}}]
+  rules:
+    # A drained node, or a more important pod: while the training is queued that may happen any number of times.
+    - {action: Ignore, onPodConditions: [{type: DisruptionTarget, status: "True"}]}
+    - {action: FailJob, onExitCodes: {containerName: promote, operator: In, values: [3]}}
 template:
   metadata:
     labels:
@@ -14,12 +17,12 @@ template:
     {{- with include "trainjob.podAnnotations" $resolved | trim }}{{ nindent 4 . }}{{ end }}
   spec:
     restartPolicy: Never
-    serviceAccountName: {{ $resolved.site.serviceAccount | default (include "trainjob.promoter" $resolved) }}
+    serviceAccountName: {{ $resolved.site.serviceAccount | default (include "trainjob.promoter" $resolved) | quote }}
     automountServiceAccountToken: true
     enableServiceLinks: false
     securityContext:
       {{- include "trainjob.podSecurity" $resolved | nindent 6 }}
-    {{- with include "trainjob.placement" (dict "resolved" $resolved "gpus" 0) | trim }}{{ nindent 4 . }}{{ end }}
+    {{- with include "trainjob.placement" (dict "resolved" $resolved "gpus" 0 "component" "promote") | trim }}{{ nindent 4 . }}{{ end }}
     containers:
       - name: promote
         {{- include "trainjob.image" $resolved.site | nindent 8 }}
@@ -70,6 +73,16 @@ inferenceservice.yaml: |
 
 {{- /* Who takes the served model down when its time is over, and as whom. */}}
 {{- define "trainjob.lease" -}}{{ .release }}-lease{{- end -}}
+
+{{- /* "true" where a model is served whose time will be over, of whichever revision: who takes it down has to outlive an upgrade
+without hours, which promotes later if at all. */}}
+{{- define "trainjob.leased" -}}
+{{- $live := dict -}}
+{{- if .root.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1" -}}
+{{- $live = lookup "serving.kserve.io/v1beta1" "InferenceService" .resolved.namespace .resolved.release -}}
+{{- end -}}
+{{- if index (($live.metadata | default dict).annotations | default dict) (printf "%s/served-until" (include "trainjob.labelDomain" .)) -}}true{{- end -}}
+{{- end -}}
 
 {{- /* The ConfigMap that owns all that is served, and lives as long as the release serves. */}}
 {{- define "trainjob.servedOwner" -}}{{ .release }}-served{{- end -}}

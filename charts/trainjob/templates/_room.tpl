@@ -8,10 +8,13 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- $resolved := .resolved -}}
 {{- $pods := include "trainjob.askedByPods" $resolved | fromJsonArray -}}
 {{- $ranges := (lookup "v1" "LimitRange" $resolved.namespace "").items | default list -}}
-{{- $cpuLimit := false -}}
+{{- $claims := include "trainjob.newClaims" $resolved | fromJsonArray -}}
+{{- $defaults := include "trainjob.defaultsOfRanges" $ranges | fromJson -}}
 {{- range $range := $ranges -}}
 {{- range $limit := $range.spec.limits -}}
-{{- if hasKey ($limit.default | default dict) "cpu" -}}{{- $cpuLimit = true -}}{{- end -}}
+{{- if eq $limit.type "PersistentVolumeClaim" -}}
+{{- include "trainjob.checkClaimSizes" (dict "range" $range.metadata.name "limit" $limit "claims" $claims) -}}
+{{- end -}}
 {{- if has $limit.type (list "Container" "Pod") -}}
 {{- range $each := $pods -}}
 {{- $amount := include "trainjob.bytes" $each.amount | float64 -}}
@@ -28,16 +31,26 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- fail (printf "LimitRange %s: it limits containers to %s of cpu by default, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $given $each.key $each.amount $each.key) -}}
 {{- end -}}
 {{- end -}}
+{{- /* For containers the API server makes a default of it (k8s.io/kubernetes, apis/core/v1/defaults.go: SetDefaults_LimitRangeItem). */ -}}
+{{- if and (eq $limit.type "Pod") (hasKey ($limit.max | default dict) "cpu") (not (hasKey $defaults.limits "cpu")) -}}
+{{- fail (printf "LimitRange %s: a Pod may have %v of cpu at most, and no LimitRange sets a limit; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove max.cpu from it, or give namespace %s a LimitRange with a default" $range.metadata.name $limit.max.cpu $resolved.namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" $resolved.phase.resources.nodes) | fromJsonArray) (include "trainjob.wantedByClaims" $resolved | fromJsonArray) -}}
+{{- end -}}
+{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "serving" $resolved.site.serving) | fromJsonArray) (include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray) -}}
 {{- range $quota := (lookup "v1" "ResourceQuota" $resolved.namespace "").items -}}
 {{- /* One with scopes counts some pods only. */ -}}
 {{- if not (or $quota.spec.scopes $quota.spec.scopeSelector) -}}
 {{- $hard := $quota.spec.hard | default dict -}}
-{{- if and (hasKey $hard "limits.cpu") (not $cpuLimit) -}}
+{{- if and (hasKey $hard "limits.cpu") (not (hasKey $defaults.limits "cpu")) -}}
 {{- fail (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) -}}
+{{- end -}}
+{{- range $entry, $default := dict "limits.ephemeral-storage" "default" "requests.ephemeral-storage" "defaultRequest" "ephemeral-storage" "defaultRequest" -}}
+{{- $set := eq $default "default" | ternary $defaults.limits $defaults.requests -}}
+{{- if and (hasKey $hard $entry) (not (hasKey $set "ephemeral-storage")) -}}
+{{- fail (printf "ResourceQuota %s counts %s, and no LimitRange sets one; the API server refuses pods without it; remove %s from it, or give namespace %s a LimitRange with a %s" $quota.metadata.name $entry $entry $resolved.namespace $default) -}}
+{{- end -}}
 {{- end -}}
 {{- range $each := $wanted -}}
 {{- range $entry := $each.entries -}}
@@ -51,6 +64,36 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Resources that LimitRanges give to containers without, {"limits": {RESOURCE: true}, "requests": {...}}. */}}
+{{- define "trainjob.defaultsOfRanges" -}}
+{{- $found := dict "limits" dict "requests" dict -}}
+{{- range . -}}
+{{- range .spec.limits -}}
+{{- range $resource, $_ := .default -}}
+{{- $_ := set $found.limits $resource true -}}
+{{- $_ := set $found.requests $resource true -}}
+{{- end -}}
+{{- range $resource, $_ := .defaultRequest -}}{{- $_ := set $found.requests $resource true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{- /* The bounds of a LimitRange for claims: its name as .range, the .limit, and the .claims. */}}
+{{- define "trainjob.checkClaimSizes" -}}
+{{- $most := (.limit.max | default dict).storage -}}
+{{- $least := (.limit.min | default dict).storage -}}
+{{- range .claims -}}
+{{- $size := include "trainjob.bytes" .size | float64 -}}
+{{- $says := printf "%s requests %s; the API server refuses the claim" .claim .size -}}
+{{- if and $most (lt (include "trainjob.bytes" (toString $most) | float64) $size) -}}
+{{- fail (printf "LimitRange %s: a PersistentVolumeClaim may have %v of storage at most, %s; raise it, or set %s.size" $.range $most $says .key) -}}
+{{- else if and $least (gt (include "trainjob.bytes" (toString $least) | float64) $size) -}}
+{{- fail (printf "LimitRange %s: a PersistentVolumeClaim has to have %v of storage at least, %s; lower it, or set %s.size" $.range $least $says .key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -82,7 +125,8 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- dict "cpu" "20m" "memory" "256Mi" | toJson -}}
 {{- end -}}
 
-{{- /* What a quota has to have left for the job, and for the server alone: by then the job has ended. */}}
+{{- /* What a quota has to have left for the job, and for the server alone: by then the job has ended. `pods` counts those that have not
+ended, `count/pods` all that are there. */}}
 {{- define "trainjob.wantedByPods" -}}
 {{- $wanted := list -}}
 {{- range $each := .pods -}}
@@ -98,26 +142,46 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- $wanted = append $wanted (dict "entries" $entries "total" $amount "says" $says) -}}
 {{- end -}}
 {{- end -}}
+{{- range $entry, $more := dict "pods" (list 1 "at once" "1 of the promotion") "count/pods" (list 2 "that stay" "2 of promotion and server") -}}
+{{- $total := $.nodes -}}
+{{- $what := printf "the job makes %d" $total -}}
+{{- if $.serving -}}
+{{- $total = add $.nodes (first $more) -}}
+{{- $what = printf "the release makes %d %s, %d of the job and %s" $total (index $more 1) $.nodes (last $more) -}}
+{{- end -}}
+{{- $says := printf "%s; pods of the job could not be created; raise it, free what is in use, or lower phase.resources.nodes" $what -}}
+{{- $wanted = append $wanted (dict "entries" (list $entry) "total" $total "says" $says) -}}
+{{- end -}}
 {{- $wanted | toJson -}}
 {{- end -}}
 
-{{- /* What a quota has to have left for the claims that are not there yet. */}}
+{{- /* The claims that are not there yet and that the release makes: .key, .claim, .size and .class. */}}
+{{- define "trainjob.newClaims" -}}
+{{- $new := list -}}
+{{- range $volume := .volumes -}}
+{{- $asked := index $.site.storage $volume -}}
+{{- $claim := index $.claims $volume -}}
+{{- if not (or $asked.existing (lookup "v1" "PersistentVolumeClaim" $.namespace $claim)) -}}
+{{- $size := include "trainjob.claimSize" (dict "resolved" $ "name" $volume) -}}
+{{- $new = append $new (dict "key" (printf "site.storage.%s" $volume) "claim" $claim "size" $size "class" $asked.storageClass) -}}
+{{- end -}}
+{{- end -}}
+{{- $new | toJson -}}
+{{- end -}}
+
+{{- /* What a quota has to have left for the .claims that are not there yet. */}}
 {{- define "trainjob.wantedByClaims" -}}
 {{- $sizes := list -}}
 {{- $keys := list -}}
 {{- $total := 0.0 -}}
 {{- $wanted := list -}}
-{{- range $volume := .volumes -}}
-{{- $asked := index $.site.storage $volume -}}
-{{- if not (or $asked.existing (lookup "v1" "PersistentVolumeClaim" $.namespace (index $.claims $volume))) -}}
-{{- $size := include "trainjob.claimSize" (dict "resolved" $ "name" $volume) -}}
-{{- $sizes = append $sizes $size -}}
-{{- $keys = append $keys (printf "site.storage.%s" $volume) -}}
-{{- $total = addf $total (include "trainjob.bytes" $size) -}}
-{{- with $asked.storageClass -}}
-{{- $says := printf "claim %s requests %s; it could not be made; raise it, free what is in use, or set site.storage.%s.size" (index $.claims $volume) $size $volume -}}
-{{- $wanted = append $wanted (dict "entries" (list (printf "%s.storageclass.storage.k8s.io/requests.storage" .)) "total" (include "trainjob.bytes" $size | float64) "says" $says "new" true) -}}
-{{- end -}}
+{{- range .claims -}}
+{{- $sizes = append $sizes .size -}}
+{{- $keys = append $keys .key -}}
+{{- $total = addf $total (include "trainjob.bytes" .size) -}}
+{{- if .class -}}
+{{- $says := printf "claim %s requests %s; it could not be made; raise it, free what is in use, or set %s.size" .claim .size .key -}}
+{{- $wanted = append $wanted (dict "entries" (list (printf "%s.storageclass.storage.k8s.io/requests.storage" .class)) "total" (include "trainjob.bytes" .size | float64) "says" $says "new" true) -}}
 {{- end -}}
 {{- end -}}
 {{- if $sizes -}}

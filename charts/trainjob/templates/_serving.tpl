@@ -73,7 +73,7 @@ spec:
   protocolVersions: [v2]
   {{- end }}
   supportedModelFormats: [{name: trainlab, version: "1", autoSelect: false}]
-  {{- with include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus)) | trim }}{{ nindent 2 . }}{{ end }}
+  {{- with include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus) "component" "server") | trim }}{{ nindent 2 . }}{{ end }}
   containers:
     - name: kserve-container
       {{- if $vllm }}
@@ -178,8 +178,8 @@ spec:
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
 metadata:
-  name: {{ .release }}
-  namespace: {{ .namespace }}
+  name: {{ .release | quote }}
+  namespace: {{ .namespace | quote }}
   labels:
     opendatahub.io/dashboard: "true"
     {{- include "trainjob.stableLabels" . | nindent 4 }}
@@ -200,8 +200,8 @@ server takes the quota of the next training; OpenShift AI 2.25 and 3.3 deny one 
     security.opendatahub.io/enable-auth: "true"
     {{- end }}
     {{- with .site.hardwareProfile.name }}
-    opendatahub.io/hardware-profile-name: {{ . }}
-    opendatahub.io/hardware-profile-namespace: {{ $.resolved.site.hardwareProfile.namespace | default $.resolved.namespace }}
+    opendatahub.io/hardware-profile-name: {{ . | quote }}
+    opendatahub.io/hardware-profile-namespace: {{ $.resolved.site.hardwareProfile.namespace | default $.resolved.namespace | quote }}
     {{- end }}
 spec:
   predictor:

@@ -43,7 +43,7 @@ Volumes and claims. A pod must not name one claim under two volumes: kubelet the
 {{- $name := include "trainjob.volumeName" (dict "resolved" $resolved "name" .) }}
 {{- if not (hasKey $seen $name) }}
 {{- $_ := set $seen $name true }}
-- {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ index $resolved.claims . }}}}
+- {name: {{ $name }}, persistentVolumeClaim: {claimName: {{ include "trainjob.word" (index $resolved.claims .) }}}}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -27,7 +27,7 @@ activeDeadlineSeconds: {{ mul (int $asked.timeout_minutes) 60 }}
 securityContext:
   {{- include "trainjob.podSecurity" $resolved | nindent 2 }}
 {{- include "trainjob.classes" $resolved }}
-{{- include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus_per_node)) }}
+{{- include "trainjob.placement" (dict "resolved" $resolved "gpus" (int $asked.gpus_per_node) "component" "train") }}
 {{- if and (gt (int $asked.nodes) 1) (ne $resolved.site.spread "none") }}
 topologySpreadConstraints:
   - maxSkew: 1
@@ -53,7 +53,7 @@ initContainers:
       - {name: SSL_CERT_FILE, value: /etc/trainlab-ca/ca-bundle.crt}
       {{- end }}
       {{- with $resolved.site.hfTokenSecret }}
-      - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ . }}, key: token}}}
+      - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: {{ include "trainjob.word" . }}, key: token}}}
       {{- end }}
     resources:
       {{- include "trainjob.resources" (dict "cpu" $asked.cpu "memory" $asked.memory) | nindent 6 }}
@@ -103,7 +103,7 @@ containers:
 volumes:
   - {name: phase, configMap: {name: {{ $resolved.run }}}}
   {{- with $resolved.site.caConfigMap }}
-  - {name: ca, configMap: {name: {{ . }}}}
+  - {name: ca, configMap: {name: {{ include "trainjob.word" . }}}}
   {{- end }}
   {{- include "trainjob.claimVolumes" (dict "resolved" $resolved "names" $resolved.volumes) | trim | nindent 2 }}
   - {name: tmp, emptyDir: {}}

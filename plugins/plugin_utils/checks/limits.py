@@ -15,6 +15,12 @@ SMALL_POD, SMALL_KEY = {"cpu": "20m", "memory": "256Mi"}, "what promotion and te
 """As the chart's _room.tpl."""
 Wanted = tuple[tuple[str, ...], Decimal, tuple[str, str, str]]
 """Entries of a ResourceQuota, how much of each is needed, and what is said where it is not left: what, why, fix."""
+UNSAID = {
+    "limits.ephemeral-storage": ("default",),
+    "requests.ephemeral-storage": ("defaultRequest", "default"),
+    "ephemeral-storage": ("defaultRequest", "default"),
+}
+"""Entries of a ResourceQuota for which no pod of the chart says an amount, and where a LimitRange would."""
 KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
 
 
@@ -85,11 +91,13 @@ def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
 
 
 def namespace_limits(cluster_state: ClusterState) -> Finding:
-    """No LimitRange of the namespace makes the API server refuse the pods; the chart's _room.tpl says the same."""
-    ranges = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges")
+    """No LimitRange of the namespace makes the API server refuse pods or claims; the chart's _room.tpl says the same."""
+    ranges = _ranges(cluster_state)
     for each in ranges:
         name = each["metadata"]["name"]
         for limit in each["spec"]["limits"]:
+            if limit.get("type") == "PersistentVolumeClaim" and (found := _claims_within(cluster_state, name, limit)):
+                return found
             if limit.get("type") not in ("Container", "Pod"):
                 continue
             for resource, asked, key in _requested(cluster_state):
@@ -113,7 +121,40 @@ def namespace_limits(cluster_state: ClusterState) -> Finding:
                     "the API server refuses the pods",
                     f"raise it, or lower {key}",
                 )
+            if found := _pods_without_limit(cluster_state, name, limit):
+                return found
     return Finding.ok(", ".join(each["metadata"]["name"] for each in ranges)) if ranges else Finding.skipped("none")
+
+
+def _claims_within(cluster_state: ClusterState, name: str, limit: Json) -> Finding | None:
+    most, least = (limit.get(bound, {}).get("storage") for bound in ("max", "min"))
+    for volume, size in _new_claims(cluster_state).items():
+        if most is not None and quantity(most) < quantity(size):
+            what, remedy = f"may have {most} of storage at most", "raise it"
+        elif least is not None and quantity(least) > quantity(size):
+            what, remedy = f"has to have {least} of storage at least", "lower it"
+        else:
+            continue
+        return Finding(
+            "error",
+            f"LimitRange {name}: a PersistentVolumeClaim {what}, {cluster_state.claims[volume]} requests {size}",
+            "the API server refuses the claim",
+            f"{remedy}, or set site.storage.{volume}.size",
+        )
+    return None
+
+
+def _pods_without_limit(cluster_state: ClusterState, name: str, limit: Json) -> Finding | None:
+    """For containers the API server makes a default of it (k8s.io/kubernetes, defaults.go: SetDefaults_LimitRangeItem)."""
+    most = limit.get("max", {}).get("cpu")
+    if limit["type"] != "Pod" or most is None or _default(cluster_state, "cpu", ("default",)):
+        return None
+    return Finding(
+        "error",
+        f"LimitRange {name}: a Pod may have {most} of cpu at most, and no LimitRange sets a limit",
+        "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
+        f"remove max.cpu from it, or give namespace {cluster_state.namespace} a LimitRange with a default",
+    )
 
 
 def namespace_quota(cluster_state: ClusterState) -> Finding:
@@ -121,19 +162,27 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
     quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
     if not quotas:
         return Finding.skipped("no quota")
-    wanted = [*_of_pods(cluster_state), *_of_claims(cluster_state)]
+    wanted = [*_of_pods(cluster_state), *_pods_themselves(cluster_state), *_of_claims(cluster_state)]
     for each in quotas:
         if each["spec"].get("scopes") or each["spec"].get("scopeSelector"):
             continue  # it counts some pods only
         hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
         name = each["metadata"]["name"]
-        if "limits.cpu" in hard and not _default_cpu(cluster_state):
+        if "limits.cpu" in hard and not _default(cluster_state, "cpu", ("default",)):
             return Finding(
                 "error",
                 f"ResourceQuota {name} counts limits.cpu, and no LimitRange sets one",
                 "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
                 f"remove limits.cpu from it, or give namespace {cluster_state.namespace} a LimitRange with a default",
             )
+        for entry, sources in UNSAID.items():
+            if entry in hard and not _default(cluster_state, "ephemeral-storage", sources):
+                return Finding(
+                    "error",
+                    f"ResourceQuota {name} counts {entry}, and no LimitRange sets one",
+                    "the API server refuses pods without it",
+                    f"remove {entry} from it, or give namespace {cluster_state.namespace} a LimitRange with a {sources[0]}",
+                )
         for entries, amount, (what, why, fix) in wanted:
             for entry in entries:
                 if entry in hard and quantity(hard[entry]) - quantity(used.get(entry)) < amount:
@@ -256,14 +305,41 @@ def _of_pods(cluster_state: ClusterState) -> list[Wanted]:
     return found
 
 
-def _of_claims(cluster_state: ClusterState) -> list[Wanted]:
-    """What the claims that are not there yet take of a quota."""
+def _pods_themselves(cluster_state: ClusterState) -> list[Wanted]:
+    """How many pods there are: `pods` counts those that have not ended, `count/pods` all.
+
+    Of a release that has some, what is in use may be its own.
+    """
+    path = f"/api/v1/namespaces/{cluster_state.namespace}/pods"
+    if cluster_state.api.items(path, f"app.kubernetes.io/instance={cluster_state.release}"):
+        return []
+    nodes, found = cluster_state.phase["resources"]["nodes"], []
+    for entry, more, how, others in (
+        ("pods", 1, "at once", "1 of the promotion"),
+        ("count/pods", 2, "that stay", "2 of promotion and server"),
+    ):
+        total, what = nodes, f"the job makes {nodes}"
+        if cluster_state.site["serving"]:
+            total += more
+            what = f"the release makes {total} {how}, {nodes} of the job and {others}"
+        fix = "raise it, free what is in use, or lower phase.resources.nodes"
+        found.append(((entry,), Decimal(total), (what, "pods of the job could not be created", fix)))
+    return found
+
+
+def _new_claims(cluster_state: ClusterState) -> dict[str, str]:
+    """Return the size of each claim that the release makes and that is not there yet, by its volume."""
     storage, needs = cluster_state.site["storage"], cluster_state.phase.get("needs") or {}
-    new = {
+    return {
         volume: str(storage[volume].get("size") or needs.get(volume) or "0")
         for volume in cluster_state.claims
         if not storage[volume].get("existing") and cluster_state.claim(volume) is None
     }
+
+
+def _of_claims(cluster_state: ClusterState) -> list[Wanted]:
+    """What the claims that are not there yet take of a quota."""
+    storage, new = cluster_state.site["storage"], _new_claims(cluster_state)
     if not new:
         return []
     found: list[Wanted] = []
@@ -303,6 +379,11 @@ def _requested(cluster_state: ClusterState) -> list[tuple[str, str, str]]:
     return found + [(resource, amount, SMALL_KEY) for resource, amount in SMALL_POD.items()]
 
 
-def _default_cpu(cluster_state: ClusterState) -> bool:
-    ranges = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges")
-    return any("cpu" in (limit.get("default") or {}) for each in ranges for limit in each["spec"]["limits"])
+def _default(cluster_state: ClusterState, resource: str, sources: tuple[str, ...]) -> bool:
+    """Tell whether a LimitRange gives this resource to containers without, by one of these keys."""
+    limits = [limit for each in _ranges(cluster_state) for limit in each["spec"]["limits"]]
+    return any(resource in (limit.get(source) or {}) for limit in limits for source in sources)
+
+
+def _ranges(cluster_state: ClusterState) -> list[Json]:
+    return cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges")

@@ -79,12 +79,14 @@ def gpu_operator(cluster_state: ClusterState) -> Finding:
 
 
 def gpu_taints(cluster_state: ClusterState) -> Finding:
-    """The taints of GPU nodes are tolerated: by the chart, which tolerates the resource's own, or by the site."""
+    """The taints of GPU nodes are tolerated: by the chart, which tolerates the resource's own and, for a slice, that of whole GPUs, or by the site."""
     nodes = [node for node in cluster_state.nodes if _gpus(cluster_state, node)]
     if not _wants_gpus(cluster_state) or not nodes:
         return Finding.skipped("no GPU is requested or offered")
-    own = {"key": cluster_state.site["gpuResource"], "operator": "Exists", "effect": "NoSchedule"}
-    known = [*cluster_state.site["tolerations"], own]
+    resource = cluster_state.site["gpuResource"]
+    keys = [resource, *(["nvidia.com/gpu"] if resource.startswith("nvidia.com/mig-") else [])]
+    own = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    known = [*cluster_state.site["tolerations"], *own]
     blocked = {}
     for node in nodes:
         for taint in node.get("spec", {}).get("taints", []):

@@ -41,14 +41,8 @@ def classes(cluster_state: ClusterState) -> Finding:
                 f"set {key}.storageClass to one of: {', '.join(sorted(known)) or 'none exist, install one'}",
             )
         if wanted["accessMode"] == "ReadWriteMany" and _block_only(known[name]):
-            nodes = cluster_state.phase["resources"]["nodes"]
-            return Finding(
-                "error",
-                f"{key}: StorageClass {name} ({known[name]['provisioner']}) does not offer ReadWriteMany",
-                f"the {nodes} pods of the job run on several nodes and share the volume",
-                f"set {key}.storageClass to a class of shared storage, or phase.resources.nodes to 1 and "
-                f"{key}.accessMode to ReadWriteOnce",
-            )
+            what = f"{key}: StorageClass {name} ({known[name]['provisioner']}) does not offer ReadWriteMany"
+            return Finding("error", what, *_one_node(key, cluster_state.phase["resources"]["nodes"]))
         used.append(f"{volume}: {name} {wanted['accessMode']}")
     return Finding.ok("; ".join(used) or "the claims are there")
 
@@ -79,6 +73,20 @@ def existing_claims(cluster_state: ClusterState) -> Finding:
             )
         found.append(name)
     return Finding.ok(", ".join(dict.fromkeys(found))) if found else Finding.skipped("none yet")
+
+
+def _one_node(key: str, nodes: int) -> tuple[str, str]:
+    """Return why shared storage is asked for, and what to do without; the chart's _cluster.tpl says the same."""
+    if nodes == 1:
+        return (
+            f"which {key}.accessMode asks for",
+            f"set that to ReadWriteOnce, which keeps all pods of the release on one node, or {key}.storageClass to a class of shared "
+            "storage",
+        )
+    return (
+        f"the {nodes} pods of the job run on several nodes and share the volume",
+        f"set {key}.storageClass to a class of shared storage, or phase.resources.nodes to 1 and {key}.accessMode to ReadWriteOnce",
+    )
 
 
 def _default(known: dict[str, Json]) -> str:

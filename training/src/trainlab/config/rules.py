@@ -300,6 +300,30 @@ RULES: tuple[Rule, ...] = (
         )
         for key in ("host", "ingressClass", "tlsSecret")
     ),
+    *(
+        Rule(
+            key,
+            f"given with {feature} false; set that to true, or remove {them}",
+            (_set(key), _unset(feature)),
+        )
+        for key, feature, them in (
+            ("site.expose.annotations", "site.expose.enabled", "the annotations"),
+            ("site.monitoring.labels", "site.monitoring.enabled", "the labels"),
+        )
+    ),
+    # Not the storageClass: a site may name its own for the phases that give the volume a size.
+    *(
+        Rule(
+            f"site.storage.data.{key}",
+            f"{{site.storage.data.{key}}} without size and existing, so that the data sets are in the model volume; set one of the two, or "
+            f"remove {key}",
+            (when, _unset("site.storage.data.size"), _unset("site.storage.data.existing")),
+        )
+        for key, when in (
+            ("subPath", _set("site.storage.data.subPath")),
+            ("accessMode", ("site.storage.data.accessMode", "is not", "ReadWriteMany")),
+        )
+    ),
     Rule(
         "site.env",
         "OMP_NUM_THREADS is set by the chart; remove it",

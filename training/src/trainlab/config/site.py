@@ -1,11 +1,14 @@
 """The section `site:`: where a phase runs; none of it changes what is trained."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from trainlab.config.strict import ObjectName, OptionalBytes, Strict
+from trainlab.config.strict import OBJECT, ObjectName, OptionalBytes, Strict
+
+QueueName = Annotated[str, StringConstraints(pattern=rf"^({OBJECT})?$", max_length=63)]
+"""Name of a LocalQueue, or empty for none: jobs have it as the value of a label, which holds 63 characters."""
 
 
 class SiteBlock(Strict):
@@ -37,7 +40,8 @@ class Volume(SiteBlock):
     )
     storage_class: ObjectName = Field("", description="StorageClass; empty uses the cluster's default.")
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = Field(
-        "ReadWriteMany", description="Must be ReadWriteMany if the job has more than one pod."
+        "ReadWriteMany",
+        description="Must be ReadWriteMany if the job has more than one pod; ReadWriteOnce keeps all pods of the release on one node.",
     )
     existing: ObjectName = Field("", description="Name of an existing claim; empty creates one with the release.")
     sub_path: str = Field(
@@ -129,7 +133,7 @@ class Site(SiteBlock):
     )
     images: Images = Images()
     storage: Storage = Storage()
-    queue: ObjectName = Field(
+    queue: QueueName = Field(
         "",
         description="Kueue LocalQueue in the namespace, for the job, and for a server that has GPUs or runs on OpenShift; empty for none.",
     )
