@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from api_server.attendee import allowed, helm, may, until, user
+from api_server.attendee import allowed, helm, may, user
 from api_server.harness import Cluster
 from api_server.server import Server
 from api_server.training_api import KUEUE, free_claims
 from charts.rendering import IMAGE
+from waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import yaml
 from api_server import training_api
-from api_server.attendee import build, until
+from api_server.attendee import build
 from api_server.client import Json, condition
 from api_server.harness import REPO, Cluster, Run
 from api_server.server import Server
 from charts.rendering import IMAGE
+from waiting import until
 
 SPACE = "trainlab-demo"
 INVENTORY = REPO / "inventory" / "kubernetes"

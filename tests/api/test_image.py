@@ -7,7 +7,6 @@ import io
 import os
 import re
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 from api_server import builds, crds
-from api_server.attendee import until
 from api_server.harness import Cluster
 from api_server.server import Server
+from waiting import until
 
 VALUES = ["values/survival.yaml", "values/local/survival.yaml"]
 SPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}
@@ -68,10 +67,8 @@ def builder(server: Server, cluster: Cluster, tmp_path: Path) -> Iterator[builds
     things = [*builds.definitions(), SPACE, PRODUCT]
     for thing in things:
         cluster.client.delete(thing)
-    end = time.monotonic() + 60
-    while any(cluster.client.look(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in things):
-        assert time.monotonic() < end
-        time.sleep(0.5)
+    named = [(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in things]
+    until(lambda: not any(cluster.client.look(*each) for each in named), 60)
 
 
 def given(builder: builds.Builder, **more: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from api_server import catalog, crds, printed
 from api_server.harness import REPO, TIMEOUTS, Cluster, node
+from waiting import until
 
 ALL: dict[str, Any] = {"platform_operators": ["gpu", "rhoai"], "trainlab_platform_release": "3.4"}
 QUEUE: dict[str, Any] = {
@@ -105,12 +106,10 @@ def workbench(cluster: Cluster, there: bool = True) -> None:
         apply_when_served(cluster, things)
         cluster.client.merge(things[-1], {"metadata": {"finalizers": []}})  # whose controller does not run here
         return
-    end = time.monotonic() + 30
     for thing in reversed(things):
         cluster.client.delete(thing)
-        while cluster.client.look(thing["apiVersion"], thing["kind"], thing["metadata"]["name"], metadata["namespace"]):
-            assert time.monotonic() < end
-            time.sleep(0.2)
+        place = thing["apiVersion"], thing["kind"], thing["metadata"]["name"], metadata["namespace"]
+        until(lambda place=place: not cluster.client.look(*place))  # type: ignore[misc]
 
 
 def apply_when_served(cluster: Cluster, things: list[dict[str, Any]]) -> None:
@@ -219,7 +218,7 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
     assert not cluster.client.look("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pytorchjobs.kubeflow.org")
     assert cluster.client.look("operators.coreos.com/v1", "OperatorGroup", "somebody", "openshift-nfd")
     cluster.client.delete(space)
-    assert _gone(cluster, "openshift-nfd")
+    until(lambda: not cluster.client.look("v1", "Namespace", "openshift-nfd"))
 
 
 def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster) -> None:
@@ -237,10 +236,7 @@ def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     for thing in (space, {**group, "spec": {"targetNamespaces": [name]}}, theirs):
         cluster.client.apply(thing, manager="somebody")
-    end = time.monotonic() + 60
-    while not _subscription(cluster, "cards", name).get("status", {}).get("installedCSV"):
-        assert time.monotonic() < end
-        time.sleep(0.5)
+    until(lambda: _subscription(cluster, "cards", name).get("status", {}).get("installedCSV"), 60)
     before = _subscription(cluster, "cards", name)
 
     run = cluster.playbook("platform", platform_operators=["gpu"])
@@ -267,7 +263,7 @@ def test_an_operator_of_somebody_else_is_used_and_told_and_left(cluster: Cluster
         }
     )
     cluster.client.delete(space)
-    assert _gone(cluster, name)
+    until(lambda: not cluster.client.look("v1", "Namespace", name))
     assert cluster.objects() == bare
 
 
@@ -364,10 +360,7 @@ def test_shared_storage(cluster: Cluster, storage: dict[str, Any], words: str, m
     cluster.client.delete(driver)
     if kind == "efs":
         cluster.client.delete(crd)
-        end = time.monotonic() + 30
-        while cluster.client.look(crd["apiVersion"], crd["kind"], crd["metadata"]["name"]):
-            assert time.monotonic() < end
-            time.sleep(0.2)
+        until(lambda: not cluster.client.look(crd["apiVersion"], crd["kind"], crd["metadata"]["name"]))
     assert cluster.objects() == bare, "the driver of somebody else is still there"
     cluster.client.delete(others)
     assert cluster.objects() == before
@@ -487,14 +480,3 @@ def test_wrong_input_applies_nothing(cluster: Cluster) -> None:
             assert word in errors[what], f"{what}: {errors[what]}"
     assert "trainlab_kubeconfig" in errors["rights"] or "cluster-admin" in errors["rights"], errors["rights"]
     assert cluster.objects() == bare
-
-
-def _gone(cluster: Cluster, namespace: str) -> bool:
-    """Wait until the namespace controller has removed it."""
-
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if cluster.client.look("v1", "Namespace", namespace) is None:
-            return True
-        time.sleep(0.5)
-    return False

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server.attendee import until
 from api_server.daemons import Daemons
 from api_server.harness import Cluster
 from api_server.server import Server
+from waiting import until
 
 SPACE: dict[str, Any] = {
     "apiVersion": "v1",

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import requests
 from api_server import printed, training_api
-from api_server.attendee import build, until
+from api_server.attendee import build
 from api_server.client import Json, condition
 from api_server.harness import REPO, Cluster
 from api_server.server import Server
 from charts.rendering import IMAGE, SITE
+from waiting import until
 
 ROLE = "ocp4_workload_trainlab_"
 SPACE = "trainlab-demo"

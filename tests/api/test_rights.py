@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from api_server import printed, remedies
-from api_server.attendee import until
 from api_server.client import Json
 from api_server.harness import Cluster
 from api_server.server import Server
 from api_server.training_api import KUEUE, free_claims
+from waiting import until
 
 
 @pytest.fixture(scope="module")

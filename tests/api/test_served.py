@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import requests
 from api_server import crds, printed, profiles, recorded
-from api_server.attendee import until
 from api_server.client import Json
 from api_server.policies import MANAGED, Policies
 from api_server.promotions import Promotions, answers, there
 from api_server.releases import BROKEN, Releases, done, making_room, refused
 from api_server.server import Server
 from charts.rendering import CHART, HELMS
+from waiting import until
 
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"

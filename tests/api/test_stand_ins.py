@@ -14,6 +14,7 @@ import requests
 import yaml
 from api_server import bundles, catalog, recorded
 from api_server.harness import Cluster, node
+from waiting import until
 
 OLM = "operators.coreos.com"
 DSC, DSCI = "datasciencecluster.opendatahub.io/v2", "dscinitialization.opendatahub.io/v2"
@@ -35,12 +36,12 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
         [step["status"]["reason"] for step in steps]
     )
 
-    wait(lambda: client.look("services.platform.opendatahub.io/v1alpha1", "GatewayConfig", "default-gateway"))
+    until(lambda: client.look("services.platform.opendatahub.io/v1alpha1", "GatewayConfig", "default-gateway"))
     auth = client.look("services.platform.opendatahub.io/v1alpha1", "Auth", "auth")
     assert auth and "ownerReferences" not in auth["metadata"]
     cluster_ = {"apiVersion": DSC, "kind": "DataScienceCluster", "spec": {}}
     client.apply(cluster_ | {"metadata": OURS | {"name": "default-dsc"}})
-    made = wait(lambda: client.look(DSCI, "DSCInitialization", "default-dsci"))
+    made = until(lambda: client.look(DSCI, "DSCInitialization", "default-dsci"))
 
     def second() -> None:
         """One that is there already is no longer created, so it goes when the policy was not there yet."""
@@ -63,7 +64,7 @@ def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -
     assert client.look("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", profiles)
 
     assert cluster.playbook("platform_teardown").code == 0
-    wait(lambda: cluster.objects() == bare)
+    until(lambda: cluster.objects() == bare)
 
 
 def test_what_a_cluster_reported_is_replayed(cluster: Cluster, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_what_a_cluster_reported_is_replayed(cluster: Cluster, tmp_path: Path) -
     for sent in sorted(SENT.glob("trainlab-collect-*")):
         replayed(cluster, sent)
     cluster.server.replay(None)
-    wait(lambda: cluster.objects() == bare)
+    until(lambda: cluster.objects() == bare)
     for each in nodes:
         cluster.client.delete(each)
 
@@ -133,7 +134,7 @@ class Collecting:
 
     def await_ready(self, title: str) -> None:
         """Wait until the bundle says how long this took to become ready."""
-        wait(lambda: (yaml.safe_load(self._text("waits.yaml")) or {}).get(title, {}).get("ready_after") is not None)
+        until(lambda: (yaml.safe_load(self._text("waits.yaml")) or {}).get(title, {}).get("ready_after") is not None)
 
     def _text(self, name: str) -> str:
         """Return a file of the bundle as it is by now, empty while there is none."""
@@ -200,13 +201,4 @@ def denied(request: Any, words: str) -> None:
             return words in str(error)
         return False
 
-    wait(refused)
-
-
-def wait(question: Any) -> Any:
-    """Return the first answer that is true."""
-    end = time.monotonic() + 60
-    while not (answer := question()):
-        assert time.monotonic() < end, question
-        time.sleep(0.2)
-    return answer
+    until(refused)

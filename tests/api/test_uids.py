@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from api_server.attendee import until
 from api_server.client import Client, Json
 from api_server.server import Server
 from e2e import scc
 from requests import HTTPError
+from waiting import until
 
 SPACE = "uids"
 

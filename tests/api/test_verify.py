@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from api_server import catalog
 from api_server.harness import Cluster
+from waiting import until
 
 DSC = "datasciencecluster.opendatahub.io/v2"
 NODE: dict[str, Any] = {
@@ -37,10 +37,7 @@ def broken(cluster: Cluster) -> Iterator[Cluster]:
     definitions = catalog.owned("rhods-operator", "rhods-operator.3.4.3")
     for one in definitions:
         client.apply(one)
-    end = time.monotonic() + 60
-    while client.path(DSC, "DataScienceCluster") is None:
-        assert time.monotonic() < end
-        time.sleep(0.5)
+    until(lambda: client.path(DSC, "DataScienceCluster"), 60)
     spec = {"components": {"trainer": {"managementState": "Managed"}}}
     made = {"apiVersion": DSC, "kind": "DataScienceCluster", "metadata": {"name": "default-dsc"}, "spec": spec}
     conditions = [each | {"lastTransitionTime": "2026-01-01T00:00:00Z"} for each in NOT_READY]
@@ -52,10 +49,8 @@ def broken(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
     for one in (made, NODE, *definitions):
         client.delete(one)
-    end = time.monotonic() + 60
-    while client.look("apiextensions.k8s.io/v1", "CustomResourceDefinition", definitions[0]["metadata"]["name"]):
-        assert time.monotonic() < end
-        time.sleep(0.5)
+    kind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+    until(lambda: not client.look(*kind, definitions[0]["metadata"]["name"]), 60)
 
 
 def test_findings_are_printed_and_written(broken: Cluster, tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 import requests
 import yaml
 from api_server import crds
-from api_server.attendee import until
 from api_server.harness import Cluster
 from api_server.selfservice import Projects
 from api_server.server import Server
 from api_server.training_api import KUEUE
+from waiting import until
 
 SPACE = "trainlab-demo"
 RBAC, NET = "rbac.authorization.k8s.io/v1", "networking.k8s.io/v1"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -57,11 +55,3 @@ def helm(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(build.binary("helm")), *arguments], cwd=paths.REPO, env=env, capture_output=True, text=True, check=False
     )
-
-
-def until(ready: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until this is true."""
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.3)

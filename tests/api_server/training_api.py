@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import requests
+from waiting import until
 
 from api_server import crds
-from api_server.attendee import until
 from api_server.client import Client, Json, condition
 from api_server.server import Server
 from charts import upstream

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from embedded_cluster import build
 from kubernetes import config, dynamic
+from waiting import until
 
 from e2e import machine
 from e2e.commands import kubectl, objects, sh
@@ -83,10 +83,7 @@ class Release:
 
     def answers(self, model: str = "tuned") -> list[dict[str, Any]]:
         """Ask what the InferenceService names, once its server is the only one and ready: texts and counts of tokens."""
-        limit = time.monotonic() + SECONDS
-        while not self._ready():
-            assert time.monotonic() < limit, kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide")
-            time.sleep(1)
+        until(self._ready, SECONDS, lambda: kubectl("-n", self.namespace, "get", "pods,events", "-o", "wide"), 1)
         return [answer(self.namespace, NAME, model, asked) for asked in QUESTIONS]
 
     def _ready(self) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import yaml
 from charts.rendering import served
 from embedded_cluster import operators, render
+from waiting import until
 
 from charts import upstream
 from e2e import machine
@@ -150,9 +150,5 @@ def condition(kind: str, release: str, name: str) -> str:
     return next((one["status"] for one in found if one["type"] == name), "")
 
 
-def waits_for(is_true: Callable[[], bool], seconds: int = 180) -> None:
-    """Wait until it is true."""
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, kubectl("-n", "queued", "get", "workloads,pods,events", "-o", "wide")
-        time.sleep(1)
+def waits_for(is_true: Callable[[], bool]) -> None:
+    until(is_true, 180, lambda: kubectl("-n", "queued", "get", "workloads,pods,events", "-o", "wide"), 1)

@@ -8,14 +8,15 @@ lets Helm go back by itself, lets an Ingress lead to it, and lets a lease end.
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_server.loopback_tls import self_signed
 from api_server.releases import BROKEN, making_room
+from waiting import until
 
 from e2e import ingress, machine
 from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
@@ -147,14 +148,14 @@ def test_an_ingress_leads_to_it_from_outside(release: Release, tmp_path: Path) -
         (tmp_path / ".curlrc").write_text(f'resolve = "{HOST}:443:{address}"\ncacert = "{certificate}"\n')
         home = {"HOME": str(tmp_path)}
         (line,) = re.findall(r"^ +(curl -s https://.*)$", notes, re.MULTILINE)
-        listed = until(lambda: sh("sh", "-c", line, env=home, ok=None), lambda said: '"data"' in said)
+        listed = until(lambda: says('"data"', "sh", "-c", line, env=home, ok=None), 60)
         assert {one["id"] for one in json.loads(listed)["data"]} >= {"base", "tuned"}
         body = json.dumps(question("tuned", QUESTIONS[0]))
         to = ("-s", "-H", "Content-Type: application/json", "-d", body, f"https://{HOST}/v1/chat/completions")
         assert json.loads(sh("curl", *to, env=home))["choices"][0]["message"]["content"] == before[0]["text"]
         release.upgrade(*OTHER)
         # With the Ingress its certificate is gone, too.
-        until(lambda: sh("curl", "-sk", f"https://{HOST}/v1/models", env=home), lambda said: "404" in said)
+        until(lambda: says("404", "curl", "-sk", f"https://{HOST}/v1/models", env=home), 60)
     kubectl(*space, "delete", "secret", "model-tls")
     release.decided()
     assert release.state() == release.revisions[3] and release.trained() == trained
@@ -199,13 +200,10 @@ def test_uninstalled_it_leaves_the_volumes_from_which_it_comes_back(release: Rel
     assert release.trained() == trained
 
 
-def until(said: Callable[[], str], true: Callable[[str], bool], seconds: float = 60) -> str:
-    """Ask until what is said is so; return that."""
-    deadline = time.monotonic() + seconds
-    while not true(now := said()):
-        assert time.monotonic() < deadline, now
-        time.sleep(0.5)
-    return now
+def says(words: str, *argv: str, **how: Any) -> str:
+    """What a command says, if these words are in it."""
+    said = sh(*argv, **how)
+    return said if words in said else ""
 
 
 def gone(release: Release) -> set[str]:

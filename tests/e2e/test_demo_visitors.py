@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from waiting import until
 
 from e2e import machine
 from e2e.commands import NAMESPACE, PHASE, kubectl, objects, sh
@@ -47,7 +48,7 @@ def url(demo: str) -> Iterator[str]:
         made = json.loads(kubectl("-n", NAMESPACE, "get", "service", "visitors", "-o", "json"))
         node = kubectl("get", "node", "n1", "-o", 'jsonpath={.status.addresses[?(@.type=="InternalIP")].address}')
         address = f"http://{node}:{made['spec']['ports'][0]['nodePort']}"
-        until(lambda: answered(address), 60)
+        waits_for(lambda: answered(address), 60)
         yield address
     finally:
         kubectl("-n", NAMESPACE, "delete", "service", "visitors")
@@ -58,15 +59,12 @@ def as_before(url: str) -> Iterator[None]:
     """Whatever was done to it, it ends as it began: nobody waits, and it says the same to the same question."""
     said = answer(url)
     yield
-    until(lambda: waiting(url) == 0, 60)
+    waits_for(lambda: waiting(url) == 0, 60)
     assert answer(url) == said
 
 
-def until(true: Callable[[], bool], seconds: float = SECONDS) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, kubectl("-n", NAMESPACE, "get", "pods,events", "-o", "wide")
-        time.sleep(0.5)
+def waits_for(is_true: Callable[[], bool], seconds: float = SECONDS) -> None:
+    until(is_true, seconds, lambda: kubectl("-n", NAMESPACE, "get", "pods,events", "-o", "wide"), 0.5)
 
 
 def get(url: str, path: str) -> httpx.Response:
@@ -165,7 +163,7 @@ def test_killed_amid_an_answer_it_comes_back_and_says_the_same(url: str) -> None
             list(lines)
     asked = sh(".venv/bin/trainlab", "ask", ASKED, "--url", url, ok=None)
     assert asked.startswith("error: ") and "cannot be reached" in asked and "Traceback" not in asked
-    until(lambda: restarts() == {pod: count + 1} and answered(url))
+    waits_for(lambda: restarts() == {pod: count + 1} and answered(url))
 
 
 def process(pod: str) -> int:
@@ -189,7 +187,7 @@ def test_two_promotions_at_once_make_one_server(url: str, tmp_path: Path) -> Non
     names = [f"{job['metadata']['name']}-{letter}" for letter in "ab"]
     before = {one["metadata"]["name"] for one in objects("servingruntimes", NAMESPACE)}
     kubectl("-n", NAMESPACE, "delete", "inferenceservice", PHASE)
-    until(lambda: not objects("pods", NAMESPACE, "-l", SERVER))
+    waits_for(lambda: not objects("pods", NAMESPACE, "-l", SERVER))
     spec = job["spec"] | {"selector": None, "manualSelector": None, "suspend": False}
     spec["template"]["metadata"]["labels"] = {"app.kubernetes.io/component": "promote"}
     copies = [
@@ -203,6 +201,6 @@ def test_two_promotions_at_once_make_one_server(url: str, tmp_path: Path) -> Non
         assert all("promoted: InferenceService" in one for one in said), said
     finally:
         kubectl("-n", NAMESPACE, "delete", "jobs", *names, "--ignore-not-found")
-    until(lambda: answered(url))
+    waits_for(lambda: answered(url))
     assert {one["metadata"]["name"] for one in objects("servingruntimes", NAMESPACE)} == before
     assert len(restarts()) == 1

@@ -77,7 +77,8 @@ class AnswerServe(Serve):
 
     runtime: Literal["trainlab", "vllm"] = Field(
         "trainlab",
-        description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0.",
+        description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0, which serves both "
+        "for a run with adapters, and tuned alone for a model that was trained whole.",
     )
     max_adapters: int = Field(
         16,
