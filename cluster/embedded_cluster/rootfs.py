@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -127,7 +128,10 @@ def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
         *('--aptopt=APT::Install-Recommends "false"', RELEASE, str(part), *mirrors()),
     ]
     with say.step(f"Debian {RELEASE} root folder with {len(packages)} packages"), log.open("wb") as out:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False)
+        english = {**os.environ, "LC_ALL": "C.UTF-8"}  # its reasons are looked for below
+        done = subprocess.run(
+            command, env=english, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, check=False
+        )
         if done.returncode:
             said = log.read_text(errors="replace")
             if "E: Failed to fetch" in said:
