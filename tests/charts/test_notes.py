@@ -66,7 +66,9 @@ def test_notes_name_the_command(case: Case) -> None:
     assert f"\n  kubectl -n lab port-forward deployment/{case.phase}-predictor 8080\n" in notes
     assert f"\n  kubectl -n lab describe pvc {case.phase}-models {case.phase}-runs" in notes  # nobody looked at classes
     assert f"\n  helm get values {case.phase} -n lab -a -o yaml | trainlab plan -\n" in notes
-    assert ("curl -s localhost:8080/v1/models" in notes) is (case.phase != "resnet")  # what can be asked, by name
+    assert ("curl --noproxy localhost -s localhost:8080/v1/models" in notes) is (
+        case.phase != "resnet"
+    )  # what can be asked, by name
 
 
 @pytest.mark.parametrize(("gpus", "again"), [(0, "delete job survival-"), (1, "repeat the run, as below")])
