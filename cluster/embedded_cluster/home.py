@@ -17,8 +17,10 @@ from embedded_cluster import identity, locks, paths, programs, say
 MARK = "CACHEDIR.TAG"
 # The first line is that of the Cache Directory Tagging Specification (bford.info/cachedir), which backup programs know.
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by trainlab, which removes it: make demo-down CACHE=1\n"
-UNMARKED = {"cluster": ("run", "log", "share/rwx"), "alone": ("runs", "server.log")}
-"""What is in a folder of each kind that a version without marks made: what `up` makes first, what a served run has."""
+UNMARKED = {"cluster": ("run", "log", "share/rwx"), "alone": ("server.log",)}
+"""What is in a folder of each kind that a version without marks made: what `up` makes first, what a served run leaves."""
+OF_ALONE = {"models", "runs", "server.log", "server.pid"}
+"""All that such a version wrote into a folder of demo-alone."""
 SMALL = 4 << 30
 """With fewer free bytes in the temporary folder, ours is used instead: pip and Go unpack and link there."""
 
@@ -49,8 +51,13 @@ def make(folder: Path) -> None:
 
 def ours(folder: Path) -> bool:
     """Whether we made this folder of $TRAINLAB_HOME."""
-    parts = UNMARKED.get(folder.name.partition("-")[0], ())
-    return _marked(folder) or (bool(parts) and all((folder / part).exists() for part in parts))
+    if _marked(folder):
+        return True
+    kind = folder.name.partition("-")[0]
+    parts = UNMARKED.get(kind, ())
+    if not parts or not all((folder / part).exists() for part in parts):
+        return False
+    return kind != "alone" or {one.name for one in folder.iterdir()} <= OF_ALONE
 
 
 def folders(kind: str) -> list[Path]:

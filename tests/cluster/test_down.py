@@ -14,7 +14,16 @@ from embedded_cluster.say import UserError
 
 THEIRS = (
     *("package-lock.json", "clock.py", ".gitlock", "alone-in-the-dark/x", "cluster/thesis.tex", "cluster-notes/x"),
-    *("lock", "lock-picking", "locks/x", "demo-tape.lock", "alone/server.pid", "alone-runs/runs/x"),
+    *(
+        "lock",
+        "lock-picking",
+        "locks/x",
+        "demo-tape.lock",
+        "alone/server.pid",
+        "alone-runs/runs/x",
+        "alone-logs/server.log",
+        "alone-logs/notes.txt",
+    ),
 )
 ALL_OF_UP = ("run/switch", "log/n1.log", "share/rwx/x", "nodes/n1/images.json", "admin.conf")
 
@@ -103,6 +112,7 @@ def test_what_we_make_is_marked_and_goes(folder: Path) -> None:
 def test_what_earlier_versions_made_without_a_mark_goes(folder: Path) -> None:
     _write(folder / "cluster", *ALL_OF_UP)
     _write(folder / "alone-test", "runs/quick-1/gate.json", "server.log")
+    _write(folder / "alone-emptied", "server.log")
     home.claim()
     assert run(cache=False) and not paths.CLUSTER.exists()
     assert run(cache=True)
