@@ -78,6 +78,8 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
     assert "<svg" in page and not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", page)
     for needed in ("verdict", "better", "curl", "report"):
         assert needed in demo, f"{needed} is not in the output"
+    (line,) = re.findall(r"^ +Ask it +(curl .*)$", demo, re.MULTILINE)
+    assert json.loads(sh("sh", "-c", line))["choices"][0]["message"]["content"]
 
 
 def test_pods_of_the_job_ended_with_all_steps(demo: str) -> None:
