@@ -59,8 +59,8 @@ def test_the_page_says_what_is_not_known() -> None:
         "seconds": 60.2,
     }
     rows = [{**done, "restarts": 1, "repeated": 1, "ok": True}, {**done, "restarts": None, "repeated": 0, "ok": False}]
-    plain = {"trainjob of 1": {"steps": 12, "seconds": 50.0}}
-    table = {"seed": 5, "commit": "0" * 40, "hardware": "a processor, 2 cores", "undisturbed": plain, "drills": rows}
+    plain = {"trainjob of 1": {"steps": 12, "seconds": 50.0, "hardware": "a processor, 2 cores"}}
+    table = {"seed": 5, "commit": "0" * 40, "undisturbed": plain, "drills": rows}
     page = report.page(table, "2026-11-26")
     assert "1 of 2\nended" in page and "a processor, 2 cores, 2026-11-26" in page
     assert "| pod deleted | 2 | 1 | 1 | 0 to 1 | 60 |" in page

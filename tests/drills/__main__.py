@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from tiers import Tiers, shown
-from trainlab.run.manifest import cpu_model
 
 from drills.faults import FAULTS, Fault, WrongError, installed
 from drills.place import CHECKPOINTS, OPERATORS, PATIENCE, REPO, Place
@@ -39,7 +37,6 @@ def main() -> int:
         return 2
     seed = table.setdefault("seed", args.seed if args.seed is not None else random.SystemRandom().randrange(10**6))
     print(f"seed {seed}", flush=True)
-    table.setdefault("hardware", f"{cpu_model()}, {os.cpu_count()} cores")
     args.table.parent.mkdir(parents=True, exist_ok=True)
     done = len(table["drills"])
     for number in range(done, done + 1 if args.together else args.count):
@@ -136,6 +133,7 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
             "repeated": manifest.get("attempts", {}).get("repeated_steps", 0),
             "seconds": round(time.monotonic() - began, 1),
             "weights": place.weights() if manifest else "",
+            "hardware": "{cpu}, {cores} cores".format(**manifest["hardware"]) if manifest else "",
         }
     print(json.dumps(row), flush=True)
     return row

@@ -26,7 +26,8 @@ def page(table: Row, day: str) -> str:
     drills = table["drills"]
     passed = sum(row["ok"] for row in drills)
     told = {"count": len(drills), "passed": passed, "commit": table["commit"][:8], "date": day}
-    head = HEAD.format(**told, seed=table["seed"], hardware=table["hardware"])
+    machines = sorted({row["hardware"] for row in table["undisturbed"].values()})
+    head = HEAD.format(**told, seed=table["seed"], hardware="; ".join(machines))
     by_fault = [
         [row for row in drills if row["fault"] == name] for name in dict.fromkeys(one["fault"] for one in drills)
     ]
