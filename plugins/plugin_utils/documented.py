@@ -58,7 +58,7 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
     def _refuse_twins(self, task_vars: Json, names: tuple[str, ...]) -> None:
         """Raise AnsibleActionFail if two hosts of the play are the same target, or would write the same file at once."""
         seen: dict[tuple[Any, ...], str] = {}
-        hosts = task_vars.get("ansible_play_hosts_all") or []
+        hosts = task_vars.get("ansible_play_hosts") or []  # one that failed does nothing more
         for host in hosts if len(hosts) > 1 else ():
             value = self._reader(task_vars["hostvars"], host)
             target = tuple(value(name) for name in names)
