@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from embedded_cluster import home
+
 from e2e import machine
 
 GROUP, LINK, LINKS = "trainlab", "trainlab0", Path("/sys/class/net")
@@ -72,6 +74,7 @@ def _decoy() -> Iterator[int]:
         (group / "cgroup.procs").write_text(str(sleeper.pid))
         CLUSTER.mkdir(parents=True, exist_ok=True)
         (CLUSTER / "admin.conf").write_text(WORDS)
+        (CLUSTER / home.MARK).write_text(home.TAG)
         subprocess.run(["ip", "link", "del", LINK], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "add", LINK, "type", "bridge"], check=True)
         index = (LINKS / LINK / "ifindex").read_text()
