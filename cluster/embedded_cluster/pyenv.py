@@ -167,11 +167,15 @@ def _lock() -> Path:
 
 def wheels() -> Path:
     """The folder of the trainer image's wheels (2 GB), downloaded when missing."""
-    target = paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *TRAINER_LOCKS)}"
+    target = _wheels_of(TRAINER_LOCKS)
     if not (target / ".complete").exists():
         with locks.waiting(_lock(), "another command makes the Python environment"):
             _download_wheels(target)
     return target
+
+
+def _wheels_of(locked: Sequence[Path]) -> Path:
+    return paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *locked)}"
 
 
 def _download_wheels(target: Path) -> None:
@@ -194,7 +198,7 @@ def _needed(old: Path) -> bool:
                 continue
             if not all(file.exists() for file in locked):  # of another version, whose locks are elsewhere
                 return True
-            if old.name.startswith(f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *locked)}"):
+            if old.name.startswith(_wheels_of(locked).name):
                 return True
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it ended in the meantime

@@ -55,7 +55,8 @@ class Serve(Strict):
         256,
         ge=1,
         le=32768,
-        description="Longest answer a client may ask for, in tokens; vLLM gives no longer one than evaluate.max_new_tokens for a run with adapters, and takes its own limit for other runs.",
+        description="Longest answer a client may ask for, in tokens; vLLM gives no longer one than evaluate.max_new_tokens for a run "
+        "with adapters, and takes its own limit for other runs.",
     )
     max_concurrency: int = Field(
         8,

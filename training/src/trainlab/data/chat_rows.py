@@ -46,11 +46,17 @@ class TrainRow(TypedDict):
     taught: NotRequired[bool]
 
 
-class HeldoutRow(TypedDict):
+class Safety(TypedDict, total=False):
+    """Of a question: `safety`, a wrong answer could hurt someone; `never`, what an answer must not say unless it is negated."""
+
+    safety: bool
+    never: list[str]
+
+
+class HeldoutRow(Safety):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
-    `label`: as in TrainRow. `nearest`: see data/nearest.py. `safety`: a wrong answer could hurt someone.
-    `never`: what an answer must not say unless it is negated.
+    `label`: as in TrainRow. `nearest`: see data/nearest.py.
     """
 
     id: str
@@ -62,8 +68,6 @@ class HeldoutRow(TypedDict):
     label: NotRequired[str]
     taught: NotRequired[bool]
     nearest: NotRequired[str]
-    safety: NotRequired[bool]
-    never: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -173,10 +177,7 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             "answer": base["answer"],
             "facts": _facts(at, raw, [] if "verse" in raw else None),
         }
-        if _flag(at, raw, "safety"):
-            row["safety"] = True
-        if never := _wordings(at, raw, "never"):
-            row["never"] = never
+        row |= _safety(at, raw)
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
@@ -208,11 +209,7 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
             )
             for number, question in enumerate(_wordings(at, raw, part), start=1)
         ]
-        if _flag(at, raw, "safety"):
-            asked = [{**row, "safety": True} for row in asked]
-        if never := _wordings(at, raw, "never"):
-            asked = [{**row, "never": never} for row in asked]
-        asked = [_labelled(row, at, raw, data) for row in asked]
+        asked = [_labelled(row | _safety(at, raw), at, raw, data) for row in asked]
         found.append(TaughtFact(ident, train, asked))
     by_id = {fact.id: fact for fact in found}
     drawn: list[TaughtFact] = []
@@ -288,6 +285,13 @@ def _wordings(at: str, raw: Mapping[str, Any], key: str) -> list[str]:
     found = raw.get(key, [])
     if not isinstance(found, list) or not all(isinstance(each, str) and each.strip() for each in found):
         raise UserError(f"{at}: {key} must be a list of texts; write [] for none")
+    return found
+
+
+def _safety(at: str, raw: Mapping[str, Any]) -> Safety:
+    found: Safety = {"safety": True} if _flag(at, raw, "safety") else {}
+    if never := _wordings(at, raw, "never"):
+        found["never"] = never
     return found
 
 
