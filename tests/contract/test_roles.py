@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from jinja2.nativetypes import NativeEnvironment
+from ansible_collections.trainlab.rhoai.plugins.filter.listed import listed
 from trainlab.config.section_train import AnswerTrain, Unfreeze
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,9 +105,8 @@ def read_of(kind: str, *filters: str) -> list[str]:
     passed = {
         "bool": rf'\w+: (?:"\{{\{{ {name} \}}\}}"|true|false)',
         "int": rf"\{{\{{ {name} \}}\}}",
-        # converted; a word looked for, which the string contains as well; named in a sentence
-        "list": rf"({name})\.split\(','\).* if \1 is string\b.* else \1|'\w+' (?:not )?in {name}"
-        rf'|^(?:msg: ")?{name}(?:, \w+:| is empty:)',
+        # a word looked for, which the string contains as well; named in a sentence
+        "list": rf"'\w+' (?:not )?in {name}" rf'|^(?:msg: ")?{name}(?:, \w+:| is empty:)',
     }[kind]
     found = []
     for file in READ:
@@ -131,17 +130,11 @@ def test_a_number_may_come_from_the_command_line() -> None:
 
 def test_a_list_may_come_from_the_command_line() -> None:
     """`-e workspace_users=ada,grace` is a string, and a list of letters to a loop."""
-    assert read_of("list", "length") == []
+    assert read_of("list", "length", r"trainlab\.rhoai\.listed") == []
 
 
-@EACH
-def test_such_a_list_is_what_stands_between_its_commas(role: Path) -> None:
-    file = role / "vars" / "main.yml"
-    texts = list((yaml.safe_load(file.read_text(encoding="utf-8")) or {}).values()) if file.exists() else []
-    for text in (each for each in texts if isinstance(each, str) and " is string" in each):
-        (name,) = set(re.findall(r"(\w+) is string", text))
-        one, two, none = (NativeEnvironment().from_string(text).render({name: value}) for value in ([80], "80,81", ""))
-        assert one == [80] and list(map(str, two)) == ["80", "81"] and not none, text
+def test_such_a_list_is_what_stands_between_its_commas() -> None:
+    assert [listed(value) for value in ([80], "80,81", "")] == [[80], ["80", "81"], []]
 
 
 CONNECTING = sorted(
