@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.trainlab.rhoai.plugins.filter.listed import listed
 from trainlab.config.section_train import AnswerTrain, Unfreeze
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,10 +130,6 @@ def test_a_number_may_come_from_the_command_line() -> None:
 def test_a_list_may_come_from_the_command_line() -> None:
     """`-e workspace_users=ada,grace` is a string, and a list of letters to a loop."""
     assert read_of("list", "length", r"trainlab\.rhoai\.listed") == []
-
-
-def test_such_a_list_is_what_stands_between_its_commas() -> None:
-    assert [listed(value) for value in ([80], "80,81", "")] == [[80], ["80", "81"], []]
 
 
 CONNECTING = sorted(

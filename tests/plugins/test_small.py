@@ -1,4 +1,4 @@
-"""The plugins' small pure functions: quantities, the end of a command, the archive of a run, jobs' outcomes."""
+"""The plugins' small pure functions: quantities, lists of the command line, the end of a command, the archive of a run, jobs' outcomes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.filter.core import combine
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
+from ansible_collections.trainlab.rhoai.plugins.filter.listed import listed
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import quantity
 from jinja2.nativetypes import NativeEnvironment
@@ -35,6 +36,10 @@ ROOT = Path(__file__).resolve().parents[2]
 )
 def test_quantities(text: str | None, number: float) -> None:
     assert float(quantity(text)) == number
+
+
+def test_a_list_of_the_command_line_is_what_stands_between_its_commas() -> None:
+    assert [listed(value) for value in ([80], "80,81", "")] == [[80], ["80", "81"], []]
 
 
 @pytest.mark.parametrize(
