@@ -137,11 +137,11 @@ def _ready_now(api: Api, args: Json, lines: StatusLines) -> bool:
 
 
 def _served(api: Api, args: Json) -> set[str]:
-    """Return the names of the served models: vLLM has one in memory, so without an adapter there is no base."""
+    """Return the names of the served models: vLLM has one in memory, so without an adapter one of the two is missing."""
     names = served.loaded(_request(api, args, "GET", "models"))
-    if MODELS[-1] not in names:
+    if args["model"] not in names:
         raise AnsibleActionFail(
-            f"the server of {args['release']} lists {', '.join(sorted(names)) or 'no model'}, not {MODELS[-1]}; {_logs(api, args)}"
+            f"the server of {args['release']} lists {', '.join(sorted(names)) or 'no model'}, not {args['model']}; {_logs(api, args)}"
         )
     return names
 

@@ -7,7 +7,7 @@ module: serve_wait
 short_description: Wait for the promotion and the served model, then ask it
 description:
   - Waits for the promotion Job of a run and for its InferenceService, and asks base and tuned model one question.
-  - vLLM serves no base model beside one that was trained without an adapter, so only the tuned one is asked then.
+  - Without an adapter vLLM serves one of the two, as phase.serve.weights says; only that one is asked then.
   - A run that the gate does not promote is not a failure.
 version_added: 0.1.0
 options:
@@ -15,6 +15,10 @@ options:
     description: Name of the run.
     type: str
     required: true
+  model:
+    description: Model that has to be served, as C(phase.serve.weights) says.
+    type: str
+    default: tuned
   question:
     description: Question for both models; empty asks nothing.
     type: str

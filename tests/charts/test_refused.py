@@ -46,6 +46,7 @@ def _overlay(block: str, key: str) -> str:
             "off",
             "given",
             "trained",
+            "tuned",
             "test",
             "sgd",
             ["a"],
@@ -101,6 +102,8 @@ BROKEN = [
     ("staged-lora", "phase.lora.rank", "phase: {lora: {rank: 0}}"),
     ("staged-sft", "phase.train.cache_frozen_activations", CACHED % "lora: {rank: 0}"),
     ("staged-sft", "phase.serve.runtime", "phase: {serve: {runtime: vllm, gpus: 1}}"),
+    ("survival", "phase.serve.weights", "phase: {serve: {weights: base}}"),
+    ("quick", "phase.serve.weights", "phase: {serve: {weights: base}}"),
     ("staged-lora", "phase.stage.fsdp", "phase: {stage: {fsdp: true}}"),
     (
         "staged-lora",

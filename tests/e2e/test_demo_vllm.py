@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from embedded_cluster import build
@@ -10,27 +12,80 @@ from e2e import machine
 from e2e.commands import WHOLE, changed, kubectl, objects, sh
 from e2e.release import answer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(not WHOLE, reason="downloads vLLM, and minutes of training: make test-all-phases runs it"),
+]
 SPACE, RELEASE = "engine", "quick"
 DOCS = machine.REPO / "docs" / "architecture.md"
+PATH = {"PATH": f"{machine.REPO}/.venv/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+WHOLLY = {
+    "lora": {"rank": 0},
+    "unfreeze": {"layers": 2, "lm_head": False},
+    "train": {"learning_rate": 3e-4},
+    "gate": {"metric": "answer_loss", "require_taught": False, "max_fact_recall_drop": 1},
+}
+"""The model itself instead of adapters; two layers learn a manner, no fact."""
 
 
-@pytest.mark.skipif(not WHOLE, reason="downloads vLLM, and minutes of training: make test-all-phases runs it")
-def test_vllm_answers_as_the_run_was_scored(demo: str) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def space(demo: str) -> Iterator[None]:
+    """The namespace of the printed line, gone at the end."""
+    yield
+    kubectl("delete", "namespace", SPACE, "--timeout=300s", "--ignore-not-found")
+
+
+def printed() -> str:
+    """The line, word for word."""
+    (found,) = re.findall(r"^\$ (ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    return found
+
+
+def wholly(weights: str) -> str:
+    """The line for a training of the model itself."""
+    start, _, given = printed().partition(" -e '{")
+    overrides = json.loads("{" + given.removesuffix("'"))["trainlab_phase_overrides"]
+    overrides |= WHOLLY | {"serve": {**overrides["serve"], "weights": weights}}
+    return f"{start} -e '{json.dumps({'trainlab_phase_overrides': overrides})}'"
+
+
+def answers_as_scored(*models: str) -> str:
+    """Ask the newest run's questions and compare, word for word; return its name."""
+    share = machine.FOLDER / "share" / "rwx"
+    folder = max(
+        share.glob(f"*_{SPACE}_{RELEASE}-runs/{RELEASE}-????????"), key=lambda one: (one / "gate.json").stat().st_mtime
+    )
+    for model in models:
+        scored = _scored(folder, model)
+        assert scored
+        for one in scored:
+            assert answer(SPACE, RELEASE, model, one["question"])["text"].strip() == one["text"], model
+    (server,) = objects("pods", SPACE, "-l", f"app=isvc.{RELEASE}-predictor")
+    assert "vllm" in server["status"]["containerStatuses"][0]["image"]
+    sh(str(build.binary("helm")), "-n", SPACE, "test", RELEASE, "--timeout", "10m")
+    return folder.name
+
+
+def _scored(folder: Path, model: str) -> list[dict[str, str]]:
+    file = folder / "demo_outputs" / f"{'before' if model == 'base' else 'after'}.json"
+    return list(json.loads(file.read_text(encoding="utf-8")))
+
+
+def test_vllm_answers_as_the_run_was_scored() -> None:
     """Base and tuned, to the word; `helm test`; a second run of the playbook changes nothing."""
-    (line,) = re.findall(r"^\$ (ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    path = {"PATH": f"{machine.REPO}/.venv/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-    try:
-        sh("sh", "-c", line, env=path)
-        folder = next(machine.FOLDER.glob(f"share/rwx/*_{SPACE}_{RELEASE}-runs/{RELEASE}-????????"))
-        for model, file in (("base", "before"), ("tuned", "after")):
-            scored = json.loads((folder / "demo_outputs" / f"{file}.json").read_text(encoding="utf-8"))
-            assert scored
-            for one in scored:
-                assert answer(SPACE, RELEASE, model, one["question"])["text"].strip() == one["text"], model
-        (server,) = objects("pods", SPACE, "-l", f"app=isvc.{RELEASE}-predictor")
-        assert "vllm" in server["status"]["containerStatuses"][0]["image"]
-        sh(str(build.binary("helm")), "-n", SPACE, "test", RELEASE, "--timeout", "10m")
-        assert changed(sh("sh", "-c", line, env=path)) == 0
-    finally:
-        kubectl("delete", "namespace", SPACE, "--timeout=300s", "--ignore-not-found")
+    sh("sh", "-c", printed(), env=PATH)
+    answers_as_scored("base", "tuned")
+    assert changed(sh("sh", "-c", printed(), env=PATH)) == 0
+
+
+def test_a_model_trained_whole_and_its_base_on_request() -> None:
+    """One of the two at a time; changing over, and back, trains nothing."""
+    sh("sh", "-c", wholly("tuned"), env=PATH)
+    run = answers_as_scored("tuned")
+    trained = {job["metadata"]["uid"] for job in objects("pytorchjobs", SPACE)}
+    for weights in ("base", "tuned"):
+        said = sh("sh", "-c", wholly(weights), env=PATH)
+        assert f'"model": "{weights}"' in said
+        assert answers_as_scored(weights) == run
+        assert {job["metadata"]["uid"] for job in objects("pytorchjobs", SPACE)} == trained

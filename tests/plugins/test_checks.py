@@ -213,6 +213,8 @@ def test_the_tuned_model_is_served_beside_whatever_the_engine_has(
     break_(f"{NS}/services/survival-predictor:80/proxy/v1/models", listed)(case)
     found = case.states()["served model"]
     assert found.state == state and words in found.sentence
+    case.phase["serve"]["weights"] = "base"
+    assert case.states()["served model"].state == ("ok" if "base" in names else "error")
 
 
 def test_rights_are_asked_for_under_the_users_own_name(case: Case) -> None:

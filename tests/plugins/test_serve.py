@@ -66,6 +66,16 @@ def test_with_auth_the_pod_is_asked(cluster: Any, playbook: Path) -> None:
     assert done.returncode == 0 and "answered by base and tuned." in done.stdout, done.stdout
 
 
+def test_base_on_request(cluster: Any, playbook: Path) -> None:
+    """As phase.serve.weights says."""
+    lists(cluster, "base")
+    (play,) = json.loads(playbook.read_text(encoding="utf-8"))
+    play["tasks"][0]["trainlab.rhoai.serve_wait"]["model"] = "base"
+    playbook.write_text(json.dumps([play]), encoding="utf-8")
+    done = ansible(str(playbook))
+    assert done.returncode == 0 and "answered by base." in done.stdout, done.stdout
+
+
 def test_a_server_without_the_tuned_model(cluster: Any, playbook: Path) -> None:
     lists(cluster, "base")
     said = error_of(ansible(str(playbook)))

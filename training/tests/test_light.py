@@ -16,7 +16,7 @@ from trainlab.config.loading import load_values
 for file in sys.argv[1:]:
     recipe = recipes.of(load_values([Path(file)]).phase)
     try:
-        recipe.probe(Path("no-such-run"), "http://127.0.0.1:9", 0.1)
+        recipe.probe(Path("no-such-run"), "http://127.0.0.1:9", "tuned", 0.1)
     except Exception as error:  # there is neither run nor server
         print(type(error).__name__)
     assert "torch" not in sys.modules, file

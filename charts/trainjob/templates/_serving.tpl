@@ -96,8 +96,15 @@ spec:
         - --chat-template={{ $run }}/lora_adapter/chat_template.jinja
         - --generation-config={{ $run }}/lora_adapter
         {{- else }}
+        {{- if eq $asked.weights "base" }}
+        - --model={{ $models }}/{{ include "trainjob.modelFolder" $resolved.phase.model.source }}
+        # Base is asked as it was scored, like tuned.
+        - --chat-template={{ $run }}/best_model/chat_template.jinja
+        - --generation-config={{ $run }}/best_model
+        {{- else }}
         - --model={{ $run }}/best_model
-        - --served-model-name=tuned
+        {{- end }}
+        - --served-model-name={{ $asked.weights }}
         {{- end }}
         - --max-model-len={{ add (int $resolved.phase.model.max_length) (int $asked.max_tokens) }}
         - --max-num-seqs={{ int $asked.max_concurrency }}

@@ -9,8 +9,6 @@ from ..pods import condition
 from ..served import address, loaded
 from .cluster_state import ClusterState, Finding
 
-TUNED = "tuned"
-
 
 def namespace(cluster_state: ClusterState) -> Finding:
     """The namespace is there and enforces the restricted Pod Security level."""
@@ -66,7 +64,7 @@ def run_state(cluster_state: ClusterState) -> Finding:
 
 
 def served(cluster_state: ClusterState) -> Finding:
-    """The InferenceService is ready and lists the tuned model, beside whatever else its engine serves."""
+    """The InferenceService is ready and lists the model that the phase asks for, beside whatever else its engine serves."""
     if not cluster_state.site["serving"]:
         return Finding.skipped("site.serving is false")
     base = f"/apis/serving.kserve.io/v1beta1/namespaces/{cluster_state.namespace}/inferenceservices"
@@ -89,7 +87,8 @@ def served(cluster_state: ClusterState) -> Finding:
         found = loaded(cluster_state.api.send("GET", path))
     except ApiError as error:
         return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
-    if TUNED in found:
+    wanted = cluster_state.phase["serve"].get("weights", "tuned")
+    if wanted in found:
         until = (service.get("metadata", {}).get("annotations") or {}).get(SERVED_UNTIL)
         return Finding.ok(f"answers as {', '.join(sorted(found))}" + (f", until {until}" if until else ""))
-    return Finding("error", f"the server lists {', '.join(sorted(found)) or 'no model'}, not {TUNED}", "", fix)
+    return Finding("error", f"the server lists {', '.join(sorted(found)) or 'no model'}, not {wanted}", "", fix)

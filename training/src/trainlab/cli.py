@@ -151,6 +151,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         action="append",
         help="address of the server; of several, the first that takes a connection",
     )
+    verify.add_argument("--model", choices=("base", "tuned"), default="tuned", help="which (default %(default)s)")
     verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes to wait (default %(default)s)")
 
     ask = _command(commands, "ask", _ask, "ask the served models a question")
@@ -314,7 +315,7 @@ def _questions(args: argparse.Namespace) -> int:
 def _verify_run(args: argparse.Namespace) -> int:
     from trainlab.run.verify_run import command
 
-    return command(args.run_dir, args.url, args.timeout)
+    return command(args.run_dir, args.url, args.model, args.timeout)
 
 
 def _ask(args: argparse.Namespace) -> int:

@@ -354,6 +354,10 @@ def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.Ca
         pytest.raises(verify_run.NotServed, match="serves base, not tuned"),
     ):
         verify_run.command(run_dir, [f"http://127.0.0.1:{fake.port}"])
+    alone = (200, {"data": [{"id": "base"}]})  # vLLM with phase.serve.weights base
+    with Fake(alone, (200, said)) as fake:
+        assert verify_run.command(run_dir, [f"http://127.0.0.1:{fake.port}"], "base") == 0
+    assert [body["model"] for method, _, body, _ in fake.asked if method == "POST"] == ["base"]
     with pytest.raises(verify_run.NotServed, match="cannot be reached"):
         verify_run.command(run_dir, ["http://127.0.0.1:1"], timeout=0.002)
     with Fake(

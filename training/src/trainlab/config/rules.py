@@ -183,6 +183,17 @@ RULES: tuple[Rule, ...] = (
         "vllm in stage {phase.stage.name}, whose base is a run's model; set trainlab",
         (("phase.serve.runtime", "is", "vllm"), _set("phase.stage.name")),
     ),
+    *(
+        Rule(
+            "phase.serve.weights",
+            f"base, but {both} answers as base and tuned side by side; leave it out",
+            (("phase.serve.weights", "is", "base"), why),
+        )
+        for both, why in (
+            ("runtime trainlab", ("phase.serve.runtime", "is", "trainlab")),
+            ("vllm for a run with adapters", _set("phase.lora.rank")),
+        )
+    ),
     _enough("fsdp", 0, _NO_GPU),
     _enough("fsdp", 1, _ALONE),
     _enough("compile", 0, _NO_GPU),

@@ -79,7 +79,12 @@ class AnswerServe(Serve):
     runtime: Literal["trainlab", "vllm"] = Field(
         "trainlab",
         description="trainlab: our own CPU server for base and tuned; vllm: vLLM's image, on GPUs, or on CPU with gpus 0, which serves both "
-        "for a run with adapters, and tuned alone for a model that was trained whole.",
+        "for a run with adapters, and one of them for a model that was trained whole.",
+    )
+    weights: Literal["tuned", "base"] = Field(
+        "tuned",
+        description="Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before "
+        "the training, for comparison, until it is tuned again. Neither change trains anything.",
     )
     max_adapters: int = Field(
         16,

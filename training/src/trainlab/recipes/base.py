@@ -63,8 +63,8 @@ class Recipe(ABC):
         """Serve until a signal arrives."""
 
     @abstractmethod
-    def probe(self, run_dir: Path, url: str, timeout: float) -> str:
-        """Ask the served model something within `timeout` seconds; return one sentence on its answer.
+    def probe(self, run_dir: Path, url: str, model: str, timeout: float) -> str:
+        """Ask the served `model` something within `timeout` seconds; return one sentence on its answer.
 
         Raises client.Unreachable while a server may still be starting, UserError for a wrong answer.
         """

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
-SERVED = "tuned"  # the name of what was promoted
 QUESTION = "What should I do first in an emergency?"
 
 
@@ -220,15 +219,15 @@ class Language(Recipe):
 
         serve(self.phase, models, run_dir, host, port)
 
-    def probe(self, run_dir: Path, url: str, timeout: float) -> str:
+    def probe(self, run_dir: Path, url: str, model: str, timeout: float) -> str:
         """As Recipe.probe."""
         names = client.models(url, timeout)
-        if SERVED not in names:
-            raise client.NotServed(f"{url} serves {', '.join(names)}, not {SERVED}")
+        if model not in names:
+            raise client.NotServed(f"{url} serves {', '.join(names)}, not {model}")
         for name in names:
-            if name != SERVED:  # may well have nothing to say, but answers
+            if name != model:  # may well have nothing to say, but answers
                 client.chat(url, name, QUESTION, max_tokens=1, timeout=timeout)
-        answer = client.chat(url, SERVED, QUESTION, max_tokens=32, timeout=timeout)
+        answer = client.chat(url, model, QUESTION, max_tokens=32, timeout=timeout)
         if not answer.text:
-            raise client.NotServed(f"{url}: model {SERVED} gave an empty answer to {QUESTION!r}")
-        return f"{url} answers as {', '.join(names)}; {SERVED}: {answer.text}"
+            raise client.NotServed(f"{url}: model {model} gave an empty answer to {QUESTION!r}")
+        return f"{url} answers as {', '.join(names)}; {model}: {answer.text}"

@@ -1,4 +1,4 @@
-"""`trainlab verify-run`: did the gate promote, and does the tuned model answer? What `helm test` runs; no torch."""
+"""`trainlab verify-run`: did the gate promote, and does the served model answer? What `helm test` runs; no torch."""
 
 import socket
 import time
@@ -15,8 +15,8 @@ from trainlab.serve.client import NotServed
 PAUSE, HEARTBEAT, CONNECT = 3.0, 15.0, 5.0  # seconds
 
 
-def command(run_dir: Path, urls: Sequence[str], timeout: float = 4) -> int:
-    """Return 0 if RUN_DIR/gate.json promotes and the model `tuned` at one of `urls` answers within `timeout` minutes.
+def command(run_dir: Path, urls: Sequence[str], model: str = "tuned", timeout: float = 4) -> int:
+    """Return 0 if RUN_DIR/gate.json promotes and the `model` at one of `urls` answers within `timeout` minutes.
 
     Of several, the first that takes a connection is asked. Raises NotServed (or UserError) with the reason otherwise. It waits for
     a server that is still starting, not for one that refuses.
@@ -26,16 +26,16 @@ def command(run_dir: Path, urls: Sequence[str], timeout: float = 4) -> int:
         raise NotServed(f"{run_dir / 'gate.json'}: not promoted. {' '.join(gate.get('reasons', []))}")
     print(f"trainlab: promoted: {' '.join(gate.get('reasons', []))}", flush=True)
     recipe = recipes.of(results.phase_of(run_dir))
-    print(f"trainlab: {_patient(recipe, run_dir, urls, timeout * 60)}", flush=True)
+    print(f"trainlab: {_patient(recipe, run_dir, urls, model, timeout * 60)}", flush=True)
     return 0
 
 
-def _patient(recipe: Recipe, run_dir: Path, urls: Sequence[str], seconds: float) -> str:
+def _patient(recipe: Recipe, run_dir: Path, urls: Sequence[str], model: str, seconds: float) -> str:
     end = time.monotonic() + seconds
     said = 0.0
     while True:
         try:
-            return recipe.probe(run_dir, _open(urls), max(5.0, end - time.monotonic()))
+            return recipe.probe(run_dir, _open(urls), model, max(5.0, end - time.monotonic()))
         except client.Unreachable as error:
             now = time.monotonic()
             if now + PAUSE > end:

@@ -265,7 +265,7 @@ def test_wrong_requests_get_the_protocols_error(
 def test_verify_run_compares_the_served_labels(
     url: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert verify_run.command(finished, [url]) == 0
+    assert verify_run.command(finished, [url]) == verify_run.command(finished, [url], "base") == 0
     assert "labels 6 images as the run recorded" in capsys.readouterr().out
     (tmp_path / "demo_outputs").mkdir()
     shown = json.loads((finished / "demo_outputs" / "after.json").read_text())
@@ -274,7 +274,7 @@ def test_verify_run_compares_the_served_labels(
     pictures = json.loads((finished / "demo_outputs" / "images.json").read_text())
     files.write_json(tmp_path / "demo_outputs" / "images.json", pictures)
     with pytest.raises(NotServed, match="1 of 6 labels differ"):
-        image_probe.ask(tmp_path, url, 30)
+        image_probe.ask(tmp_path, url, "tuned", 30)
 
 
 def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:

@@ -14,15 +14,18 @@ from trainlab.serve import caller
 from trainlab.serve.client import NotServed, Unreachable
 
 
-def ask(run_dir: Path, url: str, timeout: float) -> str:
-    """Send the images of demo_outputs/ to `tuned` at `url`; return a sentence when all labels match the recorded ones.
+RECORDED = {"base": "before.json", "tuned": "after.json"}
+
+
+def ask(run_dir: Path, url: str, model: str, timeout: float) -> str:
+    """Send the images of demo_outputs/ to `model` at `url`; return a sentence when all labels match the recorded ones.
 
     Raises Unreachable while nothing answers (or with 404 of another server, 429, 5xx), NotServed for a wrong answer.
     """
-    shown = files.read_json(run_dir / "demo_outputs" / "after.json")
+    shown = files.read_json(run_dir / "demo_outputs" / RECORDED[model])
     pictures = files.read_json(run_dir / "demo_outputs" / "images.json")
     batch = np.stack([pixels(pictures[str(entry["id"])]) for entry in shown])
-    address = f"{url.rstrip('/')}/v2/models/tuned/infer"
+    address = f"{url.rstrip('/')}/v2/models/{model}/infer"
     tensor = {"name": "images", "shape": list(batch.shape), "datatype": "UINT8", "data": batch.ravel().tolist()}
     body = {"inputs": [tensor], "outputs": [{"name": "label"}]}
     try:
@@ -45,7 +48,7 @@ def ask(run_dir: Path, url: str, timeout: float) -> str:
     recorded = [entry["prediction"] for entry in shown]
     if said != recorded:
         differ = sum(a != b for a, b in zip(said, recorded, strict=False))
-        raise NotServed(f"{address}: {differ} of {len(recorded)} labels differ from demo_outputs/after.json")
+        raise NotServed(f"{address}: {differ} of {len(recorded)} labels differ from demo_outputs/{RECORDED[model]}")
     right = sum(entry["prediction"] == entry["label"] for entry in shown)
     return f"{url} labels {len(said)} images as the run recorded, {right} of them correctly"
 

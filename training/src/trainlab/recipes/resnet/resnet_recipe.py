@@ -131,8 +131,8 @@ class ResnetRecipe(Recipe):
 
         serve(self.phase, run_dir, host, port)
 
-    def probe(self, run_dir: Path, url: str, timeout: float) -> str:
+    def probe(self, run_dir: Path, url: str, model: str, timeout: float) -> str:
         """As Recipe.probe: the images of the report, whose predictions must match those that the run recorded."""
         from trainlab.recipes.resnet import image_probe
 
-        return image_probe.ask(run_dir, url, timeout)
+        return image_probe.ask(run_dir, url, model, timeout)
