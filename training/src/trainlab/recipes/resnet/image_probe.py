@@ -13,7 +13,6 @@ from trainlab import files
 from trainlab.serve import caller
 from trainlab.serve.client import NotServed, Unreachable
 
-
 RECORDED = {"base": "before.json", "tuned": "after.json"}
 
 
