@@ -9,6 +9,8 @@ import pytest
 from e2e import beside, machine
 from e2e.commands import KEEP, PHASE, sh
 
+pytest.register_assert_rewrite("e2e.visitors")
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the e2e tests as skipped, never as passed, when the machine cannot host the cluster."""

@@ -1,4 +1,6 @@
-"""vLLM in the place of our server, on the demo's cluster: the line of docs/architecture.md, and what the model then answers."""
+"""vLLM in the place of our server, on the demo's cluster: the line of docs/architecture.md, what the model then answers, also among
+visitors, and a model that was trained whole.
+"""
 
 import json
 import re
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 from embedded_cluster import build
 
-from e2e import machine
+from e2e import machine, visitors
 from e2e.commands import WHOLE, changed, kubectl, objects, sh
 from e2e.release import answer
 
@@ -77,6 +79,19 @@ def test_vllm_answers_as_the_run_was_scored() -> None:
     sh("sh", "-c", printed(), env=PATH)
     answers_as_scored("base", "tuned")
     assert changed(sh("sh", "-c", printed(), env=PATH)) == 0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[visitors.Server]:
+    """What the printed line ends with, which the test above ran."""
+    with visitors.reachable(
+        visitors.Server(SPACE, RELEASE, line=None, program="vllm.entrypoints.openai.api_server")
+    ) as found:
+        yield found
+
+
+class TestVisitors(visitors.Visits):
+    """All of them, with an engine that lets everybody wait in line."""
 
 
 def test_a_model_trained_whole_and_its_base_on_request() -> None:
