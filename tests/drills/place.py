@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from embedded_cluster import paths
+from embedded_cluster import cgroups, paths
+from waiting import until
 
 from drills import volume
 
@@ -105,10 +106,22 @@ class Place:
         self.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=120s", ok=False)
 
     def remove(self) -> None:
-        """Remove release and run; the volumes stay."""
+        """Remove release and run; the volumes stay, and are made where a cluster is newer than the table."""
         self.uninstall()
+        if not self.claimed():
+            self.install()
+            until(self.claimed, PATIENCE, self.events)
+            self.uninstall()
         if folder := self.run_dir():
             shutil.rmtree(folder)
+
+    def claimed(self) -> bool:
+        """Whether the volume of runs is there."""
+        return any(volume.seen().glob(f"*_{CLAIM}"))
+
+    def events(self) -> str:
+        """What the namespace tells."""
+        return self.kubectl("get", "pvc,pods,events")
 
     def run_dir(self) -> Path | None:
         """The run directory as the first node sees it."""
@@ -146,13 +159,14 @@ class Place:
         return self.kubectl("get", self.plural, "-o", "jsonpath={.items[*].metadata.uid}").split()
 
     def ranks(self) -> dict[int, int]:
-        """Process of each rank."""
+        """Process of each rank, in this cluster: another one of this machine may have drills, too."""
         found: dict[int, int] = {}
-        for folder in Path("/proc").glob("[0-9]*"):
+        for pid in cgroups.processes():
             with contextlib.suppress(OSError):
-                words = dict(part.split("=", 1) for part in (folder / "environ").read_text().split("\0") if "=" in part)
+                text = Path(f"/proc/{pid}/environ").read_text()
+                words = dict(part.split("=", 1) for part in text.split("\0") if "=" in part)
                 if words.get("TRAINLAB_RUN", "").startswith(f"{RELEASE}-") and "TORCHELASTIC_RUN_ID" in words:
-                    found[int(words["RANK"])] = int(folder.name)
+                    found[int(words["RANK"])] = pid
         return found
 
     def end(self, seconds: float) -> str:
