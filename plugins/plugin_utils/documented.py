@@ -36,8 +36,10 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
     def run(self, tmp: None = None, task_vars: Json | None = None) -> Json:
         """Check the arguments and return what `run_on_controller` returns; AnsibleActionFail for one that is not as documented."""
         super().run(tmp, task_vars)
+        # Validation copies what it is given deeply: 360 documents took 1.3 s with the tags of ansible-core 2.19.
+        self._task.args = _plain(self._task.args)
         _result, validated = self.validate_argument_spec(argument_spec(type(self).__module__.rpartition(".")[2]))
-        args: Json = _plain(validated)
+        args: Json = validated
         self._refuse_twins(task_vars or {}, self.target(args))
         self.task_vars = task_vars or {}
         return self.run_on_controller(args)
