@@ -60,6 +60,7 @@ def played(place: Place) -> Iterator[None]:
 @contextmanager
 def on_a_small_volume(place: Place) -> Iterator[None]:
     """Train by Helm on a volume that can be full."""
+    place.claim()
     with volume.small(CLAIM):
         place.install()
         try:

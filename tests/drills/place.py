@@ -106,22 +106,21 @@ class Place:
         self.kubectl("wait", "pods", "--all", "--for=delete", "--timeout=120s", ok=False)
 
     def remove(self) -> None:
-        """Remove release and run; the volumes stay, and are made where a cluster is newer than the table."""
+        """Remove release and run; the volumes stay."""
         self.uninstall()
-        if not self.claimed():
-            self.install()
-            until(self.claimed, PATIENCE, self.events)
-            self.uninstall()
         if folder := self.run_dir():
             shutil.rmtree(folder)
 
-    def claimed(self) -> bool:
-        """Whether the volume of runs is there."""
-        return any(volume.seen().glob(f"*_{CLAIM}"))
+    def claim(self) -> None:
+        """Have the volume of runs, also where a cluster is newer than the table."""
 
-    def events(self) -> str:
-        """What the namespace tells."""
-        return self.kubectl("get", "pvc,pods,events")
+        def there() -> bool:
+            return any(volume.seen().glob(f"*_{CLAIM}"))
+
+        if not there():
+            self.install()
+            until(there, PATIENCE, lambda: self.kubectl("get", "pvc,pods,events"))
+            self.remove()
 
     def run_dir(self) -> Path | None:
         """The run directory as the first node sees it."""

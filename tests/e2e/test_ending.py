@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,9 @@ def _ended(number: int, step: int, *argv: str) -> tuple[int, list[str]]:
     return process.returncode, lines
 
 
-def _soon(wanted: object, found: object) -> None:
-    """Whether a function finds what is wanted, once the kernel has killed what it was told to."""
-    end = time.monotonic() + GONE_SECONDS
-    while (last := found()) != wanted:  # type: ignore[operator]
-        assert time.monotonic() < end, last
-        time.sleep(0.1)
+def _gone(found: Callable[[], list[str]]) -> None:
+    """Nothing is found any more, once the kernel has killed what it was told to."""
+    until(lambda: not found(), GONE_SECONDS, found, 0.1)
 
 
 def test_up_interrupted_at_every_step() -> None:
@@ -72,7 +70,7 @@ def test_up_killed_at_every_step() -> None:
     for step in range(1, STEPS):
         code, lines = _ended(signal.SIGKILL, step, *UP)
         assert code == -signal.SIGKILL, "".join(lines)
-        _soon([], lambda: [words for pid, words in machine.ours().items() if pid not in machine.group()])
+        _gone(lambda: [words for pid, words in machine.ours().items() if pid not in machine.group()])
     assert "==> prepare" not in machine.cluster(*UP)
     assert list(machine.ready_nodes()) == ["n1"]
     _kill_nodes()
@@ -91,7 +89,7 @@ def test_images_ended_in_the_middle(number: int) -> None:
     """The image store's containerd ends with the command; the next one imports what is missing."""
     code, lines = _ended(number, 4, "images", "--force")
     assert code == CODES[number], "".join(lines)
-    _soon([], lambda: [words for words in _commands() if "/image-store-" in words])
+    _gone(lambda: [words for words in _commands() if "/image-store-" in words])
 
 
 def _commands() -> list[str]:

@@ -31,16 +31,20 @@ ASKED = "What do I do first when the power is out?"
 HEALTH = 10.0
 """Seconds in which /health has to answer, whatever else is asked; a tenth of one where nothing else runs on the machine."""
 SOON = 60.0
+PORT = 8088
 
 
 @dataclass(frozen=True)
 class Server:
-    """A served release. `line`: how many may wait for an answer, None for as many as come; `program`: a word of its command."""
+    """A served release. `line`: how many may wait for an answer, None for as many as come; `program`: a word of its command;
+    `refusals`: the code that it has for a text that is too long, by HTTP status, None where it names none of its own.
+    """
 
     namespace: str
     release: str
     line: int | None
     program: str
+    refusals: dict[int, str] | None = None
     url: str = ""
 
     @property
@@ -112,9 +116,6 @@ class Server:
         return pids[0]
 
 
-PORT = 8088
-
-
 @contextlib.contextmanager
 def reachable(server: Server) -> Iterator[Server]:
     """Give it a port at the first node's address; of NodePorts the quota of a namespace of ours has none."""
@@ -154,7 +155,9 @@ class Visits:
         with ThreadPoolExecutor(1) as thread:
             sent = thread.submit(server.post, messages=[{"role": "user", "content": text}])
             server.healthy_while([sent])
-        assert sent.result().status_code in (400, 413) and sent.result().json()["error"]["message"]
+        status, error = sent.result().status_code, sent.result().json()["error"]
+        assert status in (400, 413) and error["message"]
+        assert server.refusals is None or error["code"] == server.refusals[status]
         assert server.restarts() == before
 
     def test_a_hall_that_asks_at_once_is_answered_or_told_when_to_come_back(self, server: Server) -> None:

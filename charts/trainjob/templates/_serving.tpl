@@ -44,7 +44,10 @@ that claim (below), and both are found in there. */}}
 {{- $run := include "trainjob.allRuns" $resolved | empty | ternary "/mnt/models" (printf "/mnt/models/%s" $resolved.run) }}
 {{- if $shared }}
 {{- $run = include "trainjob.join" (list "/mnt/models" $resolved.site.storage.runs.subPath $resolved.run) }}
-{{- end -}}
+{{- end }}
+{{- /* What vLLM loads: the base, under an adapter or on request, or what was trained. */}}
+{{- $asBase := and $vllm (or (gt $rank 0) (eq $asked.weights "base")) }}
+{{- $result := printf "%s/%s" $run (gt $rank 0 | ternary "lora_adapter" "best_model") -}}
 apiVersion: serving.kserve.io/v1alpha1
 kind: ServingRuntime
 metadata:
@@ -81,30 +84,22 @@ spec:
       command: [python3, -m, vllm.entrypoints.openai.api_server]
       args:
         - --port=8080
+        - --model={{ $asBase | ternary (printf "%s/%s" $models (include "trainjob.modelFolder" $resolved.phase.model.source)) $result }}
+        - --served-model-name={{ $asBase | ternary "base" "tuned" }}
         {{- if $rank }}
-        - --model={{ $models }}/{{ include "trainjob.modelFolder" $resolved.phase.model.source }}
-        - --served-model-name=base
         - --enable-lora
-        - --lora-modules=tuned={{ $run }}/lora_adapter
+        - --lora-modules=tuned={{ $result }}
         - --max-lora-rank={{ include "trainjob.servedRank" $rank }}
         {{- if $onCpu }}
         # One place stays empty: on CPU vLLM takes the last place for a row without an adapter (vllm 0.32, lora/ops/torch_ops/
         # lora_ops.py: index -1), so that base would answer as tuned whenever both are in a batch.
         - --max-loras=2
         {{- end }}
-        # vLLM takes both from --model, which is the base here; base and tuned are asked as they were scored.
-        - --chat-template={{ $run }}/lora_adapter/chat_template.jinja
-        - --generation-config={{ $run }}/lora_adapter
-        {{- else }}
-        {{- if eq $asked.weights "base" }}
-        - --model={{ $models }}/{{ include "trainjob.modelFolder" $resolved.phase.model.source }}
-        # Base is asked as it was scored, like tuned.
-        - --chat-template={{ $run }}/best_model/chat_template.jinja
-        - --generation-config={{ $run }}/best_model
-        {{- else }}
-        - --model={{ $run }}/best_model
         {{- end }}
-        - --served-model-name={{ $asked.weights }}
+        {{- if $asBase }}
+        # vLLM takes both from --model, which is the base here; base and tuned are asked as they were scored.
+        - --chat-template={{ $result }}/chat_template.jinja
+        - --generation-config={{ $result }}
         {{- end }}
         - --max-model-len={{ add (int $resolved.phase.model.max_length) (int $asked.max_tokens) }}
         - --max-num-seqs={{ int $asked.max_concurrency }}
