@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from api_server.harness import Cluster
@@ -24,9 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group("training API" if "training" in names else "bare OpenShift"))
 
 
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest) -> Server:
+    """A bare OpenShift; a Kubernetes for a file that uses `training`."""
+    return cast("Server", request.getfixturevalue("training" if "training" in request.fixturenames else "openshift"))
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A bare OpenShift; a file whose tests need training, serving and queue overrides `server` with `training`."""
+def openshift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A bare OpenShift."""
     yield from _started(Server(tmp_path_factory.mktemp("api") / "server", mortal=True))
 
 

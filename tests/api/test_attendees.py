@@ -12,18 +12,11 @@ import requests
 import yaml
 from api_server.attendee import allowed, helm, may, user
 from api_server.harness import Cluster
-from api_server.server import Server
 from api_server.training_api import KUEUE, free_claims
 from charts.rendering import IMAGE
 from waiting import until
 
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
-
-
+pytestmark = pytest.mark.usefixtures("training")
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 SHARED = {
     "apiVersion": "storage.k8s.io/v1",

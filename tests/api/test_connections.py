@@ -18,20 +18,14 @@ from api_server import training_api
 from api_server.attendee import build
 from api_server.client import Json, condition
 from api_server.harness import REPO, Cluster, Run
-from api_server.server import Server
 from charts.rendering import IMAGE
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("training")
 SPACE = "trainlab-demo"
 INVENTORY = REPO / "inventory" / "kubernetes"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token: client-go's rest.InClusterConfig."""
-
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
 
 
 def test_trained_by_a_credential_and_removed_from_a_pod(

@@ -19,13 +19,8 @@ from api_server.server import Server
 from charts.rendering import APIS, ROOT, Document, case, cases, documents, one, rendered, template, with_service
 from charts.upstream import CRDS, QUEUES, from_module, from_newer
 
+pytestmark = pytest.mark.usefixtures("training")
 SPACE = "dry-run"
-
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
 
 
 @pytest.fixture(scope="module", params=[from_module, from_newer], ids=["pinned", "newest"])

@@ -11,15 +11,10 @@ from api_server.training_api import free_claims
 from charts.packages import packaged, served
 from charts.rendering import APIS, CHART, HELMS, SITE, VALUES
 
+pytestmark = pytest.mark.usefixtures("training")
 V1 = "kubeflow.org/v1"
 JOBS = (("PyTorchJob", V1), ("Job", "batch/v1"))
 IMAGE = "site.images.trainer=other/image:2"
-
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
 
 
 @pytest.fixture(params=HELMS)

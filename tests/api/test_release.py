@@ -16,10 +16,10 @@ from api_server import printed, training_api
 from api_server.attendee import build
 from api_server.client import Json, condition
 from api_server.harness import REPO, Cluster
-from api_server.server import Server
 from charts.rendering import IMAGE, SITE
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("training")
 ROLE = "ocp4_workload_trainlab_"
 SPACE = "trainlab-demo"
 HERE: dict[str, Any] = {
@@ -29,12 +29,6 @@ HERE: dict[str, Any] = {
     "trainlab_helm": str(build.binary("helm")),
 }
 WITH_IMAGE = {"images": {"trainer": IMAGE}}
-
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
 
 
 def test_trained_as_a_workload_and_torn_down(cluster: Cluster, tmp_path: Path) -> None:

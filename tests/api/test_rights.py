@@ -11,17 +11,10 @@ import pytest
 from api_server import printed, remedies
 from api_server.client import Json
 from api_server.harness import Cluster
-from api_server.server import Server
 from api_server.training_api import KUEUE, free_claims
 from waiting import until
 
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
-
-
+pytestmark = pytest.mark.usefixtures("training")
 SERVING = "serving.kserve.io/v1beta1"
 CONTAINER = {"name": "pytorch", "image": "none"}
 POD = {"containers": [CONTAINER]}

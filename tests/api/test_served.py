@@ -13,6 +13,7 @@ from api_server.server import Server
 from charts.rendering import CHART, HELMS
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("training")
 V1 = "kubeflow.org/v1"
 IMAGE = "site.images.trainer=other/image:2"
 
@@ -26,12 +27,6 @@ BY_RELEASE = {
     for release in ("2.25", "3.3", "3.4", "3.5", "3.6")
 }
 """What each release of OpenShift AI denies to an InferenceService that names a HardwareProfile."""
-
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
 
 
 @pytest.fixture(params=HELMS)

@@ -11,10 +11,10 @@ import yaml
 from api_server import crds
 from api_server.harness import Cluster
 from api_server.selfservice import Projects
-from api_server.server import Server
 from api_server.training_api import KUEUE
 from waiting import until
 
+pytestmark = pytest.mark.usefixtures("training")
 SPACE = "trainlab-demo"
 RBAC, NET = "rbac.authorization.k8s.io/v1", "networking.k8s.io/v1"
 REVIEW = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -40,12 +40,6 @@ SERVERS: dict[str, Any] = {
 }
 """As API servers write it; those of the tests do not."""
 POLICIES = {"build", "deny", "fetch", "inside", "progress", "promote", "serve"}
-
-
-@pytest.fixture(scope="module")
-def server(training: Server) -> Server:
-    """Not the bare OpenShift."""
-    return training
 
 
 def names(cluster: Cluster, api: str, kind: str) -> set[str]:
