@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_server.scopes import CLASS, COUNTED, by_class, told
 
 from charts.lookups import Lookups
 from charts.rendering import REAL_CLUSTER, VALUES, documents
@@ -39,9 +40,9 @@ def limits(kind: str, **bounds: dict[str, str]) -> dict[str, Any]:
     return thing("LimitRange", "team", spec={"limits": [{"type": kind, **bounds}]})
 
 
-def quota(hard: dict[str, str], **used: str) -> dict[str, Any]:
+def quota(hard: dict[str, str], scopes: dict[str, Any] | None = None, **used: str) -> dict[str, Any]:
     """A ResourceQuota."""
-    return thing("ResourceQuota", "team", spec={"hard": hard}, status={"used": used})
+    return thing("ResourceQuota", "team", spec={"hard": hard, **(scopes or {})}, status={"used": used})
 
 
 def claim(name: str, mode: str = "ReadWriteMany") -> dict[str, Any]:
@@ -69,12 +70,12 @@ ROOM = [
     *((quota({entry: "64Gi"}), words) for entry, words in PODS.items()),
     (
         quota({"pods": "4"}),
-        "ResourceQuota team: pods is 4, 0 in use, the release makes 5 at once, 4 of the job and 1 of the promotion; pods of "
+        "ResourceQuota team: pods is 4, 0 in use, the release makes 5 at once: 4 of the job, 1 of the promotion; pods of "
         "the job could not be created; raise it, free what is in use, or lower phase.resources.nodes",
     ),
     (
         quota({"count/pods": "6"}, **{"count/pods": "1"}),
-        "count/pods is 6, 1 in use, the release makes 6 that stay, 4 of the job and 2 of promotion and server; pods",
+        "count/pods is 6, 1 in use, the release makes 6 that stay: 4 of the job, 1 of the promotion, 1 of the server; pods",
     ),
     (
         limits("PersistentVolumeClaim", max=SMALL),
@@ -117,6 +118,30 @@ def test_what_quotas_and_limits_let_pass(cluster: Lookups) -> None:
     documents(cluster.template(LOCAL, OWN, "phase.resources.nodes=4", upgrade=True))  # what is in use is its own
     cluster.objects = [limits("PersistentVolumeClaim", max=SMALL), claim("team")]
     documents(cluster.template(LOCAL, OWN, *EXISTING))  # it makes none
+
+
+@pytest.mark.parametrize(("scopes", "priority", "counted"), COUNTED)
+def test_a_quota_with_scopes_is_told_for_the_pods_that_it_counts(
+    cluster: Lookups, scopes: dict[str, Any], priority: str, counted: list[str]
+) -> None:
+    cluster.objects = [quota({"requests.cpu": "1m"}, scopes)]
+    done = cluster.template(LOCAL, OWN, f"site.priorityClass={priority}")
+    if words := told(counted):
+        assert f"ResourceQuota team: requests.cpu is 1m, 0 in use, {words}" in done.stderr
+    else:
+        documents(done)
+
+
+def test_pods_are_counted_by_scopes_too(cluster: Lookups) -> None:
+    sets = (OWN, "phase.resources.nodes=4", f"site.priorityClass={CLASS}")
+    for scopes, enough, words in (
+        (by_class("In", CLASS), 4, "4 at once: 4 of the job; pods"),
+        ({"scopes": ["NotTerminating"]}, 2, "2 at once: 1 of the promotion, 1 of the server; the server could not"),
+    ):
+        cluster.objects = [quota({"pods": str(enough)}, scopes)]
+        documents(cluster.template(LOCAL, *sets))
+        cluster.objects = [quota({"pods": str(enough - 1)}, scopes)]
+        assert f"pods is {enough - 1}, 0 in use, the release makes {words}" in cluster.template(LOCAL, *sets).stderr
 
 
 def test_an_existing_claim_that_is_not_there_is_refused(cluster: Lookups) -> None:

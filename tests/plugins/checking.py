@@ -46,6 +46,7 @@ SITE: dict[str, Any] = {
     "images": {"trainer": "localhost/t:1", "pullSecret": "", "pullPolicy": "Never"},
     "storage": {"models": dict(VOLUME), "runs": dict(VOLUME), "data": {**VOLUME, "size": ""}},
     "queue": "",
+    "priorityClass": "",
     "gpuResource": "nvidia.com/gpu",
     "tolerations": [],
     "nodeSelector": {},

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
 from api_server import recorded
+from api_server.scopes import CLASS, COUNTED, by_class, told
 
 from plugins.checking import NS, OPENSHIFT, Case, both, break_, node, want
 
@@ -64,8 +65,9 @@ def leases(**seconds: float) -> dict[str, Any]:
     }
 
 
-def quota(hard: dict[str, str], **used: str) -> dict[str, Any]:
-    return {"items": [{"metadata": {"name": "team"}, "spec": {"hard": hard}, "status": {"used": used}}]}
+def quota(hard: dict[str, str], scopes: dict[str, Any] | None = None, **used: str) -> dict[str, Any]:
+    spec = {"hard": hard, **(scopes or {})}
+    return {"items": [{"metadata": {"name": "team"}, "spec": spec, "status": {"used": used}}]}
 
 
 def nothing_yet(hard: dict[str, str]) -> Callable[[Case], None]:
@@ -323,14 +325,14 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         "namespace quota",
         break_(QUOTAS, quota({"pods": "4"})),
         "error",
-        "ResourceQuota team: pods is 4, 0 in use, the release makes 5 at once, 4 of the job and 1 of the promotion; pods of the "
+        "ResourceQuota team: pods is 4, 0 in use, the release makes 5 at once: 4 of the job, 1 of the promotion; pods of the "
         "job could not be created; raise it, free what is in use, or lower phase.resources.nodes",
     ),
     (
         "namespace quota",
         break_(QUOTAS, quota({"count/pods": "6"}, **{"count/pods": "1"})),
         "error",
-        "count/pods is 6, 1 in use, the release makes 6 that stay, 4 of the job and 2 of promotion and server; pods",
+        "count/pods is 6, 1 in use, the release makes 6 that stay: 4 of the job, 1 of the promotion, 1 of the server; pods",
     ),
     (
         "namespace limits",
@@ -489,3 +491,27 @@ def test_an_image_that_will_be_built_here_may_be_empty(case: Case) -> None:
     assert case.states()["image reference"].state == "ok"
     case.options.image_source = "none"
     assert case.states()["image reference"].state == "error"
+
+
+@pytest.mark.parametrize(("scopes", "priority", "counted"), COUNTED)
+def test_a_quota_with_scopes_is_told_for_the_pods_that_it_counts(
+    case: Case, scopes: dict[str, Any], priority: str, counted: list[str]
+) -> None:
+    case.site["priorityClass"] = priority
+    case.cluster.objects[QUOTAS] = quota({"requests.cpu": "1m"}, scopes)
+    found, words = case.states()["namespace quota"], told(counted)
+    assert found.state == ("error" if words else "ok")
+    assert not words or f"ResourceQuota team: requests.cpu is 1m, 0 in use, {words}" in found.sentence
+
+
+def test_pods_are_counted_by_scopes_too(case: Case) -> None:
+    case.site["priorityClass"] = CLASS
+    for scopes, enough, words in (
+        (by_class("In", CLASS), 4, "4 at once: 4 of the job; pods"),
+        ({"scopes": ["NotTerminating"]}, 2, "2 at once: 1 of the promotion, 1 of the server; the server could not"),
+    ):
+        case.cluster.objects[QUOTAS] = quota({"pods": str(enough)}, scopes)
+        assert case.states()["namespace quota"].state == "ok"
+        case.cluster.objects[QUOTAS] = quota({"pods": str(enough - 1)}, scopes)
+        found = case.states()["namespace quota"].sentence
+        assert f"pods is {enough - 1}, 0 in use, the release makes {words}" in found

@@ -38,10 +38,9 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "serving" $resolved.site.serving) | fromJsonArray) (include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray) -}}
 {{- range $quota := (lookup "v1" "ResourceQuota" $resolved.namespace "").items -}}
-{{- /* One with scopes counts some pods only. */ -}}
-{{- if not (or $quota.spec.scopes $quota.spec.scopeSelector) -}}
+{{- with $counts := include "trainjob.quotaCounts" (dict "spec" $quota.spec "priorityClass" $resolved.site.priorityClass "serving" $resolved.site.serving) | fromJsonArray -}}
+{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "counts" $counts) | fromJsonArray) (include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray) -}}
 {{- $hard := $quota.spec.hard | default dict -}}
 {{- if and (hasKey $hard "limits.cpu") (not (hasKey $defaults.limits "cpu")) -}}
 {{- fail (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) -}}
@@ -66,6 +65,29 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* Whose pods a quota of this .spec counts, of `job`, `server` and `promotion`. All request resources; those of the job have a deadline
+of their own, which makes them terminating; job and server have the .priorityClass. Without one they get the cluster's default, if there
+is one, which a user may not look up. */}}
+{{- define "trainjob.quotaCounts" -}}
+{{- $scopes := (.spec.scopeSelector | default dict).matchExpressions | default list -}}
+{{- range .spec.scopes -}}{{- $scopes = append $scopes (dict "scopeName" . "operator" "Exists") -}}{{- end -}}
+{{- $found := list -}}
+{{- range $pods := .serving | ternary (list "job" "server" "promotion") (list "job") -}}
+{{- $class := eq $pods "promotion" | ternary "" $.priorityClass -}}
+{{- $counts := true -}}
+{{- range $scopes -}}
+{{- if eq .scopeName "PriorityClass" -}}
+{{- $named := or (eq .operator "Exists") (and (eq .operator "In") (has $class .values)) (and (eq .operator "NotIn") (not (has $class .values))) -}}
+{{- if not (and $class $named) -}}{{- $counts = false -}}{{- end -}}
+{{- else if eq .scopeName (eq $pods "job" | ternary "NotTerminating" "Terminating") -}}{{- $counts = false -}}
+{{- else if not (has .scopeName (list "NotBestEffort" "NotTerminating" "Terminating")) -}}{{- $counts = false -}}
+{{- end -}}
+{{- end -}}
+{{- if $counts -}}{{- $found = append $found $pods -}}{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end -}}
 
 {{- /* Resources that LimitRanges give to containers without, {"limits": {RESOURCE: true}, "requests": {...}}. */}}
@@ -125,31 +147,43 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- dict "cpu" "20m" "memory" "256Mi" | toJson -}}
 {{- end -}}
 
-{{- /* What a quota has to have left for the job, and for the server alone: by then the job has ended. `pods` counts those that have not
-ended, `count/pods` all that are there. */}}
+{{- /* What a quota has to have left for those pods that it .counts: for the job, and for the server alone, as by then the job has ended.
+`pods` counts those that have not ended, `count/pods` all that are there. */}}
 {{- define "trainjob.wantedByPods" -}}
 {{- $wanted := list -}}
 {{- range $each := .pods -}}
-{{- if hasPrefix "phase." $each.key -}}
+{{- $whose := hasPrefix "phase.resources." $each.key | ternary "job" (hasPrefix "phase." $each.key | ternary "server" "") -}}
+{{- if has $whose $.counts -}}
 {{- $entries := list (printf "requests.%s" $each.resource) $each.resource -}}
 {{- if eq $each.resource "memory" -}}{{- $entries = append $entries "limits.memory" -}}{{- end -}}
 {{- $amount := include "trainjob.bytes" $each.amount | float64 -}}
 {{- $says := printf "the server requests %s; its pod could not be created; raise it, free what is in use, or lower %s" $each.amount $each.key -}}
-{{- if hasPrefix "phase.resources." $each.key -}}
+{{- if eq $whose "job" -}}
 {{- $amount = mulf $amount $.nodes -}}
 {{- $says = printf "the job requests %d times %s; pods of the job could not be created; raise it, free what is in use, or lower %s or phase.resources.nodes" (int $.nodes) $each.amount $each.key -}}
 {{- end -}}
 {{- $wanted = append $wanted (dict "entries" $entries "total" $amount "says" $says) -}}
 {{- end -}}
 {{- end -}}
-{{- range $entry, $more := dict "pods" (list 1 "at once" "1 of the promotion") "count/pods" (list 2 "that stay" "2 of promotion and server") -}}
-{{- $total := $.nodes -}}
-{{- $what := printf "the job makes %d" $total -}}
-{{- if $.serving -}}
-{{- $total = add $.nodes (first $more) -}}
-{{- $what = printf "the release makes %d %s, %d of the job and %s" $total (index $more 1) $.nodes (last $more) -}}
+{{- range $entry, $how := dict "pods" "at once" "count/pods" "that stay" -}}
+{{- $total := 0 -}}
+{{- $parts := list -}}
+{{- $could := "the server could not be created; raise it, or free what is in use" -}}
+{{- if has "job" $.counts -}}
+{{- $total = $.nodes -}}
+{{- $parts = append $parts (printf "%d of the job" $.nodes) -}}
+{{- $could = "pods of the job could not be created; raise it, free what is in use, or lower phase.resources.nodes" -}}
 {{- end -}}
-{{- $says := printf "%s; pods of the job could not be created; raise it, free what is in use, or lower phase.resources.nodes" $what -}}
+{{- if has "promotion" $.counts -}}
+{{- $total = add $total 1 -}}
+{{- $parts = append $parts "1 of the promotion" -}}
+{{- end -}}
+{{- /* The server comes when the job has ended, whose pods are as many at least. */ -}}
+{{- if and (has "server" $.counts) (or (eq $entry "count/pods") (not (has "job" $.counts))) -}}
+{{- $total = add $total 1 -}}
+{{- $parts = append $parts "1 of the server" -}}
+{{- end -}}
+{{- $says := printf "the release makes %d %s: %s; %s" (int $total) $how (join ", " $parts) $could -}}
 {{- $wanted = append $wanted (dict "entries" (list $entry) "total" $total "says" $says) -}}
 {{- end -}}
 {{- $wanted | toJson -}}

@@ -162,10 +162,14 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
     quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
     if not quotas:
         return Finding.skipped("no quota")
-    wanted = [*_of_pods(cluster_state), *_pods_themselves(cluster_state), *_of_claims(cluster_state)]
+    pods = f"/api/v1/namespaces/{cluster_state.namespace}/pods"
+    upgrade = bool(cluster_state.api.items(pods, f"app.kubernetes.io/instance={cluster_state.release}"))
     for each in quotas:
-        if each["spec"].get("scopes") or each["spec"].get("scopeSelector"):
-            continue  # it counts some pods only
+        if not (counts := _counts(each["spec"], cluster_state.site)):
+            continue
+        wanted = [*_of_pods(cluster_state, counts), *_of_claims(cluster_state)]
+        # Of a release that has pods, what is in use may be its own.
+        wanted += [] if upgrade else _pods_themselves(cluster_state, counts)
         hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
         name = each["metadata"]["name"]
         if "limits.cpu" in hard and not _default(cluster_state, "cpu", ("default",)):
@@ -193,6 +197,22 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
                         fix,
                     )
     return Finding.ok(", ".join(each["metadata"]["name"] for each in quotas))
+
+
+def _counts(spec: Json, site: Json) -> list[str]:
+    """Return whose pods a quota counts, of `job`, `server` and `promotion`; the chart's trainjob.quotaCounts says why."""
+    scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or []]
+    scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
+
+    def within(scope: Json, pods: str) -> bool:
+        if scope["scopeName"] == "PriorityClass":
+            given, classes = "" if pods == "promotion" else site["priorityClass"], scope.get("values") or []
+            named = {"Exists": True, "In": given in classes, "NotIn": given not in classes}
+            return bool(given) and named.get(scope["operator"], False)
+        return scope["scopeName"] in ("NotBestEffort", "Terminating" if pods == "job" else "NotTerminating")
+
+    made = ("job", "server", "promotion") if site["serving"] else ("job",)
+    return [pods for pods in made if all(within(scope, pods) for scope in scopes)]
 
 
 def pull_window(cluster_state: ClusterState) -> Finding:
@@ -285,45 +305,44 @@ def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
     }
 
 
-def _of_pods(cluster_state: ClusterState) -> list[Wanted]:
-    """What the job takes of a quota, and the server alone: by then the job has ended."""
+def _of_pods(cluster_state: ClusterState, counts: list[str]) -> list[Wanted]:
+    """What the job takes of a quota that counts it, and the server alone: by then the job has ended."""
     nodes = cluster_state.phase["resources"]["nodes"]
     found = []
     for resource, asked, key in _requested(cluster_state):
         entries = (f"requests.{resource}", resource, *(("limits.memory",) if resource == "memory" else ()))
         room = "raise it, free what is in use, or lower"
         if key.startswith("phase.resources."):
+            if "job" not in counts:
+                continue
             says = (
                 f"the job requests {nodes} times {asked}",
                 "pods of the job could not be created",
                 f"{room} {key} or phase.resources.nodes",
             )
             found.append((entries, quantity(asked) * nodes, says))
-        elif key != SMALL_KEY:
+        elif key != SMALL_KEY and "server" in counts:
             says = (f"the server requests {asked}", "its pod could not be created", f"{room} {key}")
             found.append((entries, quantity(asked), says))
     return found
 
 
-def _pods_themselves(cluster_state: ClusterState) -> list[Wanted]:
-    """How many pods there are: `pods` counts those that have not ended, `count/pods` all.
-
-    Of a release that has some, what is in use may be its own.
-    """
-    path = f"/api/v1/namespaces/{cluster_state.namespace}/pods"
-    if cluster_state.api.items(path, f"app.kubernetes.io/instance={cluster_state.release}"):
-        return []
-    nodes, found = cluster_state.phase["resources"]["nodes"], []
-    for entry, more, how, others in (
-        ("pods", 1, "at once", "1 of the promotion"),
-        ("count/pods", 2, "that stay", "2 of promotion and server"),
-    ):
-        total, what = nodes, f"the job makes {nodes}"
-        if cluster_state.site["serving"]:
-            total += more
-            what = f"the release makes {total} {how}, {nodes} of the job and {others}"
-        fix = "raise it, free what is in use, or lower phase.resources.nodes"
-        found.append(((entry,), Decimal(total), (what, "pods of the job could not be created", fix)))
+def _pods_themselves(cluster_state: ClusterState, counts: list[str]) -> list[Wanted]:
+    """How many of these pods there are: `pods` counts those that have not ended, `count/pods` all."""
+    found = []
+    for entry, how in (("pods", "at once"), ("count/pods", "that stay")):
+        made = {"job": cluster_state.phase["resources"]["nodes"], "promotion": 1, "server": 1}
+        made = {pods: number for pods, number in made.items() if pods in counts}
+        why, fix = "the server could not be created", "raise it, or free what is in use"
+        if "job" in made:
+            why, fix = (
+                "pods of the job could not be created",
+                "raise it, free what is in use, or lower phase.resources.nodes",
+            )
+            if entry == "pods":  # the server comes when the job has ended, whose pods are as many at least
+                made.pop("server", None)
+        total, parts = sum(made.values()), ", ".join(f"{number} of the {pods}" for pods, number in made.items())
+        found.append(((entry,), Decimal(total), (f"the release makes {total} {how}: {parts}", why, fix)))
     return found
 
 
