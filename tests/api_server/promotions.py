@@ -9,7 +9,9 @@ from typing import Any
 from unittest import mock
 from urllib.parse import urlsplit
 
+import numpy as np
 import yaml
+from safetensors.numpy import save_file
 from trainlab import cli, files
 from trainlab.run import kube
 
@@ -34,8 +36,9 @@ class Promotions:
         self.helm, self.folder, self._done = helm, folder, set[str]()
 
     def decide(self, run: str, promoted: bool) -> None:
-        """Write what the gate of a run says."""
-        (self.folder / run).mkdir(exist_ok=True)
+        """Write what the gate of a run says, and weights that promotion can read."""
+        (self.folder / run / "best_model").mkdir(parents=True, exist_ok=True)
+        save_file({"weight": np.zeros(1, np.float32)}, self.folder / run / "best_model" / "model.safetensors")
         files.write_json(self.folder / run / "gate.json", {"promoted": promoted, "reasons": ["By numbers."]})
 
     def act(self, code: int = 0) -> None:

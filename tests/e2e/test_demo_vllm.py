@@ -52,12 +52,16 @@ def wholly(weights: str) -> str:
     return f"{start} -e '{json.dumps({'trainlab_phase_overrides': overrides})}'"
 
 
+def newest_run() -> Path:
+    """The run directory whose gate decided last."""
+    share = machine.FOLDER / "share" / "rwx"
+    runs = share.glob(f"*_{SPACE}_{RELEASE}-runs/{RELEASE}-????????")
+    return max(runs, key=lambda one: (one / "gate.json").stat().st_mtime)
+
+
 def answers_as_scored(*models: str) -> str:
     """Ask the newest run's questions and compare, word for word; return its name."""
-    share = machine.FOLDER / "share" / "rwx"
-    folder = max(
-        share.glob(f"*_{SPACE}_{RELEASE}-runs/{RELEASE}-????????"), key=lambda one: (one / "gate.json").stat().st_mtime
-    )
+    folder = newest_run()
     for model in models:
         scored = _scored(folder, model)
         assert scored
@@ -104,3 +108,18 @@ def test_a_model_trained_whole_and_its_base_on_request() -> None:
         assert f'"model": "{weights}"' in said
         assert answers_as_scored(weights) == run
         assert {job["metadata"]["uid"] for job in objects("pytorchjobs", SPACE)} == trained
+
+
+def test_weights_half_written_are_not_served_in_the_place_of_those_that_are() -> None:
+    """A promotion of them, as after a change of the server, is refused by name; the server that has the whole ones answers on."""
+    whole = newest_run() / "best_model" / "model.safetensors"
+    aside = whole.rename(whole.with_suffix(".aside"))
+    whole.write_bytes(aside.read_bytes()[: aside.stat().st_size // 2])
+    try:
+        said = sh("sh", "-c", wholly("base"), env=PATH, ok=False)
+        assert f"{whole.name}: half written or no safetensors file" in said, said
+        answers_as_scored("tuned")
+    finally:
+        aside.replace(whole)
+    sh("sh", "-c", wholly("base"), env=PATH)
+    answers_as_scored("base")

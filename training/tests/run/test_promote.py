@@ -10,7 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.run import kube, lease, promote, verify_run
@@ -100,6 +102,8 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, account: Path) -> I
 
 def write_gate(run_dir: Path, promoted: bool) -> None:
     files.write_json(run_dir / "gate.json", {"promoted": promoted, "reasons": ["Because of numbers."]})
+    (run_dir / "best_model").mkdir(exist_ok=True)
+    save_file({"weight": np.arange(99, dtype=np.float32)}, run_dir / "best_model" / "model.safetensors")
 
 
 def api(account: Path, *replies: tuple[int, Any]) -> Fake:
@@ -163,6 +167,46 @@ def test_switches_last_and_then_removes_what_it_replaces(
     assert body["metadata"]["namespace"] == "demo" and body["spec"]["predictor"]["model"] == {"runtime": "run-1-abc"}
     selector = "labelSelector=app.kubernetes.io/instance=survival,app.kubernetes.io/part-of=trainlab"
     assert fake.asked[6][1].partition("?")[2] == selector
+
+
+def cut(weights: Path) -> str:
+    weights.write_bytes(weights.read_bytes()[:-7])
+    return f"{weights}: half written or no safetensors file"
+
+
+def emptied(weights: Path) -> str:
+    weights.write_bytes(b"")
+    return f"{weights}: half written or no safetensors file"
+
+
+def gone(weights: Path) -> str:
+    weights.unlink()
+    return "no weights in best_model or lora_adapter"
+
+
+def without_a_shard(weights: Path) -> str:
+    there = {"a": weights.name, "b": "model-00002-of-00002.safetensors"}
+    files.write_json(weights.with_name("model.safetensors.index.json"), {"weight_map": there})
+    return "model-00002-of-00002.safetensors: not there, but model.safetensors.index.json names it"
+
+
+def half_an_adapter(weights: Path) -> str:
+    adapter = weights.parents[1] / "lora_adapter" / "adapter_model.safetensors"
+    adapter.parent.mkdir()
+    adapter.write_bytes(weights.read_bytes()[:100])
+    return f"{adapter}: half written or no safetensors file"
+
+
+@pytest.mark.parametrize("harm", [cut, emptied, gone, without_a_shard, half_an_adapter])
+def test_weights_that_no_server_could_read_replace_nothing(
+    run_dir: Path, account: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], str]
+) -> None:
+    """Nothing is asked of the API server; what is served goes on."""
+    write_gate(run_dir, True)
+    words = harm(run_dir / "best_model" / "model.safetensors")
+    with api(account, (500, {})) as fake, pytest.raises(UserError, match="train again") as raised:
+        run(run_dir, fake, monkeypatch)
+    assert words in str(raised.value) and not fake.asked
 
 
 class Cluster:

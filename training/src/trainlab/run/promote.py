@@ -14,7 +14,7 @@ from typing import Any
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.evaluation import gate_file
-from trainlab.run import lease
+from trainlab.run import lease, weight_files
 from trainlab.run.kube import Kube
 
 POLL = 2.0  # seconds
@@ -44,7 +44,7 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
     with KIND.yaml for each of KINDS. What is applied is owned by the ConfigMap `owner`, so that it is deleted with the release.
     With `hours` the InferenceService is served for that long from now (lease.py).
 
-    Raises TimeUp, and UserError for wrong manifests and when the API server refuses.
+    Raises TimeUp, and UserError for wrong manifests, for weights that no server could read, and when the API server refuses.
     """
     wanted = {kind: _manifest(manifests / f"{kind.lower()}.yaml", kind, namespace) for kind in KINDS}
     gate = wait_for_gate(run_dir, timeout * 60)
@@ -53,6 +53,7 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
     if not gate["promoted"]:
         print("trainlab: not promoted: what was served before, if anything, stays as it is", flush=True)
         return 0
+    weight_files.check(run_dir)
     with Kube.in_cluster(os.environ) as kube:
         # one object is answered without its kind
         release = kube.get(_path("ConfigMap", namespace, owner)) | {
