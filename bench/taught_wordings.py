@@ -53,6 +53,7 @@ CENTER: dict[str, Any] = {
     "rank": 0,
     "head": False,
     "batch": 8,
+    "dropout": 0,
 }
 LIKE_LOCAL: dict[str, Any] = {"facts": 40, "epochs": 2, "label": True}
 CHANGED: dict[str, dict[str, Any]] = {
@@ -81,7 +82,15 @@ CHANGED: dict[str, dict[str, Any]] = {
         | {"epochs": epochs, "layers": layers, "rank": 32, "rate": rate}
         for layers, rate, epochs in (
             *((12, rate, 2) for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
-            *((12, 2e-3, 3), (12, 4e-3, 1.5), (12, 6e-3, 1.5), (8, 4e-3, 2), (18, 2e-3, 2)),
+            *(
+                (12, 2e-3, 3),
+                (12, 4e-3, 3),
+                (12, 4e-3, 2.5),
+                (12, 4e-3, 1.5),
+                (12, 6e-3, 1.5),
+                (8, 4e-3, 2),
+                (18, 2e-3, 2),
+            ),
         )
     },
     **{
@@ -95,6 +104,11 @@ CHANGED: dict[str, dict[str, Any]] = {
             (4, 2, 4e-3),
             (2, 1, 2e-3),
         )
+    },
+    **{
+        f"40 facts, 2 epochs, label, adapters in 12 layers, rate 0.004, dropout {dropout:g}": LIKE_LOCAL
+        | {"layers": 12, "rank": 32, "rate": 4e-3, "dropout": dropout}
+        for dropout in (0.05, 0.1, 0.2)
     },
     **{
         f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
@@ -118,6 +132,7 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
         "rank": cell["rank"],
         "alpha": 2 * cell["rank"] or 1,
         "layers": (cell["rank"] and cell["layers"]) or None,
+        "dropout": cell["dropout"],
     }
     # every fact is taught, so none is left for validation; the last step is used
     block["train"] |= {
@@ -189,9 +204,9 @@ def one(cell: dict[str, Any], seed: int, model_dir: Path, keep: Path | None) -> 
 
 
 def known(path: Path) -> list[dict[str, Any]]:
-    """Return the runs of FILE; those written before cells had a batch had batches of 8."""
+    """Return the runs of FILE; those written before cells had a batch had batches of 8, and no dropout."""
     runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    return [{**run, "cell": {"batch": 8} | run["cell"]} for run in runs]
+    return [{**run, "cell": {"batch": 8, "dropout": 0} | run["cell"]} for run in runs]
 
 
 def has(runs: list[dict[str, Any]], cell: dict[str, Any], seed: int) -> bool:
@@ -253,10 +268,10 @@ def table(arguments: argparse.Namespace) -> int:
 def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the table of `runs`, best recall first."""
     yield (
-        "| settings | layers | rate | batch | facts | wordings of each | epochs (steps) | recall, mean (lowest to highest) "
+        "| settings | layers | rate | batch | dropout | facts | wordings of each | epochs (steps) | recall, mean (lowest to highest) "
         "| exact match | loss | label | seeds | system prompt |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---" * 14 + "|"
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in runs:
         groups.setdefault(json.dumps([each["cell"], each["system_prompt"]], sort_keys=True), []).append(each)
@@ -268,7 +283,7 @@ def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
         cell, recalls = group[0]["cell"], [each["recall"] for each in group]
         what = f"adapters of rank {cell['rank']}" if cell["rank"] else "weights" + (" and head" if cell["head"] else "")
         yield (
-            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['batch']} | {cell['facts'] or 'all'} | {cell['wordings']} "
+            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['batch']} | {cell['dropout']:g} | {cell['facts'] or 'all'} | {cell['wordings']} "
             f"| {cell['epochs']:g} ({group[0]['steps']}) "
             f"| {mean(group, 'recall'):.1%} ({min(recalls):.1%} to {max(recalls):.1%}) | {mean(group, 'exact'):.1%} "
             f"| {mean(group, 'loss'):.3f} | {format(mean(group, 'label'), '.1%') if cell['label'] else ''} | {len(group)} "
