@@ -1,12 +1,22 @@
 """Fixtures of the package's tests: a random model small enough for milliseconds, with tokenizer and chat template."""
 
+import inspect
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only wait for each other
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report() -> None:
+    """Let torch's compiler be imported after ansible, whose object in the place of sys.intern it does not take for a function."""
+    if not inspect.isroutine(patched := sys.intern):
+        sys.intern = lambda *given, **named: patched(*given, **named)
+
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
