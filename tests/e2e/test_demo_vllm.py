@@ -60,17 +60,22 @@ def newest_run() -> Path:
 
 
 def answers_as_scored(*models: str) -> str:
-    """Ask the newest run's questions and compare, word for word; return its name."""
+    """Ask the newest run's questions and compare, word for word, then `helm test`; return its name."""
     folder = newest_run()
     for model in models:
-        scored = _scored(folder, model)
-        assert scored
-        for one in scored:
-            assert answer(SPACE, RELEASE, model, one["question"])["text"].strip() == one["text"], model
-    (server,) = objects("pods", SPACE, "-l", f"app=isvc.{RELEASE}-predictor")
-    assert "vllm" in server["status"]["containerStatuses"][0]["image"]
+        answers(folder, model)
     sh(str(build.binary("helm")), "-n", SPACE, "test", RELEASE, "--timeout", "10m")
     return folder.name
+
+
+def answers(folder: Path, model: str) -> None:
+    """Ask vLLM a run's questions and compare with what the run was scored by, word for word."""
+    scored = _scored(folder, model)
+    assert scored
+    for one in scored:
+        assert answer(SPACE, RELEASE, model, one["question"])["text"].strip() == one["text"], model
+    (server,) = objects("pods", SPACE, "-l", f"app=isvc.{RELEASE}-predictor")
+    assert "vllm" in server["status"]["containerStatuses"][0]["image"]
 
 
 def _scored(folder: Path, model: str) -> list[dict[str, str]]:
@@ -112,13 +117,14 @@ def test_a_model_trained_whole_and_its_base_on_request() -> None:
 
 def test_weights_half_written_are_not_served_in_the_place_of_those_that_are() -> None:
     """A promotion of them, as after a change of the server, is refused by name; the server that has the whole ones answers on."""
+    sh("sh", "-c", wholly("tuned"), env=PATH)
     whole = newest_run() / "best_model" / "model.safetensors"
     aside = whole.rename(whole.with_suffix(".aside"))
     whole.write_bytes(aside.read_bytes()[: aside.stat().st_size // 2])
     try:
         said = sh("sh", "-c", wholly("base"), env=PATH, ok=False)
         assert f"{whole.name}: half written or no safetensors file" in said, said
-        answers_as_scored("tuned")
+        answers(newest_run(), "tuned")
     finally:
         aside.replace(whole)
     sh("sh", "-c", wholly("base"), env=PATH)
