@@ -14,7 +14,14 @@ for name in [name for name in os.environ if name == "TRAINLAB_CLUSTER" or name.e
 ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
 """Files that use the same renderings of the chart; every other file is a group of its own, for its fixtures."""
-FIRST = ("tests/api", "tests/fresh", "tests/charts", "tests/plugins", "training/tests")
+FIRST = (
+    "tests/contract/test_contributing.py",
+    "tests/api",
+    "tests/fresh",
+    "tests/charts",
+    "tests/plugins",
+    "training/tests",
+)
 """The longest groups start first, so that the tail is short."""
 
 
