@@ -38,9 +38,10 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $ofClaims := include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray -}}
 {{- range $quota := (lookup "v1" "ResourceQuota" $resolved.namespace "").items -}}
 {{- with $counts := include "trainjob.quotaCounts" (dict "spec" $quota.spec "priorityClass" $resolved.site.priorityClass "serving" $resolved.site.serving) | fromJsonArray -}}
-{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "counts" $counts) | fromJsonArray) (include "trainjob.wantedByClaims" (dict "claims" $claims) | fromJsonArray) -}}
+{{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "counts" $counts) | fromJsonArray) $ofClaims -}}
 {{- $hard := $quota.spec.hard | default dict -}}
 {{- if and (hasKey $hard "limits.cpu") (not (hasKey $defaults.limits "cpu")) -}}
 {{- fail (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) -}}

@@ -164,12 +164,13 @@ def namespace_quota(cluster_state: ClusterState) -> Finding:
         return Finding.skipped("no quota")
     pods = f"/api/v1/namespaces/{cluster_state.namespace}/pods"
     upgrade = bool(cluster_state.api.items(pods, f"app.kubernetes.io/instance={cluster_state.release}"))
+    of_claims = _of_claims(cluster_state)
     for each in quotas:
         if not (counts := _counts(each["spec"], cluster_state.site)):
             continue
-        wanted = [*_of_pods(cluster_state, counts), *_of_claims(cluster_state)]
         # Of a release that has pods, what is in use may be its own.
-        wanted += [] if upgrade else _pods_themselves(cluster_state, counts)
+        pods_themselves = [] if upgrade else _pods_themselves(cluster_state, counts)
+        wanted = [*_of_pods(cluster_state, counts), *pods_themselves, *of_claims]
         hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
         name = each["metadata"]["name"]
         if "limits.cpu" in hard and not _default(cluster_state, "cpu", ("default",)):
