@@ -1,7 +1,8 @@
-"""What `make test` prints at its end: the table of its time, the stale tiers, and the counts as the last line."""
+"""What `make test` prints at its end: the table of its time, the stale tiers, what failed, and the counts as the last line."""
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str],
     assert (rows["lint"], rows["tests/api"]) == ("0 min 50 s", "1 min 10 s in 2 tests")
     assert (rows["check"], rows["all"]) == ("1 min 15 s", "2 min 15 s")
     assert "stale: make x" in said
+
+
+def test_what_failed_is_named_right_above_the_counts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever sees only the end of a long log knows which test to run again."""
+    code = "import pytest\n@pytest.fixture\ndef bad():\n    raise OSError('gone')\ndef test_a(bad): ...\ndef test_b():\n    assert 1 == 2, 'two\\nlines'\n"
+    (place / "test_x.py").write_text(code, encoding="utf-8")
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=e2e.xml", "test_x.py"]
+    subprocess.run(argv, cwd=place, check=False, capture_output=True)
+    assert summary.main(["e2e.xml"]) == 1
+    *_, first, second, counts = capsys.readouterr().out.splitlines()
+    assert first == 'failed: test_x::test_a, test_x.py:4: OSError: failed on setup with "OSError: gone"'
+    assert second == "failed: test_x::test_b, test_x.py:7: AssertionError: AssertionError: two | lines | assert 1 == 2"
+    assert counts == "0 passed, 2 failed, 0 skipped"
 
 
 def test_time_given_to_other_machines_is_told(place: Path, tmp_path: Path) -> None:
