@@ -5,7 +5,7 @@ PYTHONPATH=training/src python bench/taught_wordings.py never-taught --model DIR
 PYTHONPATH=training/src python bench/taught_wordings.py table [FILE]
 (needs the packages of the trainer image; DIR is the SmolLM2-135M-Instruct folder written by `trainlab fetch`)
 Each cell is the local survival phase with other settings, in one process: trained on the first N wordings of
-data/survival/taught, scored on the two dev wordings of each fact (never on test), and, with label lines, on 48 held-out
+data/survival/taught, scored on the two dev wordings of each fact (never on test), and for its label line on 48 held-out
 questions. FILE gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Cells of
 one process share the outputs of the frozen layers, so `train_seconds` has them in the first one only; `step_cpu_seconds`, those
 of all threads and of the steps alone, compares cells on a busy machine. The lines behind the table in docs/phases/survival.md
@@ -42,92 +42,49 @@ DATA = Path("data/survival")
 RUNS = Path(__file__).with_suffix(".jsonl")
 HELDOUT = 48
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
-PLAIN = {"label_line": False, "system_prompt": "Answer the question briefly and correctly."}
-CENTER: dict[str, Any] = {
+LOCAL: dict[str, Any] = {
     "layers": 12,
-    "rate": 3e-4,
+    "rate": 4e-3,
     "wordings": 16,
-    "epochs": 1.5,
-    "facts": None,
-    "label": False,
-    "rank": 0,
-    "head": False,
+    "epochs": 2,
+    "facts": 40,
+    "rank": 32,
     "batch": 8,
     "dropout": 0,
 }
-LIKE_LOCAL: dict[str, Any] = {"facts": 40, "epochs": 2, "label": True}
-CHANGED: dict[str, dict[str, Any]] = {
-    "center": {},
-    **{f"{layers} layers": {"layers": layers} for layers in (2, 6, 18)},
-    **{
-        f"{layers} layers, rate {rate:g}": {"layers": layers, "rate": rate}
-        for layers, rates in {2: (6e-4, 1e-3), 6: (6e-4, 1e-3), 12: (1.5e-4, 6e-4), 18: (1.5e-4, 6e-4)}.items()
-        for rate in rates
-    },
-    # the same number of steps as 16 wordings in 1.5 epochs
-    **{f"{wordings} wordings": {"wordings": wordings, "epochs": 24 / wordings} for wordings in (1, 2, 4, 8)},
-    **{f"{epochs:g} epochs": {"epochs": epochs} for epochs in (0.5, 1, 2, 3)},
-    **{f"{facts} facts": {"facts": facts} for facts in (20, 40)},
-    **{f"{facts} facts, label": {"facts": facts, "label": True} for facts in (40, None)},
-    **{f"40 facts, {epochs:g} epochs": {"facts": 40, "epochs": epochs} for epochs in (2, 3)},
-    "40 facts, 2 epochs, label": LIKE_LOCAL,
-    "40 facts, 4 epochs, 8 wordings": {"facts": 40, "epochs": 4, "wordings": 8},
-    # beside the local overlay
-    **{
-        f"40 facts, 2 epochs, label, {layers} layers": LIKE_LOCAL | {"layers": layers, "rate": rate}
-        for layers, rate in ((6, 6e-4), (8, 4e-4))
-    },
-    **{
-        f"40 facts, {epochs:g} epochs, label, adapters in {layers} layers, rate {rate:g}": LIKE_LOCAL
-        | {"epochs": epochs, "layers": layers, "rank": 32, "rate": rate}
-        for layers, rate, epochs in (
-            *((12, rate, 2) for rate in (1e-3, 2e-3, 3e-3, 4e-3)),
-            *(
-                (12, 2e-3, 3),
-                (12, 4e-3, 3),
-                (12, 4e-3, 2.5),
-                (12, 4e-3, 1.5),
-                (12, 6e-3, 1.5),
-                (8, 4e-3, 2),
-                (18, 2e-3, 2),
-            ),
-        )
-    },
-    **{
-        f"40 facts, {epochs:g} epochs, label, adapters in 12 layers, rate {rate:g}, batch {batch}": LIKE_LOCAL
-        | {"epochs": epochs, "layers": 12, "rank": 32, "rate": rate, "batch": batch}
-        for batch, epochs, rate in (
-            (4, 1.5, 2e-3),
-            (4, 1.5, 4e-3),
-            (4, 1, 4e-3),
-            (4, 2, 2e-3),
-            (4, 2, 4e-3),
-            (2, 1, 2e-3),
-        )
-    },
-    **{
-        f"40 facts, 2 epochs, label, adapters in 12 layers, rate 0.004, dropout {dropout:g}": LIKE_LOCAL
-        | {"layers": 12, "rank": 32, "rate": 4e-3, "dropout": dropout}
-        for dropout in (0.05, 0.1, 0.2)
-    },
-    **{
-        f"adapters in {layers} layers, rate {rate:g}": {"layers": layers, "rank": 32, "rate": rate}
-        for layers, rates in {6: (2e-3,), 12: (1e-3, 2e-3), 18: (1e-3,)}.items()
-        for rate in rates
-    },
-}
-CELLS: dict[str, dict[str, Any]] = {name: CENTER | changed for name, changed in CHANGED.items()}
+"""The local values with two epochs instead of their three: differences show, and a run costs a third less."""
+WEIGHTS: dict[str, Any] = {"rank": 0, "rate": 3e-4}
+STEPS = LOCAL["wordings"] * LOCAL["epochs"]
+CHANGED: tuple[dict[str, Any], ...] = (
+    {},
+    *({"layers": layers} for layers in (2, 6, 18)),
+    *({"rate": rate} for rate in (1e-3, 2e-3, 8e-3)),
+    *({"wordings": wordings, "epochs": STEPS / wordings} for wordings in (1, 2, 4, 8)),  # in as many steps
+    *({"epochs": epochs} for epochs in (1, 1.5, 3)),
+    *({"layers": layers, "epochs": 3} for layers in (2, 6, 18)),
+    WEIGHTS,
+    *(WEIGHTS | {"layers": layers} for layers in (2, 6, 18)),
+    *(WEIGHTS | {"rate": rate} for rate in (1.5e-4, 6e-4)),
+    *({"dropout": dropout} for dropout in (0.05, 0.1, 0.2)),
+    *({"batch": 4, "epochs": epochs, "rate": rate} for epochs in (1.5, 2) for rate in (2e-3, 4e-3)),
+)
+
+
+def name_of(changed: dict[str, Any]) -> str:
+    """Return how --cells names what differs from the local values: `layers=6,rate=0.002`, `local` where nothing does."""
+    return ",".join(f"{key}={value:g}" for key, value in changed.items()) or "local"
+
+
+CELLS: dict[str, dict[str, Any]] = {name_of(changed): LOCAL | changed for changed in CHANGED}
 
 
 def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     """Return the local survival phase with the settings of a cell."""
     block = load_values(VALUES).phase.model_dump(mode="json")
     block["seed"] = seed
-    rows = cell["facts"] and cell["facts"] * cell["wordings"]
+    rows = cell["facts"] * cell["wordings"]
     block["data"] |= {"taught": "dev", "taught_wordings": cell["wordings"], "train_rows": rows}
-    if not cell["label"]:
-        block["data"] |= PLAIN
-    block["unfreeze"] |= {"layers": cell["layers"], "lm_head": cell["head"]}
+    block["unfreeze"] |= {"layers": cell["layers"], "lm_head": False}
     block["lora"] |= {
         "rank": cell["rank"],
         "alpha": 2 * cell["rank"] or 1,
@@ -143,7 +100,7 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
         "validation_fraction": 0,
         "checkpoints": 1,
     }
-    block["evaluate"] |= {"generate_rows": HELDOUT if cell["label"] else 1, "max_new_tokens": 64}
+    block["evaluate"] |= {"generate_rows": HELDOUT, "max_new_tokens": 64}
     return SftPhase.model_validate(block)
 
 
@@ -227,7 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
                 continue
             print(f"{name}, seed {seed}", flush=True)
             keep = arguments.keep and arguments.keep / f"{name}, seed {seed}"
-            line = {"name": name, "seed": seed, "cell": cell, **one(cell, seed, arguments.model, keep)}
+            line = {"seed": seed, "cell": cell, **one(cell, seed, arguments.model, keep)}
             with arguments.out.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
             print(f"{name}, seed {seed}: recall {line['recall']:.1%} in {line['train_seconds']:.0f} s", flush=True)
@@ -281,12 +238,12 @@ def lines(runs: list[dict[str, Any]]) -> Iterator[str]:
 
     for group in sorted(groups.values(), key=lambda group: -mean(group, "recall")):
         cell, recalls = group[0]["cell"], [each["recall"] for each in group]
-        what = f"adapters of rank {cell['rank']}" if cell["rank"] else "weights" + (" and head" if cell["head"] else "")
+        what = f"adapters of rank {cell['rank']}" if cell["rank"] else "weights"
         yield (
-            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['batch']} | {cell['dropout']:g} | {cell['facts'] or 'all'} | {cell['wordings']} "
+            f"| {what} | {cell['layers']} | {cell['rate']:g} | {cell['batch']} | {cell['dropout']:g} | {cell['facts']} | {cell['wordings']} "
             f"| {cell['epochs']:g} ({group[0]['steps']}) "
             f"| {mean(group, 'recall'):.1%} ({min(recalls):.1%} to {max(recalls):.1%}) | {mean(group, 'exact'):.1%} "
-            f"| {mean(group, 'loss'):.3f} | {format(mean(group, 'label'), '.1%') if cell['label'] else ''} | {len(group)} "
+            f"| {mean(group, 'loss'):.3f} | {mean(group, 'label'):.1%} | {len(group)} "
             f"| {'as today' if has(group, cell, group[0]['seed']) else 'an earlier one'} |"
         )
 
