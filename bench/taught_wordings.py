@@ -9,7 +9,7 @@ data/survival/taught, scored on the two dev wordings of each fact (never on test
 questions. FILE gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Cells of
 one process share the outputs of the frozen layers, so `train_seconds` has them in the first one only; `step_cpu_seconds`, those
 of all threads and of the steps alone, compares cells on a busy machine. The lines behind the table in docs/phases/survival.md
-lie beside this file. `never-taught` asks the base model, or that of a run (`--keep` leaves its adapter), all held-out questions.
+lie beside this file. `never-taught` asks the base model, or that of a run (`--keep` leaves its adapter), all held-out questions, and which of four answers it finds likeliest.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from trainlab.engine import training
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.training_job import TrainingJob
 from trainlab.evaluation import answer_score, facts
+from trainlab.evaluation.benchmarks import task_score
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
@@ -192,26 +193,33 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def never_taught(arguments: argparse.Namespace) -> int:
-    """Print one JSON line: label accuracy and recall over all held-out questions."""
+    """Print one JSON line: label accuracy, recall and choice of one answer in four over all held-out questions."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     block = load_values(VALUES).phase.model_dump(mode="json")
     block["data"] |= {"heldout_rows": None, "taught": None, "taught_wordings": None}
-    block["evaluate"] |= {"generate_rows": None, "batch_size": 64}
+    block["evaluate"] |= {"generate_rows": None, "batch_size": 64, "tasks": [f"pvc:{DATA.name}/choice.yaml"]}
     block["gate"] |= {"metric": "answer_loss"}  # taught recall needs taught facts
     phase = SftPhase.model_validate(block)
-    loaded = (
+    model, tokenizer = (
         chat.load_tuned(arguments.run, phase, arguments.model)
         if arguments.run
         else chat.load_base(arguments.model, phase)
     )
     began, asked = time.process_time(), load_heldout(phase.data, DATA)
-    texts = [each["text"] for each in answer_score.answers(*loaded, phase, [row["question"] for row in asked])]
+    texts = [each["text"] for each in answer_score.answers(model, tokenizer, phase, [row["question"] for row in asked])]
     said = [label_line.split(text) for text in texts]
     right = [label_line.right(label, row["label"]) for (label, _), row in zip(said, asked, strict=True)]
     recalls = [facts.recall(text, row["facts"]) for (_, text), row in zip(said, asked, strict=True)]
     result = {"model": str(arguments.run or "base"), "rows": len(asked)}
-    result |= {"label": statistics.fmean(right), "recall": statistics.fmean(recalls), "machine": cpu_model()}
+    (choice,) = task_score.score(model, tokenizer, phase, DATA.parent)["results"].values()
+    metrics = {key.partition(",")[0]: (each["value"], each["stderr"]) for key, each in choice["metrics"].items()}
+    result |= {
+        "label": statistics.fmean(right),
+        "recall": statistics.fmean(recalls),
+        "choice": metrics,
+        "machine": cpu_model(),
+    }
     print(json.dumps({**result, "cpu_seconds": round(time.process_time() - began, 1)}))
     return 0
 
