@@ -47,13 +47,16 @@ def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str],
 def test_what_failed_is_named_right_above_the_counts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever sees only the end of a long log knows which test to run again."""
     code = "import pytest\n@pytest.fixture\ndef bad():\n    raise OSError('gone')\ndef test_a(bad): ...\ndef test_b():\n    assert 1 == 2, 'two\\nlines'\n"
-    (place / "test_x.py").write_text(code, encoding="utf-8")
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=e2e.xml", "test_x.py"]
+    file = (place / "test_x").with_suffix(".py")
+    file.write_text(code, encoding="utf-8")
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=e2e.xml", file.name]
     subprocess.run(argv, cwd=place, check=False, capture_output=True)
     assert summary.main(["e2e.xml"]) == 1
     *_, first, second, counts = capsys.readouterr().out.splitlines()
-    assert first == 'failed: test_x::test_a, test_x.py:4: OSError: failed on setup with "OSError: gone"'
-    assert second == "failed: test_x::test_b, test_x.py:7: AssertionError: AssertionError: two | lines | assert 1 == 2"
+    assert first == f'failed: test_x::test_a, {file.name}:4: OSError: failed on setup with "OSError: gone"'
+    assert (
+        second == f"failed: test_x::test_b, {file.name}:7: AssertionError: AssertionError: two | lines | assert 1 == 2"
+    )
     assert counts == "0 passed, 2 failed, 0 skipped"
 
 
