@@ -9,7 +9,8 @@ data/survival/taught, scored on the two dev wordings of each fact (never on test
 questions. FILE gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Cells of
 one process share the outputs of the frozen layers, so `train_seconds` has them in the first one only; `step_cpu_seconds`, those
 of all threads and of the steps alone, compares cells on a busy machine. The lines behind the table in docs/phases/survival.md
-lie beside this file. `never-taught` asks the base model, or that of a run (`--keep` leaves its adapter), all held-out questions, and which of four answers it finds likeliest.
+lie beside this file. `never-taught` asks the base model, or that of a run (`--keep` leaves its adapter), all held-out questions,
+and which of four answers it finds likeliest.
 """
 
 import argparse
@@ -55,12 +56,13 @@ LOCAL: dict[str, Any] = {
 }
 """The local values with two epochs instead of their three: differences show, and a run costs a third less."""
 WEIGHTS: dict[str, Any] = {"rank": 0, "rate": 3e-4}
-STEPS = LOCAL["wordings"] * LOCAL["epochs"]
+READ = LOCAL["wordings"] * LOCAL["epochs"]
+"""How often a fact is read."""
 CHANGED: tuple[dict[str, Any], ...] = (
     {},
     *({"layers": layers} for layers in (2, 6, 18)),
     *({"rate": rate} for rate in (1e-3, 2e-3, 8e-3)),
-    *({"wordings": wordings, "epochs": STEPS / wordings} for wordings in (1, 2, 4, 8)),  # in as many steps
+    *({"wordings": wordings, "epochs": READ / wordings} for wordings in (1, 2, 4, 8)),  # in as many steps
     *({"epochs": epochs} for epochs in (1, 1.5, 3)),
     *({"layers": layers, "epochs": 3} for layers in (2, 6, 18)),
     WEIGHTS,

@@ -19,14 +19,6 @@ options:
     description: Variables of the environment for Helm.
     type: dict
     default: {}
-  namespace:
-    description: Namespace of the release.
-    type: str
-    required: true
-  release:
-    description: Name of the Helm release.
-    type: str
-    required: true
   chart:
     description: Folder of the chart.
     type: path
@@ -35,6 +27,7 @@ options:
     description: Values that the release should have, without the chart's defaults.
     type: dict
     required: true
+extends_documentation_fragment: trainlab.rhoai.release
 author:
   - The trainlab authors (@trainlab)
 """

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from api_server.releases import BROKEN, Releases, done, refused
 from api_server.server import Server
 from charts.rendering import CHART, HELMS, ROOT, binary
@@ -57,7 +56,7 @@ def test_what_an_upgrade_would_change(helm: Releases, tmp_path: Path) -> None:
     assert (before["status"], before["differs"], before["changed"]) == ("", ["release"], True)
 
     done(helm.upgrade())
-    values = yaml.safe_load(done(helm.run("get", "values", "demo")).partition("\n")[2])
+    values = json.loads(done(helm.run("get", "values", "demo", "--output", "json")))
     edited, more, pages = (shutil.copytree(CHART, tmp_path / name) for name in ("edited", "more", "pages"))
     with (edited / "templates" / "_names.tpl").open("a", encoding="utf-8") as stream:
         stream.write("{{/* the same version */}}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 
@@ -36,8 +37,9 @@ def test_a_quota_with_scopes_counts_the_pods_that_it_is_expected_to(server: Serv
         until(lambda space=space: (client.look("v1", "ResourceQuota", "scoped", space) or {})["status"].get("hard"))  # type: ignore[misc]
     for number, (scopes, priority, counts) in reversed(ordered):
         wanted = {kind: pod(spec, kind, priority) for kind, spec in specs.items()}
-        said = until(partial(heard, client, f"scopes-{number}", wanted, counts))
-        found = [kind for kind, each in said.items() if each]
+        ask = partial(refusals, client, f"scopes-{number}", wanted)
+        until(partial(heard, ask, counts), said=ask)
+        found = [kind for kind, each in ask().items() if each]
         if "scopeSelector" in scopes:  # without a class, where the chart cannot know the cluster's default
             found = [kind for kind in found if kind != "promotion"]
         assert found == counts, scopes
@@ -66,14 +68,18 @@ def pod(spec: Json, kind: str, priority: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": kind}, "spec": wanted}
 
 
-def heard(client: Client, space: str, wanted: dict[str, Json], counts: list[str]) -> dict[str, str]:
-    """Why the namespace does not take each pod, "" if it does; empty before the admission has heard of account, class and quota.
+def heard(ask: Callable[[], dict[str, str]], counts: list[str]) -> bool:
+    """Whether the admission has heard of account, class and quota.
 
     Until then it has other reasons to refuse a pod ("status unknown for quota"), or none.
     """
-    said = {kind: refusal(client, space, each) for kind, each in wanted.items()}
-    others = [each for each in said.values() if each and EXCEEDED not in each]
-    return said if not others and (any(said.values()) or not counts) else {}
+    said = ask().values()
+    return all(not each or EXCEEDED in each for each in said) and (any(said) or not counts)
+
+
+def refusals(client: Client, space: str, wanted: dict[str, Json]) -> dict[str, str]:
+    """Why the namespace does not take each pod, empty if it does."""
+    return {kind: refusal(client, space, each) for kind, each in wanted.items()}
 
 
 def refusal(client: Client, space: str, wanted: Json) -> str:
