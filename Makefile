@@ -137,24 +137,24 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
 	@$(BIN)/python tests/tiers.py passed $@
 
+# What passed with the files as they are is not run again: a tier of hours goes on after an interruption or a failure.
+# CHOSEN="-k trixie" runs a part of it; AGAIN=1 starts it anew.
+GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 \
+	--junitxml=artifacts/$@.xml $(CHOSEN)
+
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml \
-	  $(patsubst %,tests/e2e/test_%.py,demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
-	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
 test-openshift: binaries venv ## docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
-	$(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_openshift.py
-	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+	$(GOES_ON) -m e2e tests/e2e/test_openshift.py
 
 test-kubernetes: binaries venv ## inventory/kubernetes on the embedded cluster as somebody's own, with a registry; again; teardown
 	@$(EMBEDDED_CLUSTER) trainer-image
-	$(BIN)/pytest -v -m e2e --durations=0 --durations-min=5 --junitxml=artifacts/$@.xml tests/e2e/test_kubernetes.py
-	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+	$(GOES_ON) -m e2e tests/e2e/test_kubernetes.py
 
 test-engines: venv ## the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
-	PYTHONPATH=training/src $(BIN)/pytest -v -m slow --junitxml=artifacts/$@.xml training/tests/models/test_vllm.py
-	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+	$(GOES_ON) -m slow training/tests/models/test_vllm.py
 
 # those beside the lock's that meta/runtime.yml allows
 ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
@@ -164,13 +164,11 @@ test-ansible: binaries venv ## plugins, playbooks and sanity with the other rele
 	@$(BIN)/python tests/tiers.py passed $@
 
 test-fresh: binaries venv ## the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
-	$(BIN)/pytest -v -m fresh --junitxml=artifacts/$@.xml tests/fresh
-	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+	$(GOES_ON) -m fresh tests/fresh
 
 test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
 	@$(EMBEDDED_CLUSTER) trainer-image
-	$(BIN)/pytest -v -m vm --junitxml=artifacts/$@.xml tests/vm
-	@$(BIN)/python tests/tiers.py passed $@ artifacts/$@.xml
+	$(GOES_ON) -m vm tests/vm
 
 # The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer, which is
 # no pass of the tier; the same command goes on.

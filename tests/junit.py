@@ -1,4 +1,4 @@
-"""What JUnit files say, as pytest writes them; used by summary.py and tiers.py."""
+"""What JUnit files say, as pytest writes them; used by summary.py."""
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
@@ -25,9 +25,3 @@ def failed(files: Iterable[Path], lines: int = 4) -> list[str]:
                 said = " | ".join(line.strip() for line in fault.get("message", "").splitlines()[:lines])
                 found.append(f"failed: {case.get('classname')}::{case.get('name')}, {where}: {said}")
     return found
-
-
-def skipped(file: Path) -> list[str]:
-    """Return why tests were skipped, each reason once."""
-    reasons = (each.get("message", "") for each in ElementTree.parse(file).getroot().iter("skipped"))
-    return list(dict.fromkeys(reasons))

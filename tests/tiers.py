@@ -1,8 +1,8 @@
 """When each slow test tier last passed, and which of the files that it covers changed since; recorded in tiers.yaml.
 
-python tests/tiers.py passed TIER [JUNIT]   as the last line of a tier: writes the commit into tiers.yaml, which is then committed
-                                            fails where JUNIT has skipped tests: what did not run did not pass
-python tests/tiers.py stale                 one line for each tier whose files have changed since; `make test` prints it
+python tests/tiers.py passed TIER   as the last line of a tier: writes the commit into tiers.yaml, which is then committed
+                                    (those that are pytest and nothing else do so by continuing.py)
+python tests/tiers.py stale         one line for each tier whose files have changed since; `make test` prints it
 """
 
 import subprocess
@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import junit
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,10 +60,17 @@ class Tiers:
 
     def changed(self, name: str, commit: str) -> list[str]:
         """Return the files that a tier covers and that differ from a commit or are untracked."""
-        patterns = [f":(glob){pattern}" for pattern in self.known[name]["covers"]]
-        differ = self._git("diff", "--name-only", commit, "--", *patterns)
-        new = self._git("ls-files", "--others", "--exclude-standard", "--", *patterns)
+        differ = self._git("diff", "--name-only", commit, "--", *self._patterns(name))
+        new = self._git("ls-files", "--others", "--exclude-standard", "--", *self._patterns(name))
         return sorted({*differ.split("\n"), *new.split("\n")} - {""})
+
+    def covered(self, name: str) -> list[str]:
+        """Return the files that a tier covers, untracked ones included."""
+        found = self._git("ls-files", "--cached", "--others", "--exclude-standard", "--", *self._patterns(name))
+        return sorted(found.split("\n"))
+
+    def _patterns(self, name: str) -> list[str]:
+        return [f":(glob){pattern}" for pattern in self.known[name]["covers"]]
 
     def _git(self, *arguments: str, missing: bool = False) -> str:
         command = ["git", "-C", str(self._root), *arguments]
@@ -89,11 +95,7 @@ def stale() -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run the command line."""
     known = Tiers().known
-    if len(arguments) in (2, 3) and arguments[0] == "passed" and arguments[1] in known:
-        for file in map(Path, arguments[2:]):
-            if reasons := junit.skipped(file):
-                print(f"{arguments[1]}: not passed, tests were skipped: {'; '.join(reasons)}", file=sys.stderr)
-                return 1
+    if len(arguments) == 2 and arguments[0] == "passed" and arguments[1] in known:
         print(Tiers().passed(arguments[1]))
     elif arguments == ["stale"]:
         print("\n".join(stale()) or "no tier is stale")

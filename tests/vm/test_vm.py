@@ -15,7 +15,7 @@ from embedded_cluster import locks, paths
 
 from vm import disks, qemu
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(3 * 3600)]
+pytestmark = [pytest.mark.vm, pytest.mark.apart, pytest.mark.timeout(3 * 3600)]
 REPO = paths.REPO
 RELEASES = {"bookworm": ("12.", "6.1."), "trixie": ("13.", "6.12.")}
 PATIENCE = 15.0  # Python on the host and inside, and the two cores are not always ours alone
