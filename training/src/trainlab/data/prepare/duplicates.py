@@ -19,6 +19,7 @@ ENTRIES = 1 << 21  # keys sorted at once; 24 bytes each
 CHUNK = 1 << 12  # signatures read at once
 OPEN = 64
 HALF = np.uint64(32)  # bits; a document has a number below 2**32
+LOW = np.uint64(0xFFFFFFFF)
 Numbers = NDArray[np.uint32]
 
 
@@ -74,15 +75,17 @@ def duplicates(
     parts = max(1, -(-total * bands // (entries or ENTRIES)))
     for part in range(parts):
         say(f"part {part + 1} of {parts}, {int(repeats.sum())} duplicates so far")
-        for bucket in _buckets(signatures, bands, skip, part, parts):
+        pairs, larger = _buckets(signatures, bands, skip, part, parts)
+        _compare_pairs(signatures, pairs, threshold, repeats)
+        for bucket in larger:
             _compare(signatures, bucket, threshold, repeats)
     return repeats
 
 
 def _buckets(
     signatures: Signatures, bands: int, skip: NDArray[np.bool_] | None, part: int, parts: int
-) -> Iterator[list[int]]:
-    """Yield the documents that share a band key, in order, for the keys of one part."""
+) -> tuple[NDArray[np.int64], list[list[int]]]:
+    """Return the documents that share a band key, in order, for the keys of one part: by twos, each once (n, 2), and more."""
     rows = signatures.width // bands
     # Multilinear hashing with odd multipliers, a different one for each number: bands have their own keys.
     factors = np.random.default_rng(0).integers(0, 1 << 63, size=(bands, rows), dtype=np.uint64) * np.uint64(
@@ -99,7 +102,7 @@ def _buckets(
         # Key and document in one number, which sorts fast; two keys that agree in half only cost a comparison.
         keys.append((key[wanted] << HALF) | (np.nonzero(wanted)[0] + first).astype(np.uint64))
     if not keys:
-        return
+        return np.empty((0, 2), np.int64), []
     both = np.concatenate(keys)
     del keys
     both.sort()
@@ -107,11 +110,25 @@ def _buckets(
     same = np.concatenate([[False], key[1:] == key[:-1], [False]])
     begins = np.nonzero(~same[:-1] & same[1:])[0]
     ends = np.nonzero(same[:-1] & ~same[1:])[0] + 1
-    members = (both[same[:-1] | same[1:]] & np.uint64(0xFFFFFFFF)).tolist()
-    at = 0
-    for count in (ends - begins).tolist():
-        yield members[at : at + count]
-        at += count
+    members, two = both & LOW, ends - begins == 2
+    # Most buckets are pairs, and similar documents share many of them.
+    pair = np.unique((members[begins[two]] << HALF) | members[begins[two] + 1])
+    pairs = np.stack([pair >> HALF, pair & LOW], axis=1).astype(np.int64)
+    spans = zip(begins[~two].tolist(), ends[~two].tolist(), strict=True)
+    return pairs, [members[begin:end].tolist() for begin, end in spans]
+
+
+def _compare_pairs(
+    signatures: Signatures, pairs: NDArray[np.int64], threshold: float, repeats: NDArray[np.bool_]
+) -> None:
+    """Mark the second document of each pair (n, 2) that is similar to the first."""
+    for first in range(0, len(pairs), CHUNK):
+        chunk = pairs[first : first + CHUNK]
+        chunk = chunk[~repeats[chunk[:, 1]]]
+        if len(chunk):
+            one, other = (np.stack([signatures.row(document) for document in column.tolist()]) for column in chunk.T)
+            like = np.count_nonzero(one == other, axis=1) >= threshold * signatures.width
+            repeats[chunk[like, 1]] = True
 
 
 def _compare(signatures: Signatures, bucket: list[int], threshold: float, repeats: NDArray[np.bool_]) -> None:
