@@ -23,7 +23,7 @@ from api_server.harness import REPO, Cluster, Run
 from api_server.training_api import KUEUE, Training
 
 COUNTS = {"made": 40, "made again": 40, "removed": 40, "more made": 100, "more removed": 100, "many made": 1000}
-BOUNDS = {"made": 5.0, "made again": 3.5, "removed": 7.0, "more made": 8.0, "more removed": 12.0, "many made": 50.0}
+BOUNDS = {"made": 9.0, "made again": 6.0, "removed": 12.0, "more made": 14.0, "more removed": 20.0, "many made": 80.0}
 """Places of each run, and how many times as long as a question it may take."""
 QUESTION = """
 - hosts: all

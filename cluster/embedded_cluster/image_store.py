@@ -28,7 +28,7 @@ STOP_SECONDS = 10.0
 # containerd sweeps unknown blobs 0.1 s after its start (plugin gc, startup_delay): link later than that
 SWEEP_SECONDS = 0.5
 LINK_TRIES = 3
-
+ARCHIVE = "import-{}.tar"
 LARGE = 64 << 20  # bytes from which a blob is linked instead of sent
 
 
@@ -142,7 +142,7 @@ def announce(ctr: Ctr, source: Source, store: Path, blobs: Path, where: Path) ->
             raise say.UserError(f"{blobs}/{digest}: missing, the image layout is incomplete: build it again")
     entry = {key: source.manifest[key] for key in ("mediaType", "digest", "size")}
     names = dict.fromkeys(source.refs, entry)
-    file = where / f"import-{os.getpid()}-{threading.get_ident()}.tar"
+    file = where / ARCHIVE.format(f"{os.getpid()}-{threading.get_ident()}")
     try:
         # containerd's garbage collector, which runs after every import, may sweep a file between link and announcement
         for _ in range(LINK_TRIES):
@@ -178,6 +178,8 @@ def add(sources: list[Source]) -> None:
     if not sources:
         return
     with lock(), containerd() as ctr:
+        for left in folder().glob(ARCHIVE.format("*")):  # by an import that was killed
+            left.unlink()
         for source in sources:
             with say.step(f"import {source.refs[0]}"):
                 announce(ctr, source, folder() / "root", source.layout / "blobs" / "sha256", folder())

@@ -88,6 +88,11 @@ def installed(folder: Path) -> Collection:
     return Collection(folder / "collections/ansible_collections/trainlab/rhoai", folder)
 
 
+def serving(release: str) -> str:
+    """Return the label of the pods that serve a release's model, as KServe sets it."""
+    return f"app=isvc.{release}-predictor"
+
+
 def kubectl(*argv: str, ok: bool | None = True, given: str = "") -> str:
     """kubectl of the embedded cluster, with this on its standard input."""
     return sh(str(BIN / "kubectl"), *argv, ok=ok, given=given)

@@ -12,7 +12,7 @@ from kubernetes import config, dynamic
 from waiting import until
 
 from e2e import machine
-from e2e.commands import kubectl, objects, sh
+from e2e.commands import kubectl, objects, serving, sh
 
 NAME = "life"
 OURS = ("-l", f"app.kubernetes.io/instance={NAME}")
@@ -78,7 +78,7 @@ class Release:
 
     def servers(self) -> list[dict[str, Any]]:
         """Pods of the server that are not on their way out."""
-        pods = objects("pods", self.namespace, "-l", f"app=isvc.{NAME}-predictor")
+        pods = objects("pods", self.namespace, "-l", serving(NAME))
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def answers(self, model: str = "tuned") -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e import machine, places, policies
-from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, sh, trainer_image
+from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, serving, sh, trainer_image
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
 minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
@@ -108,7 +108,7 @@ def addresses(space: str) -> list[tuple[str, int]]:
     """How the model of a namespace could be reached: its pod, its Service by name and by address."""
     (model, *_) = objects("inferenceservices", space)
     server = f"{model['metadata']['name']}-predictor"
-    (pod,) = objects("pods", space, "-l", f"app=isvc.{server}")
+    (pod,) = objects("pods", space, "-l", serving(model["metadata"]["name"]))
     (service,) = objects("services", space, "--field-selector", f"metadata.name={server}")
     return [(pod["status"]["podIP"], 8080), (f"{server}.{space}", 80), (service["spec"]["clusterIP"], 80)]
 

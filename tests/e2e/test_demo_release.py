@@ -19,7 +19,7 @@ from api_server.releases import BROKEN, making_room
 from waiting import until
 
 from e2e import ingress, machine
-from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
+from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, serving, sh
 from e2e.release import ALL_REVISIONS, NAME, QUESTIONS, Release, question
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
@@ -173,7 +173,7 @@ def test_a_lease_ends_and_the_printed_line_begins_another(release: Release) -> N
     kubectl(*space, "create", "job", "lease-now", f"--from=cronjob/{NAME}-lease")
     kubectl(*space, "wait", "job/lease-now", "--for=condition=Complete", "--timeout=180s")
     assert "is deleted" in kubectl(*space, "logs", "job/lease-now")
-    kubectl(*space, "wait", "pods", "-l", f"app=isvc.{NAME}-predictor", "--for=delete", "--timeout=180s")
+    kubectl(*space, "wait", "pods", "-l", serving(NAME), "--for=delete", "--timeout=180s")
     sh("sh", "-c", line, env=WITH_PROGRAMS | ALL_REVISIONS)
     release.decided()
     assert release.answers() == before and release.trained() == trained

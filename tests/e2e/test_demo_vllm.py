@@ -11,7 +11,7 @@ import pytest
 from embedded_cluster import build
 
 from e2e import machine, visitors
-from e2e.commands import WHOLE, changed, kubectl, objects, sh
+from e2e.commands import WHOLE, changed, kubectl, objects, serving, sh
 from e2e.release import answer
 
 pytestmark = [
@@ -74,7 +74,7 @@ def answers(folder: Path, model: str) -> None:
     assert scored
     for one in scored:
         assert answer(SPACE, RELEASE, model, one["question"])["text"].strip() == one["text"], model
-    (server,) = objects("pods", SPACE, "-l", f"app=isvc.{RELEASE}-predictor")
+    (server,) = objects("pods", SPACE, "-l", serving(RELEASE))
     assert "vllm" in server["status"]["containerStatuses"][0]["image"]
 
 

@@ -22,7 +22,7 @@ import yaml
 from waiting import until
 
 from e2e import machine
-from e2e.commands import kubectl, objects, sh
+from e2e.commands import kubectl, objects, serving, sh
 from e2e.release import question
 
 VISITORS, WORDS = 200, 4
@@ -50,7 +50,7 @@ class Server:
     @property
     def selector(self) -> str:
         """Label of its pods."""
-        return f"app=isvc.{self.release}-predictor"
+        return serving(self.release)
 
     def waits_for(self, is_true: Callable[[], bool], seconds: float = SECONDS) -> None:
         """Wait, and tell what the namespace has if it is in vain."""

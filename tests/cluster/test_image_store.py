@@ -1,0 +1,21 @@
+"""The image store without containerd; with it, it is in every test of tests/e2e."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from embedded_cluster import image_store
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Path]] = []
+
+    def announce(*_: object) -> None:
+        seen.append(sorted(tmp_path.glob("import-*")))
+
+    for name, stand_in in {"folder": lambda: tmp_path, "lock": nullcontext, "containerd": nullcontext}.items():
+        monkeypatch.setattr(image_store, name, stand_in)
+    monkeypatch.setattr(image_store, "announce", announce)
+    (tmp_path / image_store.ARCHIVE.format("4711-1")).write_bytes(bytes(10240))
+    image_store.add([image_store.Source(tmp_path, {"digest": "sha256:a"}, ("one:1",))])
+    assert seen == [[]] and image_store.refs() == {"one:1": {"digest": "sha256:a", "recipe": ""}}
