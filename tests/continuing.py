@@ -71,7 +71,7 @@ class Continuing:
         """Note the commit if nothing is left; a part that has not run is no failure, a skipped test is."""
         if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._passed:
             session.exitstatus = pytest.ExitCode.OK
-        if session.exitstatus != pytest.ExitCode.OK:
+        if session.exitstatus != pytest.ExitCode.OK or session.config.getoption("collectonly"):
             return
         if self._skipped:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -100,6 +100,10 @@ def test_noted_when_all_parts_passed_in_several_runs(tier: Tier) -> None:
     assert ran == [] and "test-vm: passed" in said
 
 
+def test_what_is_only_listed_has_not_passed(tier: Tier) -> None:
+    assert "5 tests collected" in tier.run(0, "--collect-only")[1] and not tier.noted()
+
+
 def test_killed_in_the_middle(tier: Tier) -> None:
     """What passed before the kill counts."""
     tier.module("test_2", "import os\n" + SECOND.format("os.kill(os.getpid(), 9)"))
