@@ -139,8 +139,7 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 
 # What passed with the files as they are is not run again: a tier of hours goes on after an interruption or a failure.
 # CHOSEN="-k trixie" runs a part of it; AGAIN=1 starts it anew.
-GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 \
-	--junitxml=artifacts/$@.xml $(CHOSEN)
+GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
