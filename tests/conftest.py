@@ -12,6 +12,7 @@ import pytest
 for name in [name for name in os.environ if name == "TRAINLAB_CLUSTER" or name.endswith("_SUBNET")]:
     del os.environ[name]
 ROOT = Path(__file__).resolve().parents[1]
+BEFORE = pytest.StashKey[float]()
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
 """Files that use the same renderings of the chart; every other file is a group of its own, for its fixtures."""
 FIRST = (
@@ -46,6 +47,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((n for n, folder in enumerate(FIRST) if _file(item).startswith(folder)), len(FIRST))
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note the processor time until now, of this process and of the children that it has waited for."""
+    item.stash[BEFORE] = sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Put what the test and its fixtures took of the processors into the JUnit file; servers that run on count with whoever ends them."""
+    if call.when == "teardown":
+        item.user_properties.append(("cpu", f"{sum(os.times()[:4]) - item.stash[BEFORE]:.1f}"))
 
 
 def _file(item: pytest.Item) -> str:

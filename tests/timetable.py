@@ -1,15 +1,17 @@
 """A table of where the time of `make test` went; printed by summary.py.
 
-The stages of the Makefile record their start and end in artifacts/times, the tests their seconds in JUnit files. Tests
-run in parallel, so the seconds of a folder may exceed those of its stage.
+The stages of the Makefile record their start and end in artifacts/times, the tests their seconds in JUnit files, those of
+the processors, too. Tests run in parallel, so the seconds of a folder may exceed those of its stage.
 """
 
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 TIMES = Path("artifacts") / "times"
+DEAREST = 20
 FOLDERS = 2
 """Leading folders of a test under which its time is listed: tests/api, training/tests."""
 ALONE = {"tests.api.test_molecule": "molecule"}
@@ -40,16 +42,37 @@ def ran(file: Path) -> tuple[int, int]:
     return int(begin), int(begin + float(suite.get("time", "0")))
 
 
-def folders(file: Path) -> dict[str, tuple[int, float]]:
-    """Return number and seconds of the tests by their folder, the longest first."""
+class Case(NamedTuple):
+    """A test: its name, the name of its row, its seconds, and those of the processors (conftest.py)."""
+
+    name: str
+    row: str
+    seconds: float
+    cpu: float
+
+
+def cases(file: Path) -> list[Case]:
+    """Return the tests of a JUnit file."""
+    found = []
+    for case in ElementTree.parse(file).getroot().iter("testcase"):
+        of = case.get("classname", "")
+        cpu = sum(float(said.get("value", "0")) for said in case.iter("property") if said.get("name") == "cpu")
+        row = ALONE.get(of) or "/".join(of.split(".")[:FOLDERS])
+        name = case.get("name", "").rpartition("@")[0] or case.get("name", "")  # without the group of pytest-xdist
+        found.append(Case(f"{of}::{name}", row, float(case.get("time", "0")), cpu))
+    return found
+
+
+def folders(tests: list[Case]) -> dict[str, tuple[int, float, float]]:
+    """Return number, seconds and processor seconds of the tests by their row, the longest first."""
     count: Counter[str] = Counter()
     spent: Counter[str] = Counter()
-    for case in ElementTree.parse(file).getroot().iter("testcase"):
-        name = case.get("classname", "")
-        folder = ALONE.get(name) or "/".join(name.split(".")[:FOLDERS])
-        count[folder] += 1
-        spent[folder] += float(case.get("time", "0"))
-    return {folder: (count[folder], seconds) for folder, seconds in spent.most_common()}
+    used: Counter[str] = Counter()
+    for case in tests:
+        count[case.row] += 1
+        spent[case.row] += case.seconds
+        used[case.row] += case.cpu
+    return {row: (count[row], seconds, used[row]) for row, seconds in spent.most_common()}
 
 
 def processors(folder: Path = TIMES, now: Path = Path("/proc/stat")) -> str:
@@ -71,15 +94,16 @@ def processors(folder: Path = TIMES, now: Path = Path("/proc/stat")) -> str:
 
 
 def lines(files: list[Path], times: Path = TIMES) -> list[str]:
-    """Return the table: stages in wall-clock time, and below a stage of tests its folders by the sum of their tests."""
+    """Return the table: stages in wall-clock time, below a stage of tests its folders by the sum of their tests, and the dearest tests."""
     results = {file.stem: file for file in files}
+    tests = {name: cases(file) for name, file in results.items()}
     found, spans = [""], stages(times) | {name: ran(file) for name, file in results.items()}
     for name, (begin, end) in spans.items():
         found.append(f"{name:<24}{clock(end - begin):>14}")
-        if name in results:
-            for folder, (count, seconds) in folders(results[name]).items():
-                found.append(f"  {folder:<22}{clock(seconds):>14}   in {count} tests")
+        for row, (count, seconds, cpu) in folders(tests.get(name, [])).items():
+            found.append(f"  {row:<22}{clock(seconds):>14}   {clock(cpu):>14} of a processor   in {count} tests")
     if spans:
         whole = max(end for _, end in spans.values()) - min(begin for begin, _ in spans.values())
         found += [f"{'all':<24}{clock(whole):>14}", processors(times)]
-    return found
+    dearest = sorted((case for of in tests.values() for case in of), key=lambda case: case.cpu, reverse=True)
+    return found + [f"{case.cpu:6.0f} s of a processor: {case.name}" for case in dearest[:DEAREST] if case.cpu]

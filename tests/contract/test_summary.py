@@ -12,7 +12,7 @@ import timetable
 
 CHECK = """<testsuites><testsuite name="pytest" errors="0" failures="{failed}" skipped="1" tests="5" time="75.5"
  timestamp="2026-11-22T10:01:00+00:00">
-<testcase classname="tests.api.test_a" name="one" time="61.0" /><testcase classname="tests.api.test_b" name="two" time="9" />
+<testcase classname="tests.api.test_a" name="one" time="61.0" /><testcase classname="tests.api.test_b" name="two" time="9"><properties><property name="cpu" value="7.5" /></properties></testcase>
 <testcase classname="tests.api.test_molecule" name="m" time="40" /><testcase classname="tests.charts.test_c" name="three" time="30" /><testcase classname="training.tests.test_d" name="x" time="2" />
 </testsuite></testsuites>"""
 
@@ -39,9 +39,10 @@ def test_table_tiers_and_counts(place: Path, capsys: pytest.CaptureFixture[str],
     assert said[-1] == f"{4 - failed} passed, {failed} failed, 1 skipped"
     rows = {line[:24].strip(): " ".join(line[24:].split()) for line in said if " min " in line}
     assert list(rows) == ["lint", "binaries", "check", "tests/api", "molecule", "tests/charts", "training/tests", "all"]
-    assert (rows["lint"], rows["tests/api"]) == ("0 min 50 s", "1 min 10 s in 2 tests")
+    assert (rows["lint"], rows["tests/api"]) == ("0 min 50 s", "1 min 10 s 0 min 07 s of a processor in 2 tests")
     assert (rows["check"], rows["all"]) == ("1 min 15 s", "2 min 15 s")
     assert "stale: make x" in said
+    assert "     8 s of a processor: tests.api.test_b::two" in said
 
 
 def test_what_failed_is_named_right_above_the_counts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
