@@ -39,8 +39,11 @@ def rank(plain: bool) -> None:
 
 def once(plain: bool) -> tuple[int, str]:
     """Start one job with torchrun; return its exit code and the end of its output."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", __file__]
-    env = {**os.environ, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    # by address and interface: ranks hang where nothing resolves this machine's own name
+    where = ("--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={RANKS}")
+    command = [sys.executable, "-m", "torch.distributed.run", *where, __file__]
+    own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env = {**os.environ, "PYTHONPATH": str(SOURCES), **own}
     done = subprocess.run(
         [*command, "--rank", *(["--plain"] if plain else [])],
         env=env,

@@ -26,11 +26,12 @@ FIRST = (
 """The longest groups start first, so that the tail is short."""
 
 
-def pytest_configure() -> None:
-    """Let what the tests start handle signals as in a terminal, even if nohup or a script's `&` started pytest.
+def pytest_configure(config: pytest.Config) -> None:
+    """Time the processors, and let what the tests start handle signals as in a terminal, even if nohup or a script's `&` started pytest.
 
     Child processes inherit an ignored signal, but not a handler. TERM ends the tests as Ctrl-C does: what they started is taken down.
     """
+    config.pluginmanager.register(ProcessorTime())  # a hook of this file would not see training/tests
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
@@ -49,17 +50,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note the processor time until now, of this process and of the children that it has waited for."""
-    item.stash[BEFORE] = sum(os.times()[:4])
+class ProcessorTime:
+    """Puts what each test and its fixtures took of the processors into the JUnit file; servers count with whoever ends them."""
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Note the processor time until now, of this process and of the children that it has waited for."""
+        item.stash[BEFORE] = sum(os.times()[:4])
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Put what the test and its fixtures took of the processors into the JUnit file; servers that run on count with whoever ends them."""
-    if call.when == "teardown":
-        item.user_properties.append(("cpu", f"{sum(os.times()[:4]) - item.stash[BEFORE]:.1f}"))
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Note the difference once all is torn down."""
+        if call.when == "teardown":
+            item.user_properties.append(("cpu", f"{sum(os.times()[:4]) - item.stash[BEFORE]:.1f}"))
 
 
 def _file(item: pytest.Item) -> str:

@@ -50,18 +50,18 @@ def holder() -> str:
     return ""
 
 
-def ensure() -> None:
-    """Install what a minimal Debian or Ubuntu lacks of PACKAGES; nothing elsewhere or without root."""
-    if not system.has_apt() or not (missing := _missing()):
+def ensure(packages: Sequence[str] = PACKAGES) -> None:
+    """Install what a minimal Debian or Ubuntu lacks of these packages; nothing elsewhere or without root."""
+    if not system.has_apt() or not (missing := _missing(packages)):
         return
     with locks.waiting(paths.HOME / "apt.lock", "another command is installing Debian packages"):
-        if missing := _missing():
+        if missing := _missing(packages):
             _install(missing)
 
 
-def _missing() -> list[str]:
+def _missing(packages: Sequence[str]) -> list[str]:
     there = installed()
-    return [package for package in PACKAGES if package not in there]
+    return [package for package in packages if package not in there]
 
 
 def _install(packages: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from embedded_cluster import children, identity, layout, locks, operators, paths, preflight, processes, say
+from embedded_cluster import identity, layout, locks, operators, paths, preflight, processes, say
 
 COMMAND = [sys.executable, str(paths.PACKAGE.parent)]
 CONTINUE = "make demo continues where it stopped"
@@ -85,20 +85,13 @@ def _parts(clock: Clock) -> list[processes.Child]:
     clock.title("Programs from Go modules, and beside them Python and the trainer image")
     # The image is one serial chain: it has priority when both want the CPU.
     nice = ["nice", "-n", "10"]
-    beside = [
-        processes.Child("programs", [*nice, *COMMAND, "build", "--operators", *operators.BASIC]),
-        processes.Child("python", [*COMMAND, "venv"]),
-        processes.Child("image", [*COMMAND, "trainer-image"]),
-    ]
     began = time.monotonic()
-    open_ones = list(beside)
-    while open_ones:
-        for one in [one for one in open_ones if not one.running()]:
-            open_ones.remove(one)
-            if one.wait():
-                children.end_all()
-                raise say.UserError(f"{one.name}: {one.last.removeprefix('error: ')}; {CONTINUE} once that is fixed")
-        time.sleep(0.2)
+    commands = {
+        "programs": [*nice, *COMMAND, "build", "--operators", *operators.BASIC],
+        "python": [*COMMAND, "venv"],
+        "image": [*COMMAND, "trainer-image"],
+    }
+    beside = processes.together(commands, f"{CONTINUE} once that is fixed")
     longest = max(beside, key=lambda one: one.seconds)
     clock.path.append((longest.name, time.monotonic() - began))
     return beside

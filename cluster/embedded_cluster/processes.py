@@ -9,7 +9,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from embedded_cluster import say
+from embedded_cluster import children, say
+
+POLL_SECONDS = 0.2
+DRAIN_SECONDS = 10.0  # a limit, so that an ending command ends
 
 
 class Child:
@@ -48,6 +51,34 @@ class Child:
         """Wait for its end and return the exit code."""
         self._reader.join()
         return self._process.wait()
+
+    def drain(self) -> None:
+        """Wait, once it was killed, until its last line is printed: Python aborts when it ends while a thread is printing."""
+        self._reader.join(DRAIN_SECONDS)
+
+
+def together(commands: Mapping[str, Sequence[str]], remedy: str) -> list[Child]:
+    """Run these commands, by the name that prefixes their lines, in parallel and return them ended.
+
+    The first that fails ends the others; raises say.UserError with its last line and what to do then.
+    """
+    started: list[Child] = []
+    try:
+        for name, argv in commands.items():
+            started.append(Child(name, argv))
+        open_ones = list(started)
+        while open_ones:
+            for one in [one for one in open_ones if not one.running()]:
+                open_ones.remove(one)
+                if one.wait():
+                    raise say.UserError(f"{one.name}: {one.last.removeprefix('error: ')}; {remedy}")
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        children.end_all()
+        for one in started:
+            one.drain()
+        raise
+    return started
 
 
 def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:

@@ -1,9 +1,11 @@
 """Other readers of a run's result: packages laid over the environment's, in folders of the cache that are kept."""
 
+import ctypes
 import subprocess
 from pathlib import Path
 
-from embedded_cluster import locks, paths, pyenv
+import pytest
+from embedded_cluster import apt, locks, paths, pyenv
 from trainlab import files
 
 
@@ -20,3 +22,13 @@ def folder(lock: Path) -> Path:
                 options = ["--no-deps", "--no-compile", "--require-hashes", "--target", made, "-r", lock]
                 subprocess.run([*pip, *options], check=True)
     return kept
+
+
+def library(name: str, debian: str, fedora: str) -> None:
+    """Install the Debian package of a shared library that no package of PyPI brings; skip where this process may not."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        apt.ensure((debian,))
+        if debian not in apt.installed():
+            pytest.skip(f"{name} is missing: install {debian} (Debian, Ubuntu) or {fedora} (Fedora, RHEL)")

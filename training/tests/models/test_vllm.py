@@ -62,6 +62,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="session", params=["0.32", *OLDER])
 def environment(request: pytest.FixtureRequest) -> dict[str, str]:
     """Variables under which the environment's Python finds vLLM, which asks nobody and runs on one core."""
+    overlays.library("libnuma.so.1", debian="libnuma1", fedora="numactl-libs")  # images/vllm/Containerfile says why
     packages = [str(overlays.folder(LOCKS[name])) for name in ENGINES[request.param]]
     return {
         **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},  # halves a start
