@@ -65,7 +65,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("line", "sentence"), BAD)
+@pytest.mark.parametrize(("line", "sentence"), BAD, ids=lambda one: repr(one[:40]))  # a line may be 16 MB
 def test_a_bad_row_is_an_error_or_counted(line: bytes, sentence: str, tmp_path: Path, options: Options) -> None:
     source = tmp_path / "a.jsonl"
     source.write_bytes(b"\n".join([GOOD, line, json.dumps({"text": text(2)}).encode()]))
