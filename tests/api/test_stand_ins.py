@@ -155,7 +155,8 @@ class Collecting:
         assert not [line for line in requests if "/secrets" in line or "/configmaps" in line]
         (archive,) = self._bundles.glob("trainlab-collect-*.tar.gz")
         with tarfile.open(archive) as packed:
-            packed.extractall(self._bundles, filter="data")
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python 3.11.2 has none
+            packed.extractall(self._bundles)
         return archive.with_name(archive.name.removesuffix(".tar.gz"))
 
 

@@ -82,7 +82,8 @@ class Buildah(builds.Builder):
 
     def receive(self, build: str, sent: tarfile.TarFile) -> None:
         """Unpack the context."""
-        sent.extractall(self._folder / build / "context", filter="data")
+        sent.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python 3.11.2 has none
+        sent.extractall(self._folder / build / "context")
 
     def log(self, build: str) -> list[str]:
         """Return what was printed so far."""
