@@ -29,6 +29,8 @@ SLOW = ("request did not complete within", "TLS handshake timeout", "connection 
 NOT_YET = ("failed calling webhook", "no matches for kind")
 """What kubectl reports of a running operator that the API server does not reach, or not list the kinds of, yet."""
 HOPELESS = {"ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
+NOT_READ = "have not yet been read at least once"
+"""In the message of a CreateContainerConfigError: the kubelet has just started, and tries again (kubelet_pods.go, makeEnvironmentVariables)."""
 HOPELESS_RESTARTS = 5
 
 OPERATORS = {
@@ -236,7 +238,7 @@ def _hopeless(operator: Operator, state: list[dict[str, Any]]) -> str:
     for pod in _pods(operator, state):
         for container in pod.get("status", {}).get("containerStatuses", ()):
             waiting = container.get("state", {}).get("waiting", {})
-            if waiting.get("reason") in HOPELESS:
+            if waiting.get("reason") in HOPELESS and NOT_READ not in waiting.get("message", ""):
                 return f"{waiting['reason']}: {waiting.get('message', '')} (image {container['image']})"
             if container.get("restartCount", 0) >= patience.seconds(HOPELESS_RESTARTS):
                 return f"its container restarted {container['restartCount']} times"

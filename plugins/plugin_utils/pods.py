@@ -20,6 +20,8 @@ HOPELESS = {
     "ImagePullBackOff": "the image cannot be pulled: correct site.images, set a pull secret, or run playbooks/image.yml",
     "CrashLoopBackOff": "it keeps exiting; the reason is in its log",
 }
+NOT_READ = "have not yet been read at least once"
+"""In the message of a CreateContainerConfigError: the kubelet has just started, and tries again (kubelet_pods.go, makeEnvironmentVariables)."""
 LOSSES = 128
 """Exit codes from here on: a signal, or a peer that is gone (run/attempts.py in the pod)."""
 OUT_OF_MEMORY = "it used more memory than allowed: raise phase.{block}.memory"
@@ -99,7 +101,7 @@ def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str =
         if trouble:
             return trouble
         waiting = each.get("state", {}).get("waiting") or {}
-        if waiting.get("reason") in HOPELESS:
+        if waiting.get("reason") in HOPELESS and NOT_READ not in str(waiting.get("message", "")):
             text = f"{waiting['reason']}: {waiting.get('message', each.get('image', ''))}"
             return Trouble(name(pod), f"container {each['name']}: {text}; {HOPELESS[waiting['reason']]}")
     scheduled = condition(pod, "PodScheduled")

@@ -62,6 +62,22 @@ def test_what_is_never_listed_is_named(listed: list[str | UserError]) -> None:
         operators._wait_for_apis([operators.OPERATORS["kserve"]], 0.0)
 
 
+@pytest.mark.parametrize(
+    ("message", "hopeless"),
+    [
+        ("services have not yet been read at least once, cannot construct envvars", False),
+        ('secret "webhook-cert" not found', True),
+    ],
+)
+def test_a_kubelet_that_has_just_started_is_waited_for(message: str, hopeless: bool) -> None:
+    """Its pods have the reason of those whose Secret is missing."""
+    one = operators.OPERATORS["local-path-provisioner"]
+    waiting = {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}, "image": "x"}
+    metadata = {"name": f"{one.deployment}-5d64b7b967-g66qf", "namespace": one.namespace}
+    pod = {"kind": "Pod", "metadata": metadata, "status": {"containerStatuses": [waiting]}}
+    assert (message in operators._hopeless(one, [pod])) == hopeless
+
+
 def test_a_pod_is_replaced_when_its_manifests_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kueue reads its ConfigMap only at its start: an upgraded checkout would go on with the settings of before."""
     one = operators.OPERATORS["kueue"]

@@ -9,6 +9,10 @@ import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import diagnose, state
 
 NOW = datetime(2026, 11, 21, 15, 0, 0, tzinfo=UTC)
+KUBELET_JUST_STARTED = {  # kubernetes/kubernetes issue 129294, and seen here
+    "reason": "CreateContainerConfigError",
+    "message": "services have not yet been read at least once, cannot construct envvars",
+}
 
 
 def pod(phase: str = "Pending", **status: Any) -> dict[str, Any]:
@@ -39,6 +43,7 @@ def waiting(seconds: int) -> dict[str, Any]:
         {"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]},
         {"containerStatuses": [container(waiting={"reason": "ErrImagePull", "message": "timeout"})]},
         {"initContainerStatuses": [container(terminated={"exitCode": 0, "reason": "Completed"})]},
+        {"containerStatuses": [container(waiting=KUBELET_JUST_STARTED)]},
         {"conditions": [waiting(30)]},
     ],
 )
