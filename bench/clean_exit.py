@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import outcome
+from trainlab.run.launch import ONE_MACHINE
 
 SOURCES = Path(__file__).resolve().parents[1] / "training" / "src"
 RANKS, STEPS, LIMIT = 2, 20, 300  # limit: seconds for one run
@@ -39,9 +40,7 @@ def rank(plain: bool) -> None:
 
 def once(plain: bool) -> tuple[int, str]:
     """Start one job with torchrun; return its exit code and the end of its output."""
-    # by address and interface: ranks hang where nothing resolves this machine's own name
-    where = ("--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={RANKS}")
-    command = [sys.executable, "-m", "torch.distributed.run", *where, __file__]
+    command = [sys.executable, "-m", "torch.distributed.run", *ONE_MACHINE, f"--nproc-per-node={RANKS}", __file__]
     own = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env = {**os.environ, "PYTHONPATH": str(SOURCES), **own}
     done = subprocess.run(

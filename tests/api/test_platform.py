@@ -129,9 +129,8 @@ def test_failures_that_last_and_versions_that_are_expected(cluster: Cluster) -> 
     bare, old = cluster.objects(), "nfd.4.20.0-202509150000"
     wanted: dict[str, Any] = {"platform_operators": ["nfd"], "platform_approval": "Manual"}
     pinned = wanted | {"platform_versions": {"nfd": old}}
-    brief = pinned | {
-        "platform_grace": 3
-    }  # of runs that fail: a run that is to pass may see the last failure for longer
+    # of runs that fail: a run that is to pass may see the last failure for longer
+    brief = pinned | {"platform_grace": 3}
     (left,) = crds.stored("openshift/nodefeaturediscoveries.yaml")
     cluster.client.apply(left, manager="somebody")
     run = cluster.playbook("platform", "--check", **wanted)

@@ -26,9 +26,15 @@ def folder(lock: Path) -> Path:
 
 def library(name: str, debian: str, fedora: str) -> None:
     """Install the Debian package of a shared library that no package of PyPI brings; skip where this process may not."""
+    if not _loads(name):
+        apt.ensure((debian,))
+        if not _loads(name):
+            pytest.skip(f"{name} is missing: install {debian} (Debian, Ubuntu) or {fedora} (Fedora, RHEL)")
+
+
+def _loads(name: str) -> bool:
     try:
         ctypes.CDLL(name)
     except OSError:
-        apt.ensure((debian,))
-        if debian not in apt.installed():
-            pytest.skip(f"{name} is missing: install {debian} (Debian, Ubuntu) or {fedora} (Fedora, RHEL)")
+        return False
+    return True

@@ -15,6 +15,7 @@ from tiny import write_data
 from trained import assert_same, weights
 from trainlab.engine import acceleration, checkpoints
 from trainlab.recipes.dpo import dpo_trainer
+from trainlab.run.launch import ONE_MACHINE
 
 JOBS = (
     *("whole:sft:float32:whole", "broken:sft:float32:fsdp", "again:sft:float32:fsdp"),
@@ -30,7 +31,7 @@ def trained(tiny_model: Path, phase_dict: dict[str, Any], tmp_path_factory: pyte
     shutil.copytree(tiny_model, folder / "model")
     write_data(folder / "data")
     (folder / "phase.json").write_text(json.dumps(phase_dict), encoding="utf-8")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    torchrun = ["-m", "torch.distributed.run", *ONE_MACHINE, "--nproc-per-node=2"]
     env = {
         **os.environ,
         "PYTHONPATH": f"{SOURCES}:{RANKS.parents[1]}",
