@@ -104,7 +104,10 @@ lint-rest: venv
 	$(BIN)/shellcheck -x cluster/python cluster/embedded_cluster/*.sh tests/fresh/*.sh .ci/run
 	$(END)
 
-check: lint binaries ## the gate: lint, types, unit, chart and contract tests; no cluster, 3 minutes
+check: lint tests-check ## the gate: lint, types, unit, chart and contract tests; no cluster, a few minutes
+
+# ansible-lint takes one processor for a minute, so it runs beside the tests
+tests-check: lint-python binaries
 	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
@@ -178,5 +181,5 @@ test-drills: cluster ## faults at random steps of a training in one pod and in t
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: bench test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
+.PHONY: bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills

@@ -87,6 +87,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.whole
 @settings(LENIENT, max_examples=1000)
 @given(phase=st.sampled_from(PHASES), changes=CHANGES)
 def test_no_traceback(folder: Path, phase: str, changes: list[tuple[tuple[str, ...], str]]) -> None:

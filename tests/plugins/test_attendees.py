@@ -16,6 +16,7 @@ import yaml
 from plugins.keeping import KUEUE, Kept
 from plugins.test_kubeconfigs import token
 
+pytestmark = pytest.mark.whole
 ROOT = Path(__file__).resolve().parents[2]
 AGNOSTICD = ROOT / "tests" / "api" / "agnosticd"
 IMAGE = "registry.example.com/trainlab/trainer:0.1.0"

@@ -53,6 +53,7 @@ def test_one_cluster_twice(refused: Callable[..., str], playbook: str) -> None:
     assert "hosts one and two of the inventory are the same cluster" in said and "--limit one" in said
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("playbook", ["attendees", "platform", "platform_teardown"])
 def test_what_belongs_to_the_whole_cluster_is_not_done_from_two_namespaces(
     refused: Callable[..., str], playbook: str

@@ -15,6 +15,7 @@ import yaml
 
 from plugins.checking import REVIEW
 
+pytestmark = pytest.mark.whole
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = (
     "charts",

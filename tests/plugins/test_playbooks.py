@@ -91,10 +91,12 @@ def test_a_finished_job_is_no_wait(cluster: Any, tmp_path: Path) -> None:
     assert "changed=0" in done.stdout
 
 
+@pytest.mark.whole
 def test_a_release_without_a_job_is_named(cluster: Any, tmp_path: Path) -> None:
     assert "release survival in namespace demo has no training job" in error_of(wait_for_training(cluster, tmp_path))
 
 
+@pytest.mark.whole
 def test_an_overloaded_api_server_is_waited_for(cluster: Any, tmp_path: Path) -> None:
     """No answer for longer than a job may take to appear proves nothing about the job."""
     cluster.objects[JOBS] = [503, 503, 503, {"items": [job("Succeeded")]}]
@@ -176,6 +178,7 @@ def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
+@pytest.mark.whole
 def test_what_the_api_server_refuses_is_not_taken_for_no_training(cluster: Any) -> None:
     said = error_of(planned(cluster, "drill", phase="quick", train_drill_patience=2))
     assert "404" in said and "no running training pod" not in said
@@ -187,6 +190,7 @@ def test_another_word_for_it_is_refused(cluster: Any) -> None:
     assert cluster.asked == []
 
 
+@pytest.mark.whole
 def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     """site.yml fails on an empty cluster, after the plan, which train.yml would not show again."""
     done = planned(cluster, "site", phase="survival")
@@ -212,6 +216,7 @@ def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> No
     assert "NVIDIA-Z1: not in the table" in done.stdout
 
 
+@pytest.mark.whole
 def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) -> None:
     """Before anything is created: the training would refuse the same row, an hour later."""
     data = tmp_path / "data" / "mine" / "train"

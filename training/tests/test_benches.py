@@ -31,6 +31,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", [name for name in benches.NAMES if name not in API])
 def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     model = ["--model", str(tiny_model)] if name in benches.WITH_MODEL else []

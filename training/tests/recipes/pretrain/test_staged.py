@@ -239,6 +239,7 @@ def test_dpo_learns_to_end_what_it_began_and_resumes(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.whole
 def test_all_stages_one_after_the_other(
     phase_dict: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
