@@ -26,12 +26,8 @@ TESTS = (
     "tests/plugins/test_contradictions.py",
 )
 """All contract and chart tests, and the unit tests of what reads the tables that the walkthroughs change."""
-APART = (
-    "tests/charts/test_cluster.py",
-    "tests/contract/test_continuing.py",
-    "training/tests/plan/test_checkpoint_size.py",
-)
-"""Nearly a third of their time, and nothing in them reads what a walkthrough adds."""
+APART = ("tests/charts/test_cluster.py",)
+"""Dear, and nothing in it reads what a walkthrough adds."""
 SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not slow"
 CONFIG = '''
 

@@ -7,11 +7,10 @@ E2E_PHASES=all (`make test-all-phases`) that of survival, which takes minutes.
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ from e2e.commands import (
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]  # the first test makes the whole demo, cold in CI
 REPO = machine.REPO
-HOME = machine.HOME
 LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
 STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
 OTHERS = sorted(LOCAL - {PHASE} - {f"staged-{stage}" for stage in STAGES})
@@ -162,36 +160,28 @@ def test_failing_pod_ends_the_playbook_at_once_with_reason_and_log(demo: str) ->
     kubectl("-n", NAMESPACE, "delete", "pvc", "broken-models", "broken-runs")
 
 
-def train_pods(release: str, namespace: str) -> list[dict[str, Any]]:
+def train_pods(name: str, namespace: str) -> list[dict[str, Any]]:
     """The pods of a release's job, rank 0 first: the master, or index 0 of the TrainJob."""
-    ours = f"app.kubernetes.io/component=train,app.kubernetes.io/instance={release}"
+    ours = f"app.kubernetes.io/component=train,app.kubernetes.io/instance={name}"
     return sorted(objects("pods", namespace, "-l", ours), key=lambda pod: str(pod["metadata"]["name"]))
 
 
-def progress_page(release: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+def progress_page(name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
     """What port 28080 of the training pod returns, through the API server, as soon as it answers."""
-    command = [str(HOME / "cache" / "bin" / "kubectl"), "get", "--raw"]
+    said = "it has no pod"
     for _ in range(120):
         time.sleep(1)
-        pods = train_pods(release, namespace)
-        if not pods:
-            continue
-        path = f"/api/v1/namespaces/{namespace}/pods/{pods[0]['metadata']['name']}:28080/proxy/metrics"
-        done = subprocess.run(
-            [*command, path],
-            env={**machine.ENVIRONMENT, "KUBECONFIG": str(machine.KUBECONFIG)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 0:
-            return json.loads(done.stdout)  # type: ignore[no-any-return]
-    raise AssertionError(f"no progress page within 120 s: {done.stderr}")
+        for pod in train_pods(name, namespace)[:1]:
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}:28080/proxy/metrics"
+            said = kubectl("get", "--raw", path, ok=None)
+            with suppress(json.JSONDecodeError):
+                return json.loads(said)  # type: ignore[no-any-return]
+    raise AssertionError(f"no progress page within 120 s: {said}")
 
 
-def ranks_succeeded(release: str, nodes: int, namespace: str = NAMESPACE) -> None:
+def ranks_succeeded(name: str, nodes: int, namespace: str = NAMESPACE) -> None:
     """One pod for each node of the job, spread over the cluster; the first one's last output is what the dashboard reads."""
-    pods = train_pods(release, namespace)
+    pods = train_pods(name, namespace)
     assert len(pods) == nodes and all(pod["status"]["phase"] == "Succeeded" for pod in pods)
     assert nodes == 1 or {pod["spec"]["nodeName"] for pod in pods} == {"n1", "n2"}
     ended = pods[0]["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -199,9 +189,9 @@ def ranks_succeeded(release: str, nodes: int, namespace: str = NAMESPACE) -> Non
     assert message["progressPercentage"] == 100 and message["currentStep"] == message["totalSteps"] > 0
 
 
-def left_after_uninstall(namespace: str, release: str) -> list[str]:
+def left_after_uninstall(namespace: str, name: str) -> list[str]:
     """Names of what is left once a release is gone."""
-    helm("-n", namespace, "uninstall", release, "--wait")
+    helm("-n", namespace, "uninstall", name, "--wait")
     kubectl("-n", namespace, "wait", "pods", "--all", "--for=delete", "--timeout=120s")
     kinds = OWNED
     if "trainjobs." in kubectl("api-resources", "-o", "name"):

@@ -202,6 +202,7 @@ def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     assert "for A40 (site.nodeSelector nvidia.com/gpu.product): fine: 0 refusals" in done.stdout
 
 
+@pytest.mark.whole
 def test_site_installs_the_operators_that_the_inventory_names(cluster: Any) -> None:
     """After the plan, and before it asks whether they are there; elsewhere nothing of it runs."""
     said = error_of(planned(cluster, "site", phase="survival", platform_operators=["gpu"]))

@@ -211,6 +211,7 @@ def fill(models: Path, path: str, name: str, **columns: list[Any]) -> Path:
     return folder
 
 
+@pytest.mark.whole
 def test_a_task_of_the_harness_reads_its_data_from_the_volume(phase_dict: dict[str, Any], models: Path) -> None:
     phase = with_tasks(phase_dict, "arc_easy", task_limit=2)
     with pytest.raises(

@@ -112,6 +112,7 @@ def test_resumed_pretraining_is_uninterrupted_pretraining(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.whole
 def test_compiled_layers_keep_the_names_of_all_weights(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
@@ -217,6 +218,7 @@ def test_precomputed_reference_gives_the_loss_of_a_reference_model(
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and abs(losses[0] - 0.6931) > 1e-3
 
 
+@pytest.mark.whole
 def test_dpo_learns_to_end_what_it_began_and_resumes(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:

@@ -230,6 +230,7 @@ def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> N
     assert not torch.allclose(before[0, : starts[1]], after[0, : starts[1]], atol=1e-2)
 
 
+@pytest.mark.whole
 def test_a_packed_run_trains_and_resumes(make_job: Make, tmp_path: Path) -> None:
     settings = {"packing": True, "batch_size": 1, "epochs": 6, "keep_checkpoints": 2}
     whole = sft_trainer.train(make_job("whole", train=settings))
