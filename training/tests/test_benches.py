@@ -40,6 +40,20 @@ def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     assert code == 0 and result["equal"] is True and result["floors"] == []
 
 
+@pytest.mark.whole
+def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Random weights, the run, what is read from it: on a GPU only the sizes differ. Without one, only a smoke is done."""
+    work = ["--work", str(tmp_path / "work"), "--json", str(tmp_path / "r.json")]
+    assert bench("one_gpu", "--smoke", *work, "lyrics").main() == 0
+    [phase] = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["phases"]
+    assert (phase["name"], phase["failed"], phase["steps"], phase["gpus"]) == ("lyrics", None, 3, [])
+    assert phase["planned_gib"] > 0 and phase["training_seconds"] > 0
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit):
+            bench("one_gpu", *work).main()
+        assert "this machine has no GPU that torch can use" in capsys.readouterr().err
+
+
 def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
     """The page has the table of the kept lines; what was measured with another system prompt is not taken for done."""
     ablation = bench("taught_wordings")

@@ -1,8 +1,8 @@
 """GPU-only features: FSDP2, compiled layers, FP8 if a probe shows that it pays. None of this changes a CPU run.
 
-Not run on GPUs yet (the conversion to FP8 and its arithmetic are tested on CPU). Sharding is transformers' own
-(TrainingArguments.fsdp, version 2), FP8 is torchao's, which needs dimensions divisible by 16 (pytorch/ao, float8
-README). Compiling in place keeps the names of all weights: no `_orig_mod.` anywhere.
+Compiled layers were run on one H100, and FP8 of two layers without its numbers being kept (docs/benchmarks.md, One GPU); several
+GPUs, so sharding, not yet. Sharding is transformers' own (TrainingArguments.fsdp, version 2), FP8 is torchao's, which needs
+dimensions divisible by 16 (pytorch/ao, float8 README). Compiling in place keeps the names of all weights: no `_orig_mod.` anywhere.
 """
 
 from collections.abc import Callable

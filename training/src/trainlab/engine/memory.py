@@ -1,7 +1,7 @@
 """The peak memory of each part of a run, for manifest.json and the report; the recipes mark where a part ends.
 
 A CPU rank is measured by VmHWM of /proc/self/status, which writing 5 to /proc/self/clear_refs resets (proc(5)), and its
-pod by the cgroup; a GPU rank by PyTorch's allocator. The GPU half has not been run.
+pod by the cgroup; a GPU rank by PyTorch's allocator. The GPU half was run on one H100, but not the snapshot.
 """
 
 import os

@@ -136,7 +136,7 @@ def _ended(path: Path, phase: Phase) -> str | None:
     if not all((path / name).is_file() for name in ("phase.json", "manifest.json", "gate.json")):
         return None
     block = _phase(path)
-    if block.get("stage", {}).get("name") != phase.parent:
+    if (block.get("stage") or {}).get("name") != phase.parent:  # null in a standalone phase of a recipe that has stages
         return None
     if _size(block["model"]["source"]) != _size(phase.model.source):
         return None

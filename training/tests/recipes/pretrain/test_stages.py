@@ -40,6 +40,8 @@ def test_the_newest_finished_parent_is_taken_by_hard_links(
     write_run(out, "old", "pretrain", ended="2026-11-20")
     write_run(out, "running", "pretrain", ended=None)
     write_run(out, "other", "sft", ended="2026-11-30")
+    alone = write_run(out, "alone", "sft", ended="2026-11-30")  # a run of a phase without stages, beside them
+    files.write_json(alone / "phase.json", {"phase": phase_of(phase_dict, {"recipe": "sft"}).model_dump(mode="json")})
     run_dir = out / "mine"
     folder = parents.adopt(phase, out, run_dir)
     assert folder == parents.model_dir(phase, tmp_path, run_dir) == run_dir / "parent_model"
