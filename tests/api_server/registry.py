@@ -75,7 +75,9 @@ class Registry:
         pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {pair}", "Accept": accept}
         request = urllib.request.Request(f"https://{self.host}/v2/{path}", headers=headers, method=method)
-        trusts = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(self.authority)))
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # Python's default from 3.13 on
+        trusts = urllib.request.HTTPSHandler(context=context)
         with urllib.request.build_opener(urllib.request.ProxyHandler({}), trusts).open(request) as answer:
             return answer.read(), dict(answer.headers)
 
@@ -104,9 +106,11 @@ def certificates(folder: Path, address: str) -> None:
     """Make ca.crt and, signed by it, server.crt and server.key for an IP."""
     for name in ("ca", "server"):
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
-        kind = ("-x509", "-days", "30", "-out", "ca.crt") if name == "ca" else ("-out", "server.csr")
+        signs = ("-x509", "-days", "30", "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-out", "ca.crt")
+        kind = signs if name == "ca" else ("-out", "server.csr")
         _openssl(folder, "req", *key, "-subj", f"/CN={name} of the test registry", *kind)
-    (folder / "server.ext").write_text(f"subjectAltName=IP:{address}\nextendedKeyUsage=serverAuth\n", encoding="ascii")
+    extensions = f"subjectAltName=IP:{address}\nextendedKeyUsage=serverAuth\nauthorityKeyIdentifier=keyid\n"
+    (folder / "server.ext").write_text(extensions, encoding="ascii")
     authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "server.ext")
     _openssl(folder, "x509", "-req", "-in", "server.csr", *authority, "-out", "server.crt")
 

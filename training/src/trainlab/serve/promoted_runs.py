@@ -3,6 +3,7 @@
 Used by inference_engine.py. Nothing of a file is trusted: a volume may be another team's too, and a run may be half written.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,10 @@ class PromotedRuns:
                 return self._checked(name, folder)
         except UserError as error:
             _refuse(name, str(error), listed)
-        except (OSError, RuntimeError) as error:  # not for our user to read; links in a circle; JSON nested without end
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # not for our user to read; links in a circle; JSON nested without end: RecursionError
             _refuse(name, f"it cannot be read ({error})", listed)
         shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
         message = (
@@ -109,7 +113,7 @@ class PromotedRuns:
 
     def _checked(self, name: str, folder: Path) -> PromotedRun:
         for path in READ:
-            if (folder / path).resolve() != self._runs / name / path:
+            if _real(folder / path) != self._runs / name / path:
                 _refuse(name, f"{path} is a link to somewhere else", "copy the run itself")
         _promoted(name, folder)
         _unpickled(name, folder)
@@ -191,6 +195,17 @@ def _names(value: Any, least: int) -> bool:
 
 def _refuse(name: str, what: str, remedy: str, status: int = 422, code: str = "adapter_refused") -> NoReturn:
     raise ApiError(status, f"run {name}: {what}; {remedy}", param="model", code=code)
+
+
+def _real(path: Path) -> Path:
+    """Return the path without links, of a file that may be missing; raises OSError for links in a circle.
+
+    Path.resolve() raises RuntimeError for a circle until Python 3.12, and returns the path as it is from 3.13 on.
+    """
+    try:
+        return Path(os.path.realpath(path, strict=True))
+    except FileNotFoundError:
+        return path.resolve()
 
 
 def _promoted(name: str, folder: Path) -> None:
