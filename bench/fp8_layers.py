@@ -1,0 +1,61 @@
+"""FP8 against bfloat16 on a GPU: two layers of the 7.39 B model, compiled, forward and backward; used by one_gpu.py."""
+
+import time
+from typing import Any
+
+
+def compare() -> dict[str, Any]:
+    """Return what the probe of `stage.fp8: auto` says, seconds of a step in each, how far results and gradients are apart (relative
+    norms), and whether every weight kept its name.
+    """
+    import torch
+    from trainlab.engine import acceleration
+    from trainlab.models import architectures
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    size = architectures.TABLE["llama-7.39B"]
+    config = LlamaConfig(
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=2,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        vocab_size=512,
+    )
+    torch.manual_seed(42)
+    with torch.device("cuda"):
+        plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        eight: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        ids = torch.randint(512, (4, 2047))  # rows whose tokens are no multiple of 16: padded
+    eight.load_state_dict(plain.state_dict())
+    probe = acceleration._slow(plain)
+    acceleration.convert(eight)
+    times, hidden, gradients = [], [], []
+    for model in (plain, eight):
+        acceleration.compile_layers(model)
+        for _ in range(3):
+            model.zero_grad()
+            found = model(input_ids=ids, labels=ids, output_hidden_states=True)
+            found.loss.backward()
+        hidden.append(found.hidden_states[-1].detach().float())
+        gradients.append(model.model.layers[0].mlp.up_proj.weight.grad.float().clone())
+        torch.cuda.synchronize()
+        began = time.monotonic()
+        for _ in range(10):
+            model(input_ids=ids, labels=ids).loss.backward()
+        torch.cuda.synchronize()
+        times.append((time.monotonic() - began) / 10)
+
+    def apart(pair: list[Any]) -> float:
+        return round(float((pair[0] - pair[1]).norm() / pair[0].norm()), 4)
+
+    names = [name for name, _ in plain.named_parameters()] == [name for name, _ in eight.named_parameters()]
+    ratio = round(times[0] / times[1], 3)
+    return {
+        "probe": probe or f"FP8 pays (at least {acceleration.PAYS})",
+        "times_bf16_fp8_seconds": [round(one, 4) for one in times],
+        "faster": ratio,
+        "hidden_apart": apart(hidden),
+        "gradient_apart": apart(gradients),
+        "same_names": names,
+    }
