@@ -11,9 +11,14 @@ REPO = Path(__file__).resolve().parents[1]
 CHUNK = 1_000_000  # characters of source code that are enough for a smoke
 
 
+def code(models: Path) -> Path:
+    """Return the file of text below the folder of base models."""
+    return models / TEXT.removeprefix("pvc:") / "stdlib.jsonl"
+
+
 def write_code(models: Path, smoke: bool) -> None:
     """Write the standard library's modules, one document each, below the folder of base models."""
-    target = models / TEXT.removeprefix("pvc:") / "stdlib.jsonl"
+    target = code(models)
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +87,7 @@ def tokenizer(work: Path) -> Any:
     folder = work / "tokenizer"
     if not folder.exists():
         bpe = ByteLevelBPETokenizer()
-        paths = [*sorted((REPO / "data").rglob("*.jsonl")), *sorted((work / "models").glob("code/*.jsonl"))]
+        paths = [*sorted((REPO / "data").rglob("*.jsonl")), code(work / "models")]
         bpe.train([str(path) for path in paths], vocab_size=31_000, special_tokens=[END, START, PAD])
         made = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, eos_token=END, pad_token=PAD)
         made.chat_template = TEMPLATE

@@ -15,7 +15,6 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -28,8 +27,12 @@ from typing import Any
 import drawn_weights
 import fp8_layers
 import outcome
+import serving_processes as processes
 import yaml
 from one_gpu_cases import CASES, Case, smoke
+from trainlab import files
+from trainlab.config.loading import load_values
+from trainlab.run import results
 
 VALUES, REPO = Path("values"), Path(__file__).resolve().parents[1]
 
@@ -86,8 +89,6 @@ def run(name: str, case: Case, place: Place) -> dict[str, Any]:
     began = time.monotonic()
     given = files_of(case, name, place)
     if case.drawn:
-        from trainlab.config.loading import load_values
-
         source = load_values([Path(one) for one in given if one != "-f"], os.environ).phase.model.source
         drawn_weights.draw(case.drawn, source, place.work, place.smoke)
     else:
@@ -100,42 +101,29 @@ def run(name: str, case: Case, place: Place) -> dict[str, Any]:
     seconds = round(time.monotonic() - began, 1)
     if failed:
         return {"name": name, "failed": failed, "seconds": seconds}
-    found = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(given, place, name)}
+    found = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(given)}
     if name == "quick":
-        found["failed"] = served(given, out / name, place)
+        found["failed"] = served(out / name, place)
     return found
 
 
-def served(given: list[str | Path], run_dir: Path, place: Place) -> str | None:
+def served(run_dir: Path, place: Place) -> str | None:
     """Serve a finished run and ask it, as `helm test` does; return None, or why that failed."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    where = ("--models", place.models, "--run-dir", run_dir, "--host", "127.0.0.1", "--port", port)
-    command = [sys.executable, "-m", "trainlab.cli", "serve", *map(str, (*given, *where))]
-    with (place.work / "serve.log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=REPO, stdout=log, stderr=log, start_new_session=True)
-        try:
-            while server.poll() is None and not listens(port):
-                time.sleep(0.5)
-            if server.poll() is not None:
-                return f"serve: exit code {server.returncode}, see {log.name}"
-            asked = ("verify-run", "--run-dir", run_dir, "--url", f"http://127.0.0.1:{port}", "--timeout", "2")
+    setup = processes.Setup("adapter", results.phase_of(run_dir), place.models, run_dir, os.cpu_count() or 1)
+    commands, _, ready = processes.ours(setup, place.work)
+    try:
+        with processes.started(setup, commands, {}, ready, place.work) as running:
+            asked = ("verify-run", "--run-dir", run_dir, "--url", running.urls["tuned"], "--timeout", "2")
             return place.trainlab("verify", 180, *asked)
-        finally:
-            if server.poll() is None:
-                os.killpg(server.pid, signal.SIGTERM)
-                server.wait()
-
-
-def listens(port: int) -> bool:
-    """True if a process listens on this port of this machine."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    except SystemExit as error:
+        return f"serve: {error}"
 
 
 def measured(run_dir: Path) -> dict[str, Any]:
     """Return what a finished run says of its GPU, memory, speed and gate."""
-    manifest, summary, gate = (read(run_dir / f"{one}.json") for one in ("manifest", "training_summary", "gate"))
+    manifest, summary, gate = (
+        files.read_json(run_dir / f"{one}.json") for one in ("manifest", "training_summary", "gate")
+    )
     parts = manifest["memory"]["ranks"][0]["parts"]
     times = step_times(run_dir)
     return {
@@ -152,16 +140,15 @@ def measured(run_dir: Path) -> dict[str, Any]:
         "losses": [summary["first_loss"], summary["last_loss"]],
         "promoted": gate["promoted"],
         "reasons": gate["reasons"],
-        "before": numbers(read(run_dir / "eval_before.json")),
-        "after": numbers(read(run_dir / "eval_after.json")),
+        "before": numbers(files.read_json(run_dir / "eval_before.json")),
+        "after": numbers(files.read_json(run_dir / "eval_after.json")),
     }
 
 
-def planned(given: list[str | Path], place: Place, name: str) -> dict[str, Any]:
-    """Return what `trainlab plan --json` prints for an H100, None where it refuses; also written to NAME.plan.json."""
+def planned(given: list[str | Path]) -> dict[str, Any]:
+    """Return what `trainlab plan --json` prints for an H100, None where it refuses."""
     command = [sys.executable, "-m", "trainlab.cli", "plan", *map(str, given), "--gpu", "H100-80GB", "--json"]
     told = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False).stdout
-    (place.work / f"{name}.plan.json").write_text(told, encoding="utf-8")
     return {"plan": json.loads(told)} if told else {"plan": None}
 
 
@@ -181,12 +168,6 @@ def step_times(run_dir: Path) -> list[float]:
 def numbers(scores: Mapping[str, Any]) -> dict[str, float]:
     """Return the totals of a file of scores."""
     return {key: value for key, value in scores.items() if isinstance(value, int | float) and key != "seconds"}
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def on_cpu(place: Place) -> dict[str, Any]:

@@ -92,10 +92,7 @@ class PromotedRuns:
                 return self._checked(name, folder)
         except UserError as error:
             _refuse(name, str(error), listed)
-        except (
-            OSError,
-            RuntimeError,
-        ) as error:  # not for our user to read; links in a circle; JSON nested without end: RecursionError
+        except (OSError, RuntimeError) as error:  # not for our user to read; links in a circle; JSON nested without end
             _refuse(name, f"it cannot be read ({error})", listed)
         shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
         message = (
