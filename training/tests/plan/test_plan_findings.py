@@ -24,7 +24,7 @@ FIRED: dict[str, Plan] = {
         ("unknown-model", jobs.SURVIVAL, {"arch": None}, "L40S"),
         ("context", jobs.LYRICS, {"max_length": 1 << 20}, "L40S"),
         ("memory", jobs.PRETRAIN, {}, "L40S"),
-        ("memory-tight", jobs.LYRICS, {"batch": 14}, "L40S"),
+        ("memory-tight", jobs.LYRICS, {"batch": 13}, "L40S"),
         ("logits", jobs.WIKI, {}, "H100-80GB"),
         ("unknown-data", jobs.SURVIVAL, {"rows": None, "tokens_per_row": None}, "L40S"),
         ("batch", jobs.SURVIVAL, {"rows": 3}, "L40S"),

@@ -1,4 +1,4 @@
-"""Table of model architectures and the arithmetic on them: parameters, FLOP per token, bytes of activations.
+"""Table of model architectures and the arithmetic on them: parameters and FLOP per token.
 
 Used by estimate. Counts come from the published config.json of each model and match its weights to
 the parameter (tests). `from_config` reads the config.json of a model missing from the table.
@@ -68,18 +68,6 @@ class Architecture:
     def attention_flops(self, length: float) -> float:
         """FLOP per token and layer of causal attention scores, forward: half of 4 x width x length."""
         return 2.0 * self.heads * self.dim * length
-
-    def activation_bytes(self, tokens: float, layers: int, checkpointing: bool) -> float:
-        """Bytes kept for the backward pass of `layers` layers at 2 bytes per value, within about 25 %.
-
-        Kept per token and layer: inputs of the two norms, of the projections and of the output (8 x hidden), keys and
-        values, gate, up and their product (4 x intermediate). With checkpointing only each layer's input plus one
-        layer.
-        """
-        one = 2.0 * (8 * self.hidden + 2 * self.kv_heads * self.dim + 4 * self.intermediate)
-        if checkpointing:
-            return tokens * (2.0 * self.hidden * layers + one)
-        return tokens * one * layers
 
 
 TABLE = {

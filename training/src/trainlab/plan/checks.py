@@ -57,9 +57,10 @@ def _memory(plan: Plan) -> Iterator[Finding]:
         text += "all weights in float32 before they are sharded" + (", and the reference" if job.reference else "")
     else:
         text += f"weights {gib(need.weights)}, optimizer states {gib(need.states)}, gradients {gib(need.gradients)}, "
+        text += f"copies {gib(need.copies)}, " if need.copies else ""
         text += f"activations {gib(need.activations)}, logits {gib(need.logits)}"
     if need.total > usable:
-        fixed = need.weights + need.states + need.gradients + need.cache + need.context
+        fixed = need.weights + need.states + need.copies + need.gradients + need.cache + need.context
         if need.sharding > usable:
             remedy = "each GPU holds them once, however many there are: use a larger GPU or a smaller model"
         elif fixed <= usable:

@@ -7,6 +7,7 @@ and accelerate keeps a reference to all of it until each rank has its part (`ori
 from dataclasses import dataclass, fields
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.activations import activation_bytes, autocast_copies
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
 from trainlab.plan.weights import parameters, trainable
@@ -33,6 +34,7 @@ class Memory:
     activations: float
     logits: float
     context: float
+    copies: float = 0.0  # in half precision, of the trained weights
     gradients: float = 0.0  # beside those of `states`: DDP's buckets, or FSDP's whole ones while it accumulates
     cache: float = 0.0  # outputs of the frozen layers for all rows
     sharding: float = 0.0  # all of it at another time: when the model is sharded; 0 if it is not
@@ -56,8 +58,6 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
     whole, trained = parameters(job, arch), trainable(job, arch)
     shards = job.world if job.sharded else 1
     tokens = float(job.batch * job.sequences * job.max_length)
-    # A CPU computes in float32, an FP8 or BF16 run keeps activations in two bytes each.
-    width = 2.0 if device.is_cpu or job.precision == "fp32" else 1.0
     logit_tokens = min(tokens, CHUNK_TOKENS) if job.chunked_loss else tokens
     processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory
     context = CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"]
@@ -65,9 +65,10 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
     return Memory(
         weights=processes * (whole - trained) * job.weight_bytes / shards + _gathered(job, arch),
         states=processes * trained * job.state_bytes / shards,
-        activations=processes * width * arch.activation_bytes(tokens, job.backward_layers, job.checkpointing),
+        activations=processes * activation_bytes(job, arch, device, tokens),
         logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
         context=processes * context + (POD_BYTES if device.is_cpu else 0.0),
+        copies=processes * autocast_copies(job, device, trained),
         gradients=processes * _gradients(job, trained),
         cache=processes * cached,
         sharding=_sharding(job, whole) + context if job.sharded else 0.0,

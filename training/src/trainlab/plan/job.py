@@ -33,6 +33,7 @@ class Job:
     train_head: bool = False  # ... and the language-model head
     tie_word_embeddings: bool = False  # ... which stays tied to the input embedding
     lora_rank: int = 0
+    lora_dropout: bool = False
     activations_cached: bool = False  # the frozen layers run once, not once per epoch
     from_scratch: bool = False
     reference: bool = False  # a second model on the device for a pass before training (DPO under FSDP)
@@ -62,6 +63,7 @@ class Job:
     gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
     precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     checkpointing: bool = False
+    compiled: bool = False  # each decoder layer, by torch.compile
     chunked_loss: bool = False
     sharded: bool = False  # FSDP: weights, gradients and states sharded across the ranks
     # where

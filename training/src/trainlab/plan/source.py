@@ -58,6 +58,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         train_head=kind == "top" and bool(unfreeze.get("lm_head")),
         tie_word_embeddings=bool(unfreeze.get("tie_word_embeddings")),
         lora_rank=rank,
+        lora_dropout=bool(rank and lora["dropout"]),
         activations_cached=kind != "all" and bool(train.get("cache_frozen_activations")),
         from_scratch=phase.model.source.startswith("init:"),
         reference=sharded and isinstance(phase, DpoPhase),
@@ -80,6 +81,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(stage and stage.gradient_checkpointing),
+        compiled=bool(stage and stage.compile),
         chunked_loss=isinstance(phase, TextPhase),
         sharded=sharded,
         nodes=phase.resources.nodes,
