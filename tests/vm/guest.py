@@ -138,8 +138,19 @@ def operators() -> dict[str, Any]:
 
 
 def train() -> dict[str, Any]:
-    """A real network, gate and server, but as little computation as passes the gate; by plain Helm."""
+    """A real network, gate and server, but as little computation as passes the gate; by plain Helm.
+
+    After new CRDs the API server builds its schema anew for the first who asks, and keeps it. Emulated, that can take more than the
+    32 s that client-go's discovery, so Helm, waits for the whole of it (seen once: INSTALLATION FAILED, context deadline exceeded):
+    whoever asks without such a limit goes first.
+    """
     kubectl("create", "namespace", SPACE)
+    begin = time.monotonic()
+    schema = quiet(
+        str(machine.HOME / "cache/bin/kubectl"), "--kubeconfig", str(machine.KUBECONFIG), "get", "--raw", "/openapi/v2"
+    )
+    say(f"    the API's schema: {len(schema)} bytes after {time.monotonic() - begin:.0f} s")
+    assert schema
     files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml", "-f", "tests/vm/short.yaml")
     helm("install", "resnet", "charts/trainjob", *files, "--set", f"site.images.trainer={asked()['image']}")
     ended = kubectl_until("pytorchjobs", ("Succeeded", "Failed"), "Succeeded")
