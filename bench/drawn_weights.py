@@ -2,6 +2,7 @@
 
 import json
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +52,15 @@ def draw(kind: str, source: str, work: Path, smoke: bool) -> None:
     if arch is None:
         raise LookupError(f"{source}: not in the planner's table of architectures")
     tokens = tokenizer(work)
+    arch = replace(arch, context=4096)
+    if smoke:
+        arch = replace(arch, hidden=64, intermediate=128, heads=4, kv_heads=1, head_dim=0)
     shape = {
-        "hidden_size": arch.hidden,
-        "num_hidden_layers": arch.layers,
-        "num_attention_heads": arch.heads,
-        "num_key_value_heads": arch.kv_heads,
-        "intermediate_size": arch.intermediate,
-        "vocab_size": arch.vocab,
-        "tie_word_embeddings": arch.tied,
-        "max_position_embeddings": 4096,
+        **arch.config,
         "bos_token_id": None,
         "eos_token_id": tokens.eos_token_id,
         "pad_token_id": tokens.pad_token_id,
     }
-    if smoke:
-        shape |= {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 1}
     torch.manual_seed(42)
     with torch.device("cpu" if smoke else "cuda"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape), dtype=torch.bfloat16)

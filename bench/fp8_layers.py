@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 
@@ -17,15 +18,8 @@ def compare() -> dict[str, Any]:
     from trainlab.models import architectures
     from transformers import AutoModelForCausalLM, LlamaConfig
 
-    size = architectures.TABLE["llama-7.39B"]
-    config = LlamaConfig(
-        hidden_size=size.hidden,
-        intermediate_size=size.intermediate,
-        num_hidden_layers=2,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        vocab_size=512,
-    )
+    size = replace(architectures.TABLE["llama-7.39B"], layers=2, vocab=512)
+    config = LlamaConfig(**size.config)
     torch.manual_seed(42)
     with torch.device("cuda"):
         plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -53,9 +47,8 @@ def compare() -> dict[str, Any]:
         times.append(statistics.median(each[3:]))  # without hidden states the layers are compiled anew
 
     rows = torch.randn(4096, size.hidden, device="cuda", dtype=torch.bfloat16)
-    matrix: Any = torch.nn.Sequential(torch.nn.Linear(size.hidden, size.intermediate, bias=False)).to(
-        "cuda", torch.bfloat16
-    )
+    linear = torch.nn.Linear(size.hidden, size.intermediate, bias=False)
+    matrix: Any = torch.nn.Sequential(linear).to("cuda", torch.bfloat16)
     product = [matrix(rows).detach().float()]
     acceleration.convert(matrix)
     product.append(matrix(rows).detach().float())

@@ -25,6 +25,7 @@ SPACE = "first-mile"
 OPERATORS = ("local-path-provisioner", "training-operator", "kserve")
 ASKED = Path("/etc/trainlab-vm.json")
 """The test's parameters: the trainer image, and how long a wait may take."""
+KUBECTL = (str(machine.HOME / "cache/bin/kubectl"), "--kubeconfig", str(machine.KUBECONFIG))
 BEAT_SECONDS = 30
 SETTLE_TRIES = 20
 
@@ -63,7 +64,7 @@ def cluster(*argv: str) -> str:
 
 def kubectl(*argv: str, ok: bool = True) -> str:
     """kubectl of the embedded cluster."""
-    return sh(str(machine.HOME / "cache/bin/kubectl"), *argv, ok=ok)
+    return sh(*KUBECTL, *argv, ok=ok)
 
 
 def helm(*argv: str) -> str:
@@ -146,9 +147,7 @@ def train() -> dict[str, Any]:
     """
     kubectl("create", "namespace", SPACE)
     begin = time.monotonic()
-    schema = quiet(
-        str(machine.HOME / "cache/bin/kubectl"), "--kubeconfig", str(machine.KUBECONFIG), "get", "--raw", "/openapi/v2"
-    )
+    schema = quiet(*KUBECTL, "get", "--raw", "/openapi/v2")
     say(f"    the API's schema: {len(schema)} bytes after {time.monotonic() - begin:.0f} s")
     assert schema
     files = ("-f", "values/resnet.yaml", "-f", "values/local/resnet.yaml", "-f", "tests/vm/short.yaml")
@@ -161,7 +160,7 @@ def train() -> dict[str, Any]:
 def kubectl_until(kind: str, ends: tuple[str, ...], wanted: str) -> str:
     """Wait until the only object of a kind has one of the conditions `ends`, and it is the wanted one."""
     begin = time.monotonic()
-    command = (str(machine.HOME / "cache/bin/kubectl"), "--kubeconfig", str(machine.KUBECONFIG), "-n", SPACE)
+    command = (*KUBECTL, "-n", SPACE)
     while True:
         listed = json.loads(quiet(*command, "get", kind, "-o", "json") or "{}").get("items", [])
         conditions = [one for item in listed for one in item.get("status", {}).get("conditions", [])]

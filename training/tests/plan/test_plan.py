@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import plan_jobs as jobs
 import pytest
@@ -48,6 +49,15 @@ def test_parameters_of_a_config() -> None:
     }  # fmt: skip
     assert architectures.from_config("gemma-3-270m", config) == jobs.GEMMA
     assert architectures.from_config("gemma-3-270m", {"text_config": config, "tie_word_embeddings": True}) == jobs.GEMMA
+    for arch in architectures.TABLE.values():
+        read = architectures.from_config(arch.name, arch.config)
+        kind: dict[str, Any] = {
+            "norms": arch.norms,
+            "qk_norm": arch.qk_norm,
+            "bf16_only": arch.bf16_only,
+            "fused": arch.fused,
+        }
+        assert replace(read, **kind) == replace(arch, head_dim=arch.dim)  # a kind is told by model_type, not by sizes
     with pytest.raises(UserError, match="hidden_size"):
         architectures.from_config("x", {"num_attention_heads": 4})
 

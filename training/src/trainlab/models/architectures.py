@@ -65,6 +65,21 @@ class Architecture:
             into = 5 * self.hidden + queries + 2 * keys + 2 * self.intermediate
         return layers * rank * (into + queries + self.hidden + self.intermediate + self.hidden)
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The sizes under their keys in a Hugging Face config.json, from which `from_config` reads them."""
+        return {
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.dim,
+            "intermediate_size": self.intermediate,
+            "vocab_size": self.vocab,
+            "tie_word_embeddings": self.tied,
+            "max_position_embeddings": self.context,
+        }
+
     def attention_flops(self, length: float) -> float:
         """FLOP per token and layer of causal attention scores, forward: half of 4 x width x length."""
         return 2.0 * self.heads * self.dim * length

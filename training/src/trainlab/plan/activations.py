@@ -48,11 +48,10 @@ def _layer(job: Job, arch: Architecture, device: Device) -> float:
     hidden, queries, keys = arch.hidden, arch.heads * arch.dim, arch.kv_heads * arch.dim
     inputs = 2 if arch.fused else 5  # matrices that read a norm's output: of attention, of the MLP
     kept = computed * (2 * queries + 2 * keys)  # queries, keys, values and the output of attention
-    if job.compiled:  # element-wise operations are computed again; what the matrices read is kept once
+    if job.compiled and job.trainable != "lora":
+        # Element-wise operations are computed again, and what the matrices read is kept once.
         return kept + arch.norms * stream * hidden + 2 * computed * hidden + 3 * computed * arch.intermediate
-    copied = (
-        queries if arch.fused else 0
-    )  # attention's output, copied to be read: Phi-3's queries lie otherwise in memory
+    copied = queries if arch.fused else 0  # of attention's output: Phi-3's queries lie otherwise in memory
     normalized = hidden * arch.norms + (queries + keys if arch.qk_norm else 0)
     kept += FLOAT32 * normalized  # norms compute in float32
     kept += 3 * computed * arch.intermediate  # gate, its activation, up

@@ -77,14 +77,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
             "use a larger model or another tokenizer"
         )
     config = LlamaConfig(
-        vocab_size=arch.vocab,
-        hidden_size=arch.hidden,
-        intermediate_size=arch.intermediate,
-        num_hidden_layers=arch.layers,
-        num_attention_heads=arch.heads,
-        num_key_value_heads=arch.kv_heads,
-        max_position_embeddings=arch.context,
-        tie_word_embeddings=arch.tied,
+        **arch.config,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
