@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import ssl
 import subprocess
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from embedded_cluster import build, oci, programs
+from ports import free_port
 
 USER, PASSWORD = "pusher", "not-a-secret"
 HTPASSWD = f"{USER}:$2b$05$6ubsTu3Gh6bNKAFVRq9ml.x.Yyjl10ZBH4gJ0s58MG.RCfC55WRIi\n"
@@ -43,9 +43,7 @@ class Registry:
         """Start it in `folder`, with a certificate for the IP `address`, and return when it answers."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.authority = folder, folder / "ca.crt"
-        with socket.socket() as free:
-            free.bind((listen or address, 0))
-            port = free.getsockname()[1]
+        port = free_port(listen or address)
         self.host = f"{address}:{port}"
         certificates(folder, address)
         (folder / "htpasswd").write_text(HTPASSWD, encoding="ascii")

@@ -183,6 +183,7 @@ def test_fragment_has_known_sections(path: Path) -> None:
             assert isinstance(each, str) and each.endswith("."), f"{section}: {each}: one sentence"
 
 
+@pytest.mark.whole
 def test_antsibull_takes_the_fragments() -> None:
     """The tool's own check of configuration and fragments."""
     done = subprocess.run(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from embedded_cluster import locks
+from ports import free_port
 
 from e2e import machine, stopping
 
@@ -38,10 +39,7 @@ def _make(target: str, **variables: str) -> str:
 def port() -> Iterator[str]:
     """A free port, and no run of an earlier version; afterwards the server has ended, and what it wrote is gone."""
     shutil.rmtree(machine.HOME / f"alone-{machine.CLUSTER}" / "runs", ignore_errors=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found = str(probe.getsockname()[1])
-    yield found
+    yield str(free_port())
     _make("demo-down")
 
 

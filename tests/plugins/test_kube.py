@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, connect, wrong_cluster
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, failure
+from ports import free_port
 
 CUT, HALF = -1, -2
 """Instead of an object: the connection ends before the answer, or in the middle of it."""
@@ -66,11 +66,8 @@ def test_refused_credentials_name_the_variable(cluster: Any) -> None:
 
 
 def test_nobody_listens(kubeconfig_for: Callable[[str], Path]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with pytest.raises(AnsibleActionFail, match=r"trainlab_kubeconfig: .*cannot be reached .*playbooks/local.yml"):
-        connect(str(kubeconfig_for(f"http://127.0.0.1:{port}")))
+        connect(str(kubeconfig_for(f"http://127.0.0.1:{free_port()}")))
 
 
 @pytest.mark.parametrize("content", [None, "", "- a\n", "{", "apiVersion: v1\nkind: Config\n"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole import but_the_first
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = "/apis/kubeflow.org/v1/namespaces/demo/pytorchjobs"
@@ -112,6 +113,7 @@ def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
+@pytest.mark.whole
 def test_site_stops_at_another_cluster(cluster: Any) -> None:
     cluster.objects["/api/v1/namespaces/kube-system"] = {"metadata": {"uid": "here"}}
     extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_cluster_id": "elsewhere"})
@@ -150,7 +152,7 @@ def planned(cluster: Any, playbook: str, **variables: Any) -> subprocess.Complet
     return ansible("-i", "inventory/kubernetes", f"playbooks/{playbook}.yml", "-e", extra)
 
 
-@pytest.mark.parametrize("playbook", ["site", "train"])
+@pytest.mark.parametrize("playbook", but_the_first(["site", "train"]))
 def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster: Any, playbook: str) -> None:
     """Reason, key, remedy and how to continue anyway."""
     done = planned(cluster, playbook, **SMALL)
@@ -163,13 +165,16 @@ def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster:
     assert "changed=0" in done.stdout
 
 
-@pytest.mark.parametrize(("how", "shown"), [("warn", 1), ("off", 0), (False, 0)])  # a bare off in YAML is false
+@pytest.mark.parametrize(
+    ("how", "shown"), but_the_first([("warn", 1), ("off", 0), (False, 0)])
+)  # a bare off in YAML is false
 def test_a_refusal_can_be_overruled(cluster: Any, how: Any, shown: int) -> None:
     done = planned(cluster, "plan", train_plan=how, **SMALL)
     assert done.returncode == 0 and "changed=0" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("REFUSED [runs-volume]") == shown
 
 
+@pytest.mark.whole
 def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None:
     done = planned(
         cluster, "drill", phase="quick", drill="rank", trainlab_phase_overrides={"resources": {"restarts": 0}}
@@ -209,6 +214,7 @@ def test_site_installs_the_operators_that_the_inventory_names(cluster: Any) -> N
     assert "this cluster has no Operator Lifecycle Manager" in said
 
 
+@pytest.mark.whole
 def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> None:
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-Z1"}}
     done = planned(cluster, "plan", phase="survival", trainlab_site=label)
@@ -238,6 +244,7 @@ def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) ->
     assert planned(cluster, "plan", trainlab_values=[str(values)], train_plan="warn").returncode == 0
 
 
+@pytest.mark.whole
 def test_printed_files_are_quoted(cluster: Any, tmp_path: Path) -> None:
     """What the refusal prints is run word for word."""
     own = tmp_path / "my values" / "it's.yaml"
@@ -253,7 +260,7 @@ def test_printed_files_are_quoted(cluster: Any, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize("state", but_the_first(["present", "absent"]))
 def test_names_from_the_command_line_are_not_split_into_letters(cluster: Any, state: str) -> None:
     """`-e attendees_names=Ada,bo` is a string; `bo` would be two attendees."""
     arguments = ("-e", "attendees_names=Ada,bo", "-e", f"attendees_state={state}")
@@ -263,6 +270,7 @@ def test_names_from_the_command_line_are_not_split_into_letters(cluster: Any, st
     assert "a name twice" not in said
 
 
+@pytest.mark.whole
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
     done = planned(cluster, "plan", phase="resnet")
     assert done.returncode == 0 and "plan of phase resnet" in done.stdout, done.stdout

@@ -5,7 +5,6 @@ The newest one in `make test`; those of OpenShift AI's releases in `make test-en
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import httpx
 import openai
 import overlays
 import pytest
+from ports import free_port
 from tiny import make_phase, write_text
 from trainlab import files
 from trainlab.data import corpus, pack
@@ -85,9 +85,7 @@ def client(
     """A server as the chart starts it for an adapter: base and tuned by name."""
     _, run_dir = runs["adapter"]
     adapter = run_dir / "lora_adapter"
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     named = [
         f"--model={runs['base']}",
         "--served-model-name=base",

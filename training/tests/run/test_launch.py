@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from checkout import SOURCES
+from ports import free_port
 from safetensors.torch import load_file
 from tiny import make_phase, phase_from, write_data
 from trainlab.config import Phase
@@ -48,12 +48,6 @@ class Workplace:
 def place(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Workplace:
     shutil.copytree(tiny_model, tmp_path / "models" / "tiny")
     return Workplace(tmp_path, make_phase(phase_dict, train=TRAIN, resources={"nodes": 2}))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.whole

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from checkout import SOURCES
+from ports import free_port
 from tiny import make_phase
 from trainlab.config import Phase
 from trainlab.engine import dist
@@ -31,7 +32,7 @@ def test_the_others_say_that_a_rank_is_lost(tmp_path: Path) -> None:
     env = {
         **os.environ,
         **{"PYTHONPATH": str(SOURCES), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(dist_port())},
+        **{"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
     }
     ranks = [
         subprocess.Popen([sys.executable, "-c", RANK], env={**env, "RANK": str(i)}, stderr=subprocess.PIPE, text=True)
@@ -45,14 +46,6 @@ def test_the_others_say_that_a_rank_is_lost(tmp_path: Path) -> None:
             rank.wait()
     assert ranks[0].returncode == 200 and "Traceback" not in told, told
     assert "error: rank 0: no answer from another rank for 0.05 minutes: its pod or node is gone, or hangs; see" in told
-
-
-def dist_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(("timeout_minutes", "minutes"), [(1, 0.5), (20, 10), (120, 30), (2880, 30)])

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from trainlab.cli import main
 from trainlab.errors import UserError
 from trainlab.progress import Numbers, Progress
@@ -27,13 +28,6 @@ FIELDS = {
     "trainMetrics": dict,
     "evalMetrics": dict,
 }
-
-
-def free_port() -> int:
-    """Return a port of loopback that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def said(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -20,6 +20,7 @@ import pytest
 import torch
 from chat_servers import HTTP, running, wait_ready
 from checkout import SOURCES
+from ports import free_port
 from tiny import phase_from
 from trainlab.config import Phase
 from trainlab.errors import UserError
@@ -482,9 +483,7 @@ def test_process_ends_well_on_sigterm_and_names_a_taken_port(
     phase_dict: dict[str, Any], tiny_model: Path, run_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "phase.json").write_text(json.dumps({"phase": phase_dict}))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     code = (
         "import sys; from pathlib import Path; from trainlab.config.loading import load_values; from trainlab.serve import serve; "
         "from trainlab.errors import UserError\n"

@@ -116,6 +116,7 @@ def test_only_the_last_layers_train_where_the_phase_says_so(make_job: Make, tiny
     assert summary["parameters"]["trainable"] == sum(new[name].numel() for name in changed)
 
 
+@pytest.mark.whole
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
     cpt_trainer.train(make_job("whole"))
     cpt_trainer.train(make_job("broken"))
@@ -133,6 +134,7 @@ def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
+@pytest.mark.whole
 def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
     plain = cpt_trainer.train(make_job("plain"))
     split = cpt_trainer.train(make_job("split", train={"batch_size": 2, "gradient_accumulation": 2}))

@@ -99,6 +99,7 @@ def test_the_loss_of_cut_blocks_is_the_loss_of_short_sequences(
     assert float(loss) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.whole
 def test_resumed_pretraining_is_uninterrupted_pretraining(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_every_key_of_the_block_has_a_test() -> None:
     assert {*LEARNT, *ELSEWHERE} == set(Vision.model_fields)
 
 
+@pytest.mark.whole
 def test_compiled_saves_plain_names(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, plain = [], torch.compile
 

@@ -109,7 +109,7 @@ def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
         assert text.startswith("boil ") and text.endswith("<|im_end|>")
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.whole), 0.3])
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path, dropout: float) -> None:
     settings: dict[str, Any] = {"lora": {"dropout": dropout}, "train": {"keep_checkpoints": 2}}
     sft_trainer.train(make_job("whole", **settings))

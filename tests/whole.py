@@ -1,0 +1,17 @@
+"""What `make check` leaves to `make test`, where one case of several is enough for a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+
+def but_the_first(cases: Sequence[Any]) -> list[Any]:
+    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `whole`."""
+    first, *others = cases
+    return [
+        first,
+        *(pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.whole) for one in others),
+    ]
