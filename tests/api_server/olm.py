@@ -53,6 +53,9 @@ class Olm:
         key = (thing["metadata"]["uid"], mark)
         return time.monotonic() - self._since.setdefault(key, time.monotonic()) >= seconds
 
+    def _stayed(self, csv: Json) -> bool:
+        return self._passed(csv, "failed", FAILED_STEPS * self._slow)
+
     def _subscription(self, one: Json) -> None:
         spec, status = one["spec"], one.get("status") or {}
         fault = self.faults.get(spec["name"], "")
@@ -197,9 +200,8 @@ class Olm:
             sequence = after
         elif sequence == ours and str(status.get("message")).startswith("install failed"):
             self._replay.skip(csv, self._sequences[usual], usual)
-        elif sequence == ours and status.get("reason") == "InstallCheckFailed":
-            if not self._passed(csv, "failed", FAILED_STEPS * self._slow):
-                return False
+        elif sequence == ours and status.get("reason") == "InstallCheckFailed" and not self._stayed(csv):
+            return False
         step = self._replay.step(csv, self._sequences[sequence], sequence)["status"]
         for other in {*FAULTS.values(), after} - {sequence}:
             self._replay.again(csv, other)

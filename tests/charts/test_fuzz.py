@@ -87,18 +87,18 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.whole
 @settings(LENIENT, max_examples=1000)
 @given(phase=st.sampled_from(PHASES), changes=CHANGES)
-@pytest.mark.whole
 def test_no_traceback(folder: Path, phase: str, changes: list[tuple[tuple[str, ...], str]]) -> None:
     file = written(folder, _text(changes))
     for line in filter(None, refused(phase, file).splitlines()):
         assert ": " in line and len(line) < 2000
 
 
+@pytest.mark.whole
 @settings(LENIENT, max_examples=50)
 @given(phase=st.sampled_from(PHASES), changes=CHANGES)
-@pytest.mark.whole
 def test_helm_and_the_cli_agree(folder: Path, phase: str, changes: list[tuple[tuple[str, ...], str]]) -> None:
     file = written(folder, _text(changes))
     _agree(phase, file, one=len(changes) == 1)

@@ -68,7 +68,7 @@ PLAY: dict[str, Any] = {"hosts": "all", "gather_facts": False}
 GUARD = {"ansible.builtin.include_role": {"name": "trainlab.rhoai.phase", "tasks_from": "guard"}}
 
 
-@pytest.mark.parametrize(("at", "file"), but_the_first([("play", ""), ("block", ""), ("task", ""), ("play", "one")]))
+@pytest.mark.parametrize(("at", "file"), but_the_first([("play", "one"), ("play", ""), ("block", ""), ("task", "")]))
 def test_variables_of_a_play_count(cluster: Any, tmp_path: Path, at: str, file: str) -> None:
     """They win over those of the inventory, of which other hosts know."""
     hosts, same = {}, bool(file)

@@ -165,9 +165,8 @@ def test_a_phase_that_cannot_work_is_refused_before_anything_is_created(cluster:
     assert "changed=0" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("how", "shown"), but_the_first([("warn", 1), ("off", 0), (False, 0)])
-)  # a bare off in YAML is false
+# a bare off in YAML is false
+@pytest.mark.parametrize(("how", "shown"), but_the_first([("warn", 1), ("off", 0), (False, 0)]))
 def test_a_refusal_can_be_overruled(cluster: Any, how: Any, shown: int) -> None:
     done = planned(cluster, "plan", train_plan=how, **SMALL)
     assert done.returncode == 0 and "changed=0" in done.stdout, done.stdout + done.stderr

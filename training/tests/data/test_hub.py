@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +16,6 @@ import pytest
 from checkout import SOURCES, VALUES
 from datasets.exceptions import DatasetGenerationError
 from hub_server import Hub, serving
-from ports import free_port
 from pyarrow import parquet
 from pydantic import ValidationError
 from tiny import make_phase
@@ -364,7 +364,10 @@ def test_a_gate_a_wrong_revision_and_a_hub_out_of_reach_are_sentences(
         gated = trainlab(place, phase, hub.url, "", "fetch")
         hub.revisions = {"2" * 40}
         unknown = trainlab(place, phase, hub.url, "hf_right", "fetch")
-    away = trainlab(place, phase, f"http://127.0.0.1:{free_port()}", "", "fetch")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        away = trainlab(place, phase, closed, "", "fetch")
     for done in (gated, unknown, away):
         assert done.returncode == 2 and "Traceback" not in done.stderr
         assert f"error: phase.data.source is {SET}: cannot be fetched: " in done.stderr

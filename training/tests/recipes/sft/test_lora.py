@@ -21,6 +21,7 @@ from trainlab.models import chat, lora
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
 from trainlab.run import results
+from whole import but_the_first
 
 Make = Callable[..., TrainingJob]
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "checkpoints": 2, "validation_fraction": 0.2}
@@ -109,7 +110,7 @@ def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
         assert text.startswith("boil ") and text.endswith("<|im_end|>")
 
 
-@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.whole), 0.3])
+@pytest.mark.parametrize("dropout", but_the_first([0.3, 0.0]))
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path, dropout: float) -> None:
     settings: dict[str, Any] = {"lora": {"dropout": dropout}, "train": {"keep_checkpoints": 2}}
     sft_trainer.train(make_job("whole", **settings))
