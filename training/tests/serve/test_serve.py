@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from trainlab.serve.generation import Options, Pieces, Row
 from trainlab.serve.pages import page
 from trainlab.serve.protocol import ApiError
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from waiting import until
 
 QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
 
@@ -45,13 +46,13 @@ def run_dir(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose tuned model differs in its last layer, with one adapter and a report."""
     from peft import LoraConfig, get_peft_model
 
+    torch.manual_seed(7)  # of weights drawn by chance, one in a hundred ends its answer early
     folder = tmp_path_factory.mktemp("run")
     tuned = AutoModelForCausalLM.from_pretrained(tiny_model)
     with torch.no_grad():
         tuned.model.layers[1].mlp.down_proj.weight += 0.5 * torch.randn_like(tuned.model.layers[1].mlp.down_proj.weight)
     tuned.save_pretrained(folder / "best_model")
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder / "best_model")
-    torch.manual_seed(7)
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
     get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), lora).save_pretrained(folder / "lora_adapter")
     (folder / "report.html").write_text("<p>the report")
@@ -79,13 +80,6 @@ def value(url: str, name: str) -> float:
     """The sum of a metric's values whose line begins with `name`."""
     lines = HTTP.get(f"{url}/metrics").text.splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def ask(client: openai.OpenAI, model: str = "base", **options: Any) -> Any:
@@ -436,8 +430,12 @@ def test_answers_are_counted_when_they_end_in_the_names_of_vllm(
         assert [value(url, name) for name in names] == before  # nothing is finished
     usage = list(stream)[-1].usage
     wanted = [1, 1, usage.prompt_tokens, usage.completion_tokens, 1, 1]
+
     # the client may have the last piece a moment before the server counts
-    until(lambda: [value(url, name) - old for name, old in zip(names, before, strict=True)] == wanted)
+    def counted() -> list[float]:
+        return [value(url, name) - old for name, old in zip(names, before, strict=True)]
+
+    until(lambda: counted() == wanted, said=counted)
     HTTP.post(f"{url}/v1/completions", json={"model": "x" * 99, "prompt": "a"})
     assert value(url, 'trainlab_requests_total{endpoint="/v1/completions",model="unknown",status="404"}') >= 1
 
