@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from ports import serve_in_thread
 
 from api_server.client import Json
 from api_server.loopback_tls import secure
@@ -24,7 +25,7 @@ class Reviews:
         with tempfile.TemporaryDirectory() as folder:
             certificate = secure(self._http, Path(folder) / "reviews", address)
             self._authority = base64.b64encode(certificate.read_bytes()).decode("ascii")
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        serve_in_thread(self._http)
         self._url = f"https://{address}:{self._http.server_address[1]}"
 
     def client_config(self, name: str) -> Json:

@@ -76,10 +76,15 @@ def kueue() -> list[Json]:
 
 def bare(text: str) -> Json:
     """Return an upstream project's CRD without the conversion webhook that nothing serves here, and with its dates as text."""
+    plain: Json = json.loads(_bare(text))
+    return plain
+
+
+@functools.cache
+def _bare(text: str) -> str:
     found = yaml.load(text, yaml.CSafeLoader)
     found["spec"].pop("conversion", None)
-    plain: Json = json.loads(json.dumps(found, default=str))
-    return plain
+    return json.dumps(found, default=str)
 
 
 def stored(*files: str) -> list[Json]:

@@ -5,13 +5,13 @@ It speaks TLS: kubectl and Helm send no token over plain HTTP.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import requests
 import yaml
+from ports import serve_in_thread
 
 from api_server.loopback_tls import secure
 
@@ -37,7 +37,7 @@ class Front(ABC):
         config["clusters"][0]["cluster"] = {"server": self.url, "certificate-authority": str(certificate)}
         self.kubeconfig = written
         self.kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        serve_in_thread(self._http)
 
     def close(self) -> None:
         """Stop it."""

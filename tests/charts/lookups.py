@@ -6,15 +6,15 @@ Helm 4 first asks whether it reaches a cluster; tests/api renders with both on r
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from charts.rendering import CHART, KUBERNETES, REAL_CLUSTER, SITE, binary
+from ports import serve_in_thread
+
+from charts.rendering import CHART, KUBERNETES, REAL_CLUSTER, SITE, binary, environment
 
 PLURALS = {
     "v1": {
@@ -56,7 +56,7 @@ class Lookups:
                 """Quiet: pytest prints what matters."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        serve_in_thread(self.server)
         self.kubeconfig = folder / "kubeconfig"
         cluster = {"server": f"http://127.0.0.1:{self.server.server_address[1]}"}
         config = {
@@ -82,7 +82,7 @@ class Lookups:
         command += [word for file in files for word in ("-f", file)] + [word for one in sets for word in ("--set", one)]
         command += [word for api in served for word in ("--api-versions", api)]
         command += ["--kube-version", KUBERNETES, "--dry-run=server", *(["--is-upgrade"] if upgrade else [])]
-        env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": str(self.kubeconfig)}
+        env = environment(self.kubeconfig)
         return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:

@@ -4,10 +4,11 @@ import functools
 import http.server
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ports import serve_in_thread
 
 from charts.rendering import ROOT, binary
 
@@ -36,8 +37,6 @@ def served(packages: Path) -> Iterator[str]:
     """Yield the address of the repository on loopback."""
     handler = functools.partial(Quiet, directory=str(packages))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+        serve_in_thread(server)
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
-        thread.join()

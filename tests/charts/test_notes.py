@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from charts.cli import trainlab
-from charts.rendering import CHART, HELMS, SITE, Case, binary, cases
+from charts.rendering import CHART, HELMS, SITE, Case, binary, cases, environment
 
 RELEASES = [case for case in cases() if case.api == "pytorchjob"]
 SCALES = pytest.mark.parametrize("case", RELEASES, ids=lambda case: f"{case.phase}-{case.scale}")
@@ -22,8 +22,7 @@ SCALES = pytest.mark.parametrize("case", RELEASES, ids=lambda case: f"{case.phas
 
 def helm(name: str, releases: Path | str, *arguments: str) -> str:
     """Run Helm on releases in a file; return its output."""
-    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": os.devnull}
-    env |= {"HELM_DRIVER": "memory", "HELM_MEMORY_DRIVER_DATA": str(releases)}
+    env = environment() | {"HELM_DRIVER": "memory", "HELM_MEMORY_DRIVER_DATA": str(releases)}
     command = [str(binary(name)), *arguments, "--namespace", "lab"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr

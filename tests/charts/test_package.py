@@ -31,6 +31,7 @@ from charts.rendering import (
     Document,
     binary,
     documents,
+    environment,
     helm,
     template,
     with_service,
@@ -126,7 +127,7 @@ def test_metadata_is_that_of_the_project() -> None:
 def test_an_older_cluster_is_refused(name: str) -> None:
     """And the oldest of a vendor, which has a suffix, is not."""
     command = (str(binary(name)), "template", "demo", str(CHART), "-f", str(CI[0]), "--kube-version")
-    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    env = environment()
     for version, accepted in ((f"v{KUBERNETES}-eks.1", True), (f"v{KUBERNETES}+aadcf85", True), ("v1.28.15", False)):
         done = subprocess.run([*command, version], capture_output=True, text=True, check=False, env=env)
         assert (done.returncode == 0) is accepted, done.stderr
@@ -208,7 +209,7 @@ def url(packages: Path) -> Iterator[str]:
 @pytest.mark.parametrize("name", HELMS)
 def test_a_user_installs_from_the_repository(name: str, url: str, tmp_path: Path) -> None:
     """As they would: add the repository, look, lint, render; the same as from the checkout with values files."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": os.devnull}
+    env = environment() | {"HOME": str(tmp_path)}
 
     def run(*arguments: str) -> str:
         done = subprocess.run(

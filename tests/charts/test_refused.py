@@ -17,7 +17,8 @@ from charts.rendering import CHART, HELMS, REAL_CLUSTER, SITE, VALUES, helm, tem
 FULL = str(VALUES / "survival.yaml")
 SCHEMA = json_schema()["definitions"]["phase"]
 OF_RECIPE = {
-    yaml.safe_load(path.read_text("utf-8"))["phase"]["recipe"]: path.stem for path in sorted(VALUES.glob("*.yaml"))
+    yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["phase"]["recipe"]: path.stem
+    for path in sorted(VALUES.glob("*.yaml"))
 }
 """A phase of each recipe."""
 SET = f"source: 'hf:own/set@{'0' * 40}'"

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from embedded_cluster import alone, demo, home, locks, paths, pyenv
 from embedded_cluster.say import UserError
+from ports import serve_in_thread
 from trainlab.config.loading import load_values, run_name
 
 REPO = Path(__file__).resolve().parents[2]
@@ -134,7 +135,7 @@ class _Models(http.server.BaseHTTPRequestHandler):
 def test_the_line_to_ask_by_works_behind_a_proxy(folder: Path) -> None:
     run_folder = _run(folder, "resnet-1", 1000.0)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Models) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve_in_thread(server)
         line = alone._ask(None, run_folder, f"http://127.0.0.1:{server.server_port}")  # type: ignore[arg-type]
         kept = {key: value for key, value in os.environ.items() if key.lower() != "no_proxy"}
         env = {**kept, "http_proxy": "http://127.0.0.1:9"}

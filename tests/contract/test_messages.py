@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -45,14 +46,18 @@ def texts() -> Iterator[tuple[str, str]]:
                     yield name, line
 
 
-TEXTS = list(dict.fromkeys(texts()))
+@functools.cache
+def distinct() -> list[tuple[str, str]]:
+    """Return each text of a file once."""
+    return list(dict.fromkeys(texts()))
 
 
 def named(pattern: str) -> dict[str, str]:
     """Return what a pattern's group finds in the texts, with a file."""
-    return {found: file for file, text in TEXTS for found in re.findall(pattern, text)}
+    return {found: file for file, text in distinct() for found in re.findall(pattern, text)}
 
 
+@functools.cache
 def variables() -> set[str]:
     """Names of the roles' variables, and of those that a playbook or an inventory reads."""
     known: set[str] = set()

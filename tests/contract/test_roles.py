@@ -1,5 +1,6 @@
 """The roles document their variables, and none of them knows what is trained."""
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ FACTS = {"image_ref", "serve_result", "train_run", "trainlab_resolved"}
 EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
 
+@functools.cache
 def options(role: Path) -> dict[str, dict[str, Any]]:
     """Return the documented variables of the role's entry point main."""
     file = role / "meta" / "argument_specs.yml"
@@ -27,6 +29,7 @@ def options(role: Path) -> dict[str, dict[str, Any]]:
     return specs["main"].get("options") or {}
 
 
+@functools.cache
 def defaults(role: Path) -> dict[str, Any]:
     """Return the role's defaults."""
     file = role / "defaults" / "main.yml"

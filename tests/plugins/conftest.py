@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+from ports import serve_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 _AnsibleCollectionFinder(paths=[str(ROOT / ".collections")])._install()
@@ -75,7 +75,7 @@ class Cluster:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server.server_address[1]}"
         self.kubeconfig = write_kubeconfig(folder / "kubeconfig", self.url)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        serve_in_thread(self.server)
 
     def items(self, path: str, *objects: Any) -> None:
         """Serve a list."""

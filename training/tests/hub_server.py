@@ -6,13 +6,14 @@ As the hub, it redirects what git-lfs stores to another host, with X-Linked-Etag
 import hashlib
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from ports import serve_in_thread
 
 LFS = (".safetensors", ".parquet")
 
@@ -168,8 +169,7 @@ def _entry(folder: Path, path: Path) -> dict[str, Any]:
 def serving(root: Path, token: str = "", certificate: Path | None = None) -> Iterator[Hub]:
     """Yield a hub that answers until the block ends."""
     hub = Hub(root, token, certificate)
-    thread = threading.Thread(target=hub.server.serve_forever, daemon=True)
-    thread.start()
+    serve_in_thread(hub.server)
     try:
         yield hub
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ports import serve_in_thread
 from safetensors.numpy import save_file
 from trainlab import files
 from trainlab.errors import UserError
@@ -70,7 +71,7 @@ class Fake:
         self.port = self.server.server_address[1]
 
     def __enter__(self) -> "Fake":
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        serve_in_thread(self.server)
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -1,9 +1,9 @@
 """A served model on the cluster's own addresses is asked directly, whatever proxy the machine has."""
 
 import http.server
-import threading
 
 import pytest
+from ports import serve_in_thread
 from trainlab.serve import client, proxy
 
 PROXY = "http://127.0.0.1:9"
@@ -35,7 +35,7 @@ def test_the_client_reaches_a_server_past_a_dead_proxy() -> None:
             """Say nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve_in_thread(server)
         answer = client.chat(f"http://127.0.0.1:{server.server_port}", "tuned", "hi", timeout=10)
         server.shutdown()
     assert answer.text == "hello"
