@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BEFORE = pytest.StashKey[float]()
 TOGETHER = {"tests/charts": "renderings", "tests/contract/test_values.py": "renderings"}
 """Files that use the same renderings of the chart; every other file is a group of its own, for its fixtures."""
-APART = tuple(f"tests/charts/test_{name}.py" for name in ("cluster", "package", "refused"))
+OWN_RENDERINGS = tuple(f"tests/charts/test_{name}.py" for name in ("cluster", "package", "refused"))
 """Long ones among them whose renderings are their own."""
 FIRST = (
     "tests/contract/test_contributing.py",
@@ -80,4 +80,6 @@ def _file(item: pytest.Item) -> str:
 
 
 def _group(file: str) -> str:
-    return next((group for start, group in TOGETHER.items() if file.startswith(start) and file not in APART), file)
+    return next(
+        (group for start, group in TOGETHER.items() if file.startswith(start) and file not in OWN_RENDERINGS), file
+    )
