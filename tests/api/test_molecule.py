@@ -26,3 +26,6 @@ def test_default_scenario(tmp_path: Path) -> None:
     finally:
         Server(tmp_path / "molecule" / "api").stop()  # molecule leaves it running where the cleanup fails
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-4000:]}"
+    assert not [*(tmp_path / "collections").glob("*")], (
+        "other plays of this home would find that copy of the collection"
+    )

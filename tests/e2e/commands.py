@@ -79,12 +79,13 @@ class Collection:
 
 
 def installed(folder: Path) -> Collection:
-    """Build the collection and install it into an empty folder, as docs/openshift.md says."""
+    """Build the collection and install it into an empty folder, as docs/openshift.md says, for somebody whose home has no other copy."""
     galaxy = (str(REPO / ".venv/bin/ansible-galaxy"), "collection")
     sh(*galaxy, "build", str(REPO), "--output-path", str(folder), folder=folder)
     (archive,) = folder.glob("trainlab-rhoai-*.tar.gz")
     # not in the checkout, whose settings have it installed
-    sh(*galaxy, "install", str(archive), "--no-deps", "--offline", "-p", str(folder / "collections"), folder=folder)
+    given = ("--no-deps", "--offline", "-p", str(folder / "collections"))
+    sh(*galaxy, "install", str(archive), *given, folder=folder, env={"ANSIBLE_HOME": str(folder / ".ansible")})
     return Collection(folder / "collections/ansible_collections/trainlab/rhoai", folder)
 
 
