@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Child processes inherit an ignored signal, but not a handler. TERM ends the tests as Ctrl-C does: what they started is taken down.
     """
-    gc.disable()  # while modules are imported; pytest_collection_finish
     config.pluginmanager.register(ProcessorTime())  # a hook of this file would not see training/tests
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -54,10 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was imported out of the collections of garbage: transformers' trainer asks for three a run, each 0.3 s with torch's objects."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is imported out of the collections of garbage: transformers' trainer asks for three a run, each 0.3 s with torch's objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class ProcessorTime:

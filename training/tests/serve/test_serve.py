@@ -1,5 +1,6 @@
 """serve: the official client against a real server with tiny models; errors, limits, sharing, adapters, signals."""
 
+import functools
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ from trainlab.serve.protocol import ApiError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from waiting import until
 
+soon = functools.partial(until, seconds=20, every=0.02)  # a place in line is free at once
 QUESTION: list[Any] = [{"role": "user", "content": "Is the water safe?"}]
 
 
@@ -330,13 +332,13 @@ def test_a_line_with_places_and_only_past_it_a_refusal(
     with ThreadPoolExecutor(3) as threads:
         with engine._hosted["base"].lock:
             first = threads.submit(post)
-            until(lambda: value(url, 'vllm:num_requests_running{model_name="base"}') == 1)
+            soon(lambda: value(url, 'vllm:num_requests_running{model_name="base"}') == 1)
             second = threads.submit(post)
-            until(lambda: value(url, waiting) == 1)
+            soon(lambda: value(url, waiting) == 1)
             stream = threads.submit(
                 lambda: list(HTTP.post(f"{url}/v1/chat/completions", json={**body, "stream": True}).iter_lines())
             )
-            until(lambda: value(url, waiting) == 2)
+            soon(lambda: value(url, waiting) == 2)
             with pytest.raises(openai.RateLimitError, match="2 requests are waiting") as refused:
                 ask(client)
             assert int(refused.value.response.headers["Retry-After"]) > 0
@@ -363,9 +365,9 @@ def test_who_waits_is_answered_in_one_batch_as_alone(
     with ThreadPoolExecutor(4) as threads:
         with engine._hosted["base"].lock:
             threads.submit(ask, client)
-            until(lambda: value(url, "vllm:num_requests_running") == 1)
+            soon(lambda: value(url, "vllm:num_requests_running") == 1)
             streams = [threads.submit(streamed, options) for options in asked]
-            until(lambda: value(url, "vllm:num_requests_waiting") == 3)
+            soon(lambda: value(url, "vllm:num_requests_waiting") == 3)
         found = [stream.result() for stream in streams]
     assert batches == [1, 3]
     assert [each[:2] for each in found] == [(one.choices[0].message.content, one.usage) for one in alone]
@@ -383,10 +385,10 @@ def test_a_client_that_leaves_the_line_frees_its_place_at_once(url: str, engine:
     )
     with engine._hosted["base"].lock, ThreadPoolExecutor(1) as threads:
         first = threads.submit(HTTP.post, f"{url}/v1/chat/completions", json={**body, "stream": False}, timeout=60)
-        until(lambda: value(url, "vllm:num_requests_running") == 1)
+        soon(lambda: value(url, "vllm:num_requests_running") == 1)
         with pytest.raises(httpx.ReadTimeout):
             HTTP.post(f"{url}/v1/chat/completions", json=body, timeout=0.3)
-        until(lambda: value(url, waiting) == 0, 1)
+        soon(lambda: value(url, waiting) == 0, seconds=1)
         engine._hosted["base"].lock.release()
         assert first.result().status_code == 200
         engine._hosted["base"].lock.acquire()
@@ -402,7 +404,7 @@ def test_a_client_that_leaves_ends_its_generation(url: str) -> None:
     for _ in range(6):
         with HTTP.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
             next(reply.iter_lines())
-    until(lambda: value(url, "vllm:num_requests_running") + value(url, "vllm:num_requests_waiting") == 0, 10)
+    soon(lambda: value(url, "vllm:num_requests_running") + value(url, "vllm:num_requests_waiting") == 0, seconds=10)
 
 
 def test_answers_are_counted_when_they_end_in_the_names_of_vllm(
@@ -435,7 +437,7 @@ def test_answers_are_counted_when_they_end_in_the_names_of_vllm(
     def counted() -> list[float]:
         return [value(url, name) - old for name, old in zip(names, before, strict=True)]
 
-    until(lambda: counted() == wanted, said=counted)
+    soon(lambda: counted() == wanted, said=counted)
     HTTP.post(f"{url}/v1/completions", json={"model": "x" * 99, "prompt": "a"})
     assert value(url, 'trainlab_requests_total{endpoint="/v1/completions",model="unknown",status="404"}') >= 1
 
