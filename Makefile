@@ -70,7 +70,7 @@ lock: venv ## regenerate the lock files
 	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
 	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
-	cd cluster/embedded_cluster && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
+	cd cluster/embedded_cluster && for list in installer go playbooks; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -79,6 +79,9 @@ binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kuberne
 	$(BEGIN)
 	@nice -n 10 $(EMBEDDED_CLUSTER) build --all
 	$(END)
+
+programs: ready ## build every program and write it for TRAINLAB_PROGRAMS, with its hash in cluster/programs.lock
+	@$(EMBEDDED_CLUSTER) programs artifacts/programs
 
 # In parallel with the programs, as in `make demo`: one serial chain, which has priority when both want the CPU. By exec, as a
 # signal ends a shell at once, and make would not wait for what the program has to end.
@@ -181,5 +184,5 @@ test-drills: cluster ## faults at random steps of a training in one pod and in t
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
+.PHONY: programs bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills

@@ -16,20 +16,25 @@ from embedded_cluster import build, modules, toolchain
 from embedded_cluster.say import UserError, step
 
 FAMILIES = (
-    ("kubernetes", "etcd", "kueue", "trainer", "jobset", "local-path-provisioner"),
-    ("kserve", "coredns"),
-    ("helm", "helm4", "training-operator", "kwok"),
+    (
+        *("kubernetes", "etcd", "coredns", "helm", "local-path-provisioner"),
+        *("training-operator", "kserve", "kueue", "trainer", "jobset"),
+    ),
+    ("helm4", "kwok"),
 )
-"""Programs that compile with each other's versions: KServe v0.15 needs controller-runtime v0.19 and no newer."""
+"""Programs that compile with each other's versions: first those of the cluster, then those that only tests use."""
 ROUNDS = 5
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)(.*)")
 
 
-def required(name: str) -> dict[str, str]:
-    """Return the version of every module that cluster/<name>/go.mod requires, replacements applied."""
+def required(name: str) -> tuple[dict[str, str], set[str]]:
+    """Return the version of every module that cluster/<name>/go.mod requires, and which of them it replaces by a version
+    of its own choice (its replacement is the version here).
+    """
     parsed = json.loads(_go(name, "mod", "edit", "-json"))
     versions = {one["Path"]: one["Version"] for one in parsed["Require"]}
-    return versions | {one["Old"]["Path"]: one["New"]["Version"] for one in parsed.get("Replace") or ()}
+    replaced = {one["Old"]["Path"]: one["New"]["Version"] for one in parsed.get("Replace") or ()}
+    return versions | replaced, set(replaced)
 
 
 def differences() -> Iterator[tuple[str, str, str, str]]:
@@ -37,12 +42,12 @@ def differences() -> Iterator[tuple[str, str, str, str]]:
     for family in FAMILIES:
         mine = {name: required(name) for name in family}
         highest: dict[str, str] = {}
-        for versions in mine.values():
+        for versions, _ in mine.values():
             for path, version in versions.items():
                 highest[path] = max(highest.get(path, version), version, key=_rank)
-        for name, versions in mine.items():
+        for name, (versions, replaced) in mine.items():
             for path, version in versions.items():
-                if version != highest[path]:
+                if version != highest[path] and path not in replaced:
                     yield name, path, version, highest[path]
 
 

@@ -8,25 +8,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from embedded_cluster import children, modules, others, paths, programs, system, toolchain
+from embedded_cluster import children, modules, others, paths, prebuilt, programs, system, toolchain
 from embedded_cluster.say import UserError, info, step
 
 GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: these are removed again
 MEMORY_FOR_TWO = 12 * 2**30
 """Available bytes from which two builds run in parallel; linking Kubernetes alone takes about 3 GiB."""
+ROOM_TO_SPARE = 50 * 2**30
+"""Free bytes of the disk from which Go's caches are kept."""
 TRASH = "trash-"
 LINES_OF_ERROR = 15
 SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw"}
 """Static binaries, read-only go.mod, removable caches; part of each binary's hash, like the flags."""
 GOGC = "400"  # the compilers collect garbage less often: with -dwarf=false 30 % fewer CPU seconds, some more memory
-BUILD_ORDER = ("kubernetes", "kserve", "helm", "helm4", "training-operator", "kueue", "etcd", "coredns", "trainer")
-"""The build order: the longest first, and in parallel those that share nothing (align.FAMILIES)."""
+FIRST = "kubernetes"
+"""Built alone where it is missing: what the others share with it they find compiled, instead of compiling it beside it."""
 
 
 def binary(name: str) -> Path:
@@ -38,7 +42,8 @@ def binary(name: str) -> Path:
 def _digest(name: str) -> str:
     """Hash what the binary of this component is made of."""
     folder = modules.folder(name)
-    digest = hashlib.sha256(" ".join([toolchain.go_version(), *_flags(name), *SETTINGS.values()]).encode())
+    without = modules.COMPONENTS[name].without if name in modules.COMPONENTS else ()
+    digest = hashlib.sha256(" ".join([toolchain.go_version(), *_flags(name), *SETTINGS.values(), *without]).encode())
     for source in ("go.mod", "go.sum", "main.go"):
         file = folder / source
         if file.exists():
@@ -52,23 +57,30 @@ def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
     Returns whether anything was built. Raises UserError with go's last lines for each build that failed.
     """
     wanted = list(names)
-    missing = [name for name in _ordered(wanted) if not binary(name).exists()]
+    missing = sorted((name for name in wanted if not binary(name).exists()), key=lambda name: (name != FIRST, name))
     if not missing:
         return False
     paths.BIN.mkdir(parents=True, exist_ok=True)
     _clear_leftovers()
-    jobs = jobs or (2 if system.memory_available() >= MEMORY_FOR_TWO else 1)
-    with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
-        failures = [text for text in children.side_by_side(_build, missing, jobs) if text]
-        if failures:
-            raise UserError("\n".join(failures))
-        if not (others.at_work() or paths.CLUSTER.exists()):
-            drop_older()
+    prebuilt.take(map(binary, missing))
+    if missing := [name for name in missing if not binary(name).exists()]:
+        jobs = jobs or (2 if system.memory_available() >= MEMORY_FOR_TWO else 1)
+        with step(f"build {len(missing)} of {len(wanted)} programs, {jobs} at a time"):
+            first = [name for name in missing if name == FIRST]
+            rounds = (first, missing[len(first) :])
+            if failures := [text for names in rounds for text in children.side_by_side(_build, names, jobs) if text]:
+                raise UserError("\n".join(failures))
+    if not (others.at_work() or paths.CLUSTER.exists()):
+        drop_older()
     return True
 
 
 def drop_caches() -> None:
-    """Remove Go's download and build caches, 5 GB, in a background process (25 s)."""
+    """Remove Go's download and build caches, 5 GB, in a background process (25 s), unless the disk has room to spare: what
+    they hold is not compiled again for another operator, or for a new version of one.
+    """
+    if shutil.disk_usage(paths.CACHE).free > ROOM_TO_SPARE:
+        return
     for folder in (GOCACHE, GOMODCACHE):
         with contextlib.suppress(FileNotFoundError):
             folder.rename(paths.CACHE / f"{TRASH}{folder.name}-{os.getpid()}")
@@ -79,15 +91,13 @@ def drop_caches() -> None:
         subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
-def _ordered(names: Iterable[str]) -> list[str]:
-    rank = {name: place for place, name in enumerate(BUILD_ORDER)}
-    return sorted(names, key=lambda name: (rank.get(name, len(rank)), name))
-
-
 def _build(name: str) -> str:
     """Build one binary; return the text of the error, empty on success."""
-    component = modules.COMPONENTS[name]
-    folder, target = modules.folder(name), binary(name)
+    component, target = modules.COMPONENTS[name], binary(name)
+    try:
+        folder = _trimmed(component) if component.without else modules.folder(name)
+    except UserError as error:
+        return str(error)
     part = target.with_name(f".{target.name}.part")
     started = time.monotonic()
     command = [*programs.with_us(), toolchain.go(), "build", *_flags(name), "-o", str(part), component.package]
@@ -103,9 +113,53 @@ def _build(name: str) -> str:
     return ""
 
 
+def _trimmed(component: modules.Component) -> Path:
+    """Return a folder that pins this component as its own does, with a copy of upstream's module that lacks `without`.
+
+    A copy, because Go takes no `-overlay` of a file in the module cache; beside it, because the program's build
+    information has the path from one to the other, and a program has to be the same wherever it is built.
+    """
+    path, version = modules.module(component.name)
+    work = GOMODCACHE / "trimmed" / component.name
+    shutil.rmtree(work, ignore_errors=True)
+    source, folder = download(component.name), work / "main"
+    for package in {Path(file).parts[0] for file in component.without} | {
+        Path(component.package.removeprefix(path + "/")).parts[0]
+    }:
+        shutil.copytree(source / package, work / "upstream" / package, copy_function=shutil.copyfile)
+    for file in ("go.mod", "go.sum"):
+        shutil.copyfile(source / file, work / "upstream" / file)
+    for left_out in component.without:
+        (work / "upstream" / left_out).unlink()
+    shutil.copytree(modules.folder(component.name), folder)
+    programs.run(
+        toolchain.go(), "-C", str(folder), "mod", "edit", f"-replace={path}@{version}=../upstream", env=environment()
+    )
+    return folder
+
+
+def download(name: str) -> Path:
+    """Return the folder of this component's module in Go's cache, downloaded when missing; UserError with go's words."""
+    path, version = modules.module(name)
+    done = subprocess.run(
+        [toolchain.go(), "mod", "download", "-json", f"{path}@{version}"],
+        cwd=modules.folder(name),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UserError(f"{path}@{version}: cannot read the Go module: {done.stderr.strip() or done.stdout.strip()}")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
 def environment() -> dict[str, str]:
     """Return the environment of all go commands: static binaries, read-only go.mod, removable caches."""
     env = dict(os.environ)
+    for variable in ("GOARCH", "GOOS", "GOARM64", "GOEXPERIMENT", "GOFIPS140"):
+        env.pop(variable, None)  # the user's would change what is built, and not its name
+    env["GOAMD64"] = "v1"
     env.update(SETTINGS, GOWORK="off", GOTOOLCHAIN="local", GOGC=GOGC, GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))
     return env
 

@@ -35,8 +35,12 @@ def _parser() -> argparse.ArgumentParser:
         "--all", action="store_true", help="also what the cluster itself does not need: the tests' programs"
     )
     chosen.add_argument("--operators", nargs="+", metavar="NAME", help="only the programs of these operators")
+    writing = add("programs", "build all programs and write them, with their hashes, for TRAINLAB_PROGRAMS")
+    writing.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
     add("ready", "install what every command needs, or report what is missing")
-    add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder")
+    add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder").add_argument(
+        "--playbooks", action="store_true", help="one without the training stack and the tests' tools will do"
+    )
     add("demo", "the whole demo; PHASE and NODES set the phase and the number of nodes")
     add("demo-alone", "the same phase in local processes; PHASE and PORT set the phase and the server's port")
     add("demo-down", "remove the cluster and stop the demo-alone server").add_argument(
@@ -71,19 +75,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "ready", "venv")
+AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "programs", "ready", "venv")
 """Commands that do not need root: they build, or report themselves what they do without it."""
 
 
-def _checkout(command: str) -> int:
+def _checkout(arguments: argparse.Namespace) -> int:
     """Run a command of the checkout that reports its own outcome; returns the exit code."""
+    command = arguments.command
     if command in ("ready", "venv"):
         from embedded_cluster import pyenv
 
         pyenv.require_venv()
         if command == "ready":
             return 0
-        sys.stdout.write(f"{pyenv.environment()}\n")
+        sys.stdout.write(f"{pyenv.environment(arguments.playbooks)}\n")
         return 0
     if command == "demo":
         from embedded_cluster import demo
@@ -111,6 +116,13 @@ def _change(arguments: argparse.Namespace) -> bool:
 
     if arguments.command == "build":
         return cluster.make_programs(arguments.operators, everything=arguments.all)
+    if arguments.command == "programs":
+        from embedded_cluster import build, modules, prebuilt
+
+        changed = cluster.make_programs(None, everything=True)
+        names = [name for name, component in modules.COMPONENTS.items() if not component.rare]
+        prebuilt.write(map(build.binary, names), arguments.folder)
+        return changed
     if arguments.command == "align":
         from embedded_cluster import align
 
@@ -159,7 +171,7 @@ def _main() -> int:
     if arguments.command in ("build", "demo", "demo-alone", "ready", "venv") or repository:
         apt.ensure()
     if arguments.command in ("demo", "demo-alone", "ready", "venv"):
-        return _checkout(arguments.command)
+        return _checkout(arguments)
     from embedded_cluster import cluster, running
 
     if arguments.command == "trainer-image":

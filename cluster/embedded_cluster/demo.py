@@ -88,7 +88,7 @@ def _parts(clock: Clock) -> list[processes.Child]:
     began = time.monotonic()
     commands = {
         "programs": [*nice, *COMMAND, "build", "--operators", *operators.BASIC],
-        "python": [*COMMAND, "venv"],
+        "python": [*COMMAND, "venv", "--playbooks"],
         "image": [*COMMAND, "trainer-image"],
     }
     beside = processes.together(commands, f"{CONTINUE} once that is fixed")

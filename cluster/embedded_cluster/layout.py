@@ -162,6 +162,7 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "kubernetesVersion": modules.version("kubernetes"),
             "encryptionAlgorithm": "ECDSA-P256",  # a key takes milliseconds and not seconds on a slow machine
             "networking": {"podSubnet": str(identity.PODS), "serviceSubnet": str(identity.SERVICES)},
+            "dns": {"imageTag": modules.version("coredns")},
             # this etcd never outlives its machine: no fsync, which a busy disk makes slow enough to lose leases
             "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
             # Seen with v1.34: a pod whose claims were bound while it was tried is looked at again only after this, by

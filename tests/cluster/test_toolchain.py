@@ -1,4 +1,4 @@
-"""Go is the machine's if it is new enough, else the wheel's."""
+"""Go is the pinned wheel's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from embedded_cluster.say import UserError
 def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A machine with an empty PATH and cache."""
     monkeypatch.setattr(paths, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(toolchain, "PLACES", ())
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     toolchain.go.cache_clear()
     yield
@@ -41,28 +40,27 @@ def _wheel(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(pyenv, "download", download)
 
 
-def test_the_machines_go_is_taken_when_it_is_new_enough(tmp_path: Path) -> None:
-    _go(tmp_path / "bin" / "go", "go1.26.0")
-    assert toolchain.go() == str(tmp_path / "bin" / "go")
-
-
-@pytest.mark.parametrize("version", ["go1.19.8", "go1.24.4", ""])
-def test_an_old_or_missing_go_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+def test_the_pinned_go_is_taken_whatever_the_machine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if version:
-        _go(tmp_path / "bin" / "go", version)
-    _wheel(monkeypatch, "go1.26.6")
-    found = Path(toolchain.go())
-    assert found == tmp_path / "cache" / "go-1.26.6" / "go" / "bin" / "go"
-    for program in (found, found.parents[1] / "pkg" / "tool" / "linux_amd64" / "compile"):
-        assert program.stat().st_mode & stat.S_IXUSR
-    has = version or "none"
-    assert f"==> Go 1.26.6 from PyPI (this machine has {has}; needed 1.26)" in capsys.readouterr().out
+    """A newer Go of the machine would give the same sources another name, and its update would build all of them anew."""
+    _go(tmp_path / "bin" / "go", "go1.99.0")
+    _wheel(monkeypatch, toolchain.go_version())
+    program = Path(toolchain.go())
+    assert (
+        program.is_relative_to(tmp_path / "cache")
+        and f"go{program.parents[2].name.removeprefix('go-')}" == toolchain.go_version()
+    )
+    for file in (program, program.parents[1] / "pkg" / "tool" / "linux_amd64" / "compile"):
+        assert file.stat().st_mode & stat.S_IXUSR
+    assert f"==> Go {toolchain.go_version().removeprefix('go')}" in capsys.readouterr().out
 
 
-def test_a_fetched_go_that_does_not_run_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _wheel(monkeypatch, "go1.2")
-    with pytest.raises(UserError, match=r"does not run here: install Go 1\.26 or newer"):
+@pytest.mark.parametrize("version", ["go1.2", ""])
+def test_a_fetched_go_that_is_not_the_pinned_one_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    _wheel(monkeypatch, version)
+    with pytest.raises(UserError, match=rf"says {version or 'nothing'} instead of {toolchain.go_version()}"):
         toolchain.go()
-    assert not (tmp_path / "cache" / "go-1.26.6").exists()
+    assert not list((tmp_path / "cache").glob("go-*[0-9]"))

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from embedded_cluster import build, home, image_store, modules, operators, paths, rootfs, toolchain
+from embedded_cluster import build, home, image_store, modules, operators, paths, rootfs
 from fresh import checkout
 
 from vm import guest
@@ -92,7 +92,6 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     if done.returncode:
         raise RuntimeError(f"mmdebstrap {release} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     checkout.clone(stage / CHECKOUT, 0)
-    _go(stage / "usr/local/go")
     (stage / guest.ASKED.relative_to("/")).write_text(json.dumps({"image": trainer(), "stage_seconds": stage_seconds}))
     (stage / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n/dev/vdb /var/lib/trainlab ext4 defaults 0 2\n")
     (stage / "var/lib/trainlab").mkdir()
@@ -111,17 +110,6 @@ def make_root(release: str, stage: Path, disk: Path, patience: float, stage_seco
     _ext4(stage, disk, ROOT_SIZE)
     shutil.rmtree(stage)
     return boot[0], boot[1]
-
-
-def _go(target: Path) -> None:
-    """Just enough of the toolchain to report its version, part of the programs' names; nothing is built in there."""
-    command = [toolchain.go(), "env", "GOROOT"]
-    source = Path(subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.strip())
-    (target / "bin").mkdir(parents=True)
-    (target / "pkg" / "tool").mkdir(parents=True)
-    shutil.copy2(source / "bin" / "go", target / "bin")
-    for name in ("VERSION", "go.env"):
-        shutil.copy2(source / name, target)
 
 
 def _hard_links(source: Path, target: Path) -> None:
