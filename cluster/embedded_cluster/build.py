@@ -130,6 +130,8 @@ def _trimmed(component: modules.Component) -> Path:
     for file in ("go.mod", "go.sum"):
         shutil.copyfile(source / file, work / "upstream" / file)
     for left_out in component.without:
+        if not (work / "upstream" / left_out).exists():
+            raise UserError(f"{path}@{version} has no {left_out}: correct `without` in {modules.__file__}")
         (work / "upstream" / left_out).unlink()
     shutil.copytree(modules.folder(component.name), folder)
     programs.run(

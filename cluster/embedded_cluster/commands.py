@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         "--auth-file", metavar="FILE", default="", help="login for that registry (default: podman's, docker's)"
     )
     image.add_argument("--ca", metavar="FILE", default="", help="authority of that registry's certificate")
+    image.add_argument(
+        "--first-answer", action="store_true", help="then train phase quick in its root, and show an answer"
+    )
     image.add_argument("--gpu", action="store_true", help="for nodes with GPUs: with a compiler for Triton")
     add("vllm-image", "build the image of vLLM for CPU and load it into every node; the last line is JSON")
     add("status", "print what is running, as JSON")
@@ -106,7 +109,7 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
         to = push.target(arguments.push, arguments.auth_file, arguments.ca)
         trainer_image.build_and_push(to, arguments.gpu)
     else:
-        trainer_image.build()
+        trainer_image.build(arguments.first_answer)
     return 0
 
 
@@ -119,10 +122,10 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "programs":
         from embedded_cluster import build, modules, prebuilt
 
-        changed = cluster.make_programs(None, everything=True)
-        names = [name for name, component in modules.COMPONENTS.items() if not component.rare]
-        prebuilt.write(map(build.binary, names), arguments.folder)
-        return changed
+        built = cluster.make_programs(None, everything=True)
+        kept = [build.binary(name) for name, component in modules.COMPONENTS.items() if not component.rare]
+        prebuilt.write(kept, arguments.folder)
+        return built
     if arguments.command == "align":
         from embedded_cluster import align
 

@@ -30,7 +30,9 @@ MACHINE = "x86_64"
 """The processor for which LOCK has the hashes."""
 SECONDS = 60.0
 CHUNK = 1 << 20
-ELSE = f"give a folder or an https address that has the programs of this version, or unset {VARIABLE}: they are built then"
+ELSE = (
+    f"give a folder or an https address that has the programs of this version, or unset {VARIABLE}: they are built then"
+)
 
 
 def locked() -> dict[str, tuple[str, int]]:
@@ -100,13 +102,12 @@ def _write(stream: IO[bytes], source: str, target: Path, digest: str, size: int)
                 f"{source}: {count} bytes with SHA-256 {have.hexdigest()[:16]}..., {LOCK.name} has {size} bytes with "
                 f"{digest[:16]}...: it is not what these sources build; {ELSE}"
             )
+        part.chmod(0o755)
+        part.replace(target)
     except (EOFError, gzip.BadGzipFile, zlib.error, http.client.IncompleteRead) as error:
         raise UserError(f"{source}: not a whole gzip file ({error}); {ELSE}") from error
-    except BaseException:
+    finally:
         part.unlink(missing_ok=True)
-        raise
-    part.chmod(0o755)
-    part.replace(target)
 
 
 def write(programs: Iterable[Path], folder: Path) -> None:

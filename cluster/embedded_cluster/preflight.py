@@ -160,7 +160,7 @@ def _subnets() -> list[str]:
     return host.subnet_conflicts()
 
 
-def _to_come() -> list[str]:
+def to_come() -> list[str]:
     """The parts of DISK_GIB that are not in the cache yet."""
     from embedded_cluster import build, cluster, image_store, operators, rootfs
 
@@ -178,8 +178,8 @@ def _resources(nodes: int) -> list[str]:
     problems = []
     from embedded_cluster import cgroups
 
-    to_come = _to_come()
-    builds = {"programs", "images"} & set(to_come)
+    missing = to_come()
+    builds = {"programs", "images"} & set(missing)
     needed = MEMORY_OF_ONE_GIB if nodes == 1 and not builds else MEMORY_GIB
     memory = system.memory_available() / 2**30
     if memory < needed and not cgroups.exists():
@@ -188,11 +188,11 @@ def _resources(nodes: int) -> list[str]:
         )
     existing = next(path for path in [paths.HOME, *paths.HOME.parents] if path.exists())
     free, whole = shutil.disk_usage(existing).free / 2**30, sum(DISK_GIB.values())
-    needed = sum(DISK_GIB[part] for part in to_come)
+    needed = sum(DISK_GIB[part] for part in missing)
     # a partly made part counts as missing, so what the cache holds counts as well
     if free < needed and free + _used(paths.HOME) < whole:
         problems.append(
-            f"disk at {existing}: {free:.1f} GiB free, needed {needed:.0f} GiB for {', '.join(to_come)}: "
+            f"disk at {existing}: {free:.1f} GiB free, needed {needed:.0f} GiB for {', '.join(missing)}: "
             "free some, or set TRAINLAB_HOME to a folder on a larger disk"
         )
     return problems

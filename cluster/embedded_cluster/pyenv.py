@@ -323,7 +323,15 @@ def _make(folder: Path, wheels: Path | None, gpus: bool) -> None:
 
 def _install(folder: Path, scratch: Path, source: Path, locked: Sequence[Path]) -> None:
     """Install what these lock files name from the wheels in `source`: files are linked, not copied."""
-    common = ["pip", "install", "--quiet", "--python", folder / "bin" / "python", "--no-index", "--no-deps"]
+    common: list[str | Path] = [
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        folder / "bin" / "python",
+        "--no-index",
+        "--no-deps",
+    ]
     # The cache is on the file system of the environment.
     argv = [uv(installer()), *common, "--cache-dir", scratch / "uv", "--link-mode", "hardlink", "--require-hashes"]
     argv += ["--find-links", source, *_requirements(locked)]
@@ -349,7 +357,7 @@ def _packages(folder: Path) -> Path:
 
 def _fails(folder: Path) -> str:
     """Why torch does not work in an environment without CUDA's libraries; empty when it does."""
-    command = [folder / "bin" / "python", CPU_ONLY, "check"]
+    command = [str(folder / "bin" / "python"), str(CPU_ONLY), "check"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
     return "" if done.returncode == 0 else last.removeprefix(f"{FAILED}: ")

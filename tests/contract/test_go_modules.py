@@ -18,8 +18,9 @@ def test_families_are_components() -> None:
 
 
 def test_differences_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older version is named, with the one it should be; a pre-release is below its release."""
-    versions = {"etcd": {"a": "v1.2.0", "b": "v1.0.0-rc.1"}, "coredns": {"a": "v1.10.0", "b": "v1.0.0"}}
+    """An older version is named, with the one it should be, unless its go.mod replaces it; a pre-release is below its release."""
+    etcd = {"a": "v1.2.0", "b": "v1.0.0-rc.1", "c": "v1.0.0"}
+    versions = {"etcd": (etcd, {"c"}), "coredns": ({"a": "v1.10.0", "b": "v1.0.0", "c": "v2.0.0"}, set())}
     monkeypatch.setattr(align, "FAMILIES", (("etcd", "coredns"),))
     monkeypatch.setattr(align, "required", versions.__getitem__)
     assert list(align.differences()) == [("etcd", "a", "v1.2.0", "v1.10.0"), ("etcd", "b", "v1.0.0-rc.1", "v1.0.0")]

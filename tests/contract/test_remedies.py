@@ -88,6 +88,7 @@ COMMANDS = {
     "make binaries": SETUP,
     "make gen": "tests/contract/test_chart_files.py::test_schema_keys_and_table_are_up_to_date",
     "make lock": "needs a package index and rewrites the lock files, which change with the day",
+    "make programs": "builds every program for half an hour; what it writes is tests/cluster/test_prebuilt.py's",
     "make venv": SETUP,
     "oc -n nvidia-gpu-operator get pods": OPENSHIFT,
     "oc -n openshift-nfd get installplans": OPENSHIFT,
