@@ -1,7 +1,6 @@
 """The engines of serving.py as processes: how each is started, when it is ready, what memory its processes take."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import psutil
 import trainlab
+from ports import free_port
 from trainlab import files
 
 STARTS, ENDS = 900.0, 60.0  # seconds that a start and an end may take
@@ -133,7 +133,7 @@ def started(
     with ExitStack() as stack:
         began, running = time.monotonic(), []
         for models, argv in processes:
-            port = _free_port()
+            port = free_port()
             log = folder / f"{'-'.join(models)}.log"
             command = [sys.executable, *argv, "--host=127.0.0.1", f"--port={port}"]
             with log.open("wb") as said:
@@ -170,9 +170,3 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -120,7 +120,10 @@ def state(pod: Pod) -> str:
     phase = str(pod.get("status", {}).get("phase", "Unknown"))
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("reason") == "Unschedulable":
-        return f"waits for a node: {str(scheduled.get('message', ''))[:120]}"
+        why = str(scheduled.get("message", ""))
+        if "persistentvolumeclaim" in why.lower():  # "0/2 nodes are available: ...": seconds, while the volumes are made
+            return "waits for its volumes"
+        return f"waits for a node: {why[:120]}"
     for each in _statuses(pod):
         if "running" in each.get("state", {}):
             if any(each is one for one in pod["status"].get("initContainerStatuses") or []):

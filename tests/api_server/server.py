@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import yaml
 from embedded_cluster import build, cluster, paths, programs
+from ports import free_port
 
 from api_server import bundles
 from api_server.client import Client
@@ -53,7 +53,7 @@ class Server:
         self.fault({})
         for name in ("kube-apiserver", "kube-controller-manager"):
             (self.folder / "bin" / name).symlink_to(build.binary("kubernetes"))
-        etcd, peer, api, proxy = _ports(4)
+        etcd, peer, api, proxy = (free_port() for _ in range(4))
         self._configure(api, proxy)
         self._run(
             "etcd",
@@ -95,7 +95,7 @@ class Server:
                 f"--kubeconfig={self.kubeconfig}",
                 f"--controllers={CONTROLLERS}",
                 "--leader-elect=false",
-                f"--secure-port={_ports(1)[0]}",
+                f"--secure-port={free_port()}",
                 "--bind-address=127.0.0.1",
                 f"--cert-dir={self.folder / 'pki-manager'}",
                 "--concurrent-gc-syncs=2",
@@ -210,12 +210,3 @@ def _alive(pid: int) -> bool:
         return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def _ports(count: int) -> list[int]:
-    """Return free ports; all are held open at once, so that no two are equal."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports

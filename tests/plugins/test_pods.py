@@ -96,6 +96,8 @@ def test_out_of_memory_of_the_server_names_its_own_key() -> None:
 def test_state_in_words() -> None:
     assert state(pod()) == "Pending on n1"
     assert state(pod(conditions=[waiting(1)])).startswith("waits for a node: 0/2")
+    volumes = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    assert state(pod(conditions=[waiting(1) | {"message": volumes}])) == "waits for its volumes"
     assert state(pod(initContainerStatuses=[container(running={})])) == "runs pytorch"
     assert state(pod("Running", containerStatuses=[container(running={})])) == "Running on n1"
     assert state(pod(containerStatuses=[container(waiting={"reason": "ErrImagePull"})])) == "cannot pull localhost/x:1"
