@@ -119,7 +119,7 @@ tests-check: lint-python binaries
 # All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
 test: lint binaries image ## everything, molecule's default scenario and the embedded cluster included, then where the time went
 	@rm -f $(RESULTS)
-	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow" $(call REPORT,check)
+	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier" $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e
 	@$(BIN)/python tests/summary.py $(RESULTS)
 
@@ -127,10 +127,15 @@ RESULTS = $(patsubst %,artifacts/%.xml,check api e2e)
 REPORT = --durations=15 --junitxml=artifacts/$(1).xml $(call NAMED,$(1))
 
 tests-api:
-	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not slow" tests/api tests/fresh $(call REPORT,api)
+	@exec nice -n 5 $(BIN)/pytest -n 2 $(SPREAD) -m "not tier" tests/api tests/fresh $(call REPORT,api)
 
 tests-e2e:
-	@exec $(BIN)/pytest -v -m "e2e and not slow" tests/e2e $(call REPORT,e2e)
+	@exec $(BIN)/pytest -v -m "e2e and not tier" tests/e2e $(call REPORT,e2e)
+
+# UNTIL=EPOCH begins no test after that second; each hour another file is the first.
+test-api: binaries venv ## what `make test` leaves out of the tests on real API servers
+	@rm -f artifacts/rest.xml
+	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
 
 pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
@@ -148,7 +153,7 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
 test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
+	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
 test-openshift: binaries venv ## docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
@@ -159,7 +164,7 @@ test-kubernetes: binaries venv ## inventory/kubernetes on the embedded cluster a
 	$(GOES_ON) -m e2e tests/e2e/test_kubernetes.py
 
 test-engines: venv ## the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
-	$(GOES_ON) -m slow training/tests/models/test_vllm.py
+	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
 # those beside the lock's that meta/runtime.yml allows
 ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
@@ -184,5 +189,5 @@ test-drills: cluster ## faults at random steps of a training in one pod and in t
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
 .PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
-.PHONY: programs bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
+.PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills

@@ -2,30 +2,63 @@
 
     python tests/summary.py artifacts/check.xml artifacts/api.xml artifacts/e2e.xml
 
-A missing file means a part that did not run to its end: exit 1, as after a failure.
+A missing file means a part that did not run to its end: exit 1, as after a failure. A test that failed is run once more,
+alone; where it passes then it is told as flaky, with what it said, and has not failed. Not those that share the embedded
+cluster's one demo, and not after many failures, which are no accident.
 """
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import tiers
 import timetable
-from junit import counted, failed
+from junit import Failure, counted, failed
+
+MOST_AGAIN = 5
+SECONDS_AGAIN = 900
+SHARED = "tests/e2e/"
 
 
 def main(names: list[str]) -> int:
     """Print all four; the counts are the last line."""
     files = [Path(name) for name in names]
     there = [file for file in files if file.exists()]
-    for line in (*timetable.lines(there), "", *tiers.stale(), "", *failed(there)):
+    failures = failed(there)
+    flaky = again(failures)
+    for line in (*timetable.lines(there), "", *tiers.stale(), "", *flaky.values()):
         print(line)
+    for failure in failures:
+        if failure not in flaky:
+            print(f"failed: {failure.line}")
     for file in files:
         if file not in there:
             print(f"{file.stem}: did not run to its end")
     total = counted(there)
-    bad = total["failures"] + total["errors"]
+    bad = total["failures"] + total["errors"] - len(flaky)
     print(f"{total['tests'] - bad - total['skipped']} passed, {bad} failed, {total['skipped']} skipped")
     return 1 if bad or len(there) < len(files) else 0
+
+
+def again(failures: list[Failure]) -> dict[Failure, str]:
+    """Run tests that failed once more, each alone, and return a line for each that passed then."""
+    found: dict[Failure, str] = {}
+    if len(failures) > MOST_AGAIN:
+        return found
+    for failure in failures:
+        if not failure.nodeid or failure.nodeid.startswith(SHARED):
+            continue
+        print(f"once more, alone: {failure.nodeid}", flush=True)
+        began = time.monotonic()
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", failure.nodeid]
+        try:
+            done = subprocess.run(command, check=False, timeout=SECONDS_AGAIN, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            continue
+        if done.returncode == 0:
+            found[failure] = f"flaky: passed alone in {time.monotonic() - began:.0f} s, failed before: {failure.line}"
+    return found
 
 
 if __name__ == "__main__":

@@ -39,12 +39,20 @@ def give(ref: str) -> None:
 def _train(ref: str) -> None:
     values = [f"/values/{PHASE}.yaml", "-f", f"/values/local/{PHASE}.yaml"]
     container = images.buildah("from", "--pull-never", ref, quiet=True).strip()
-    mounts = [word for at in (f"{paths.REPO}/values:/values:ro", f"{FOLDER}:/work") for word in ("--volume", at)]
+    mounts = [word for at in (f"{paths.REPO}/values:/values:ro", f"{FOLDER}:/answer") for word in ("--volume", at)]
     common = ["run", "--user", "0", *mounts, container, "--", "trainlab"]
     try:
-        images.buildah(*common, "fetch", *values, "--models", "/work/models", mounts=[paths.REPO])
+        images.buildah(*common, "fetch", *values, "--models", "/answer/models", mounts=[paths.REPO])
         images.buildah(
-            *common, "run", *values, "--models", "/work/models", "--out", "/work/runs", mounts=[paths.REPO], quiet=True
+            *common,
+            "run",
+            *values,
+            "--models",
+            "/answer/models",
+            "--out",
+            "/answer/runs",
+            mounts=[paths.REPO],
+            quiet=True,
         )
     finally:
         images.buildah("rm", container, quiet=True)

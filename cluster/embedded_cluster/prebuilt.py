@@ -28,6 +28,7 @@ VARIABLE = "TRAINLAB_PROGRAMS"
 LOCK = paths.COMPONENT_MODULES / "programs.lock"
 MACHINE = "x86_64"
 """The processor for which LOCK has the hashes."""
+HASH = "--hash=sha256:"
 SECONDS = 60.0
 CHUNK = 1 << 20
 ELSE = (
@@ -39,7 +40,7 @@ def locked() -> dict[str, tuple[str, int]]:
     """File name of a program -> its SHA-256 in hex and its size in bytes, as cluster/programs.lock has them."""
     lines = LOCK.read_text(encoding="ascii").splitlines() if platform.machine() == MACHINE else []
     rows = [line.split() for line in lines if line and not line.startswith("#")]
-    return {name: (digest, int(size)) for name, digest, size in rows}
+    return {name: (digest.removeprefix(HASH), int(size)) for name, size, digest in rows}
 
 
 def take(targets: Iterable[Path]) -> None:
@@ -121,6 +122,6 @@ def write(programs: Iterable[Path], folder: Path) -> None:
         part.replace(folder / f"{program.name}.gz")
         with program.open("rb") as source:
             digest = hashlib.file_digest(source, "sha256").hexdigest()
-        rows.append(f"{program.name} {digest} {program.stat().st_size}\n")
-    head = f"# Program, SHA-256, bytes; for {MACHINE}. `make programs` writes this file, and the programs beside it.\n"
+        rows.append(f"{program.name} {program.stat().st_size} {HASH}{digest}\n")
+    head = f"# Program, bytes, SHA-256; for {MACHINE}. `make programs` writes this file, and the programs beside it.\n"
     LOCK.write_text(head + "".join(rows), encoding="ascii")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import platform
 import re
 import subprocess
@@ -88,7 +89,8 @@ def test_a_torch_that_needs_more_is_noticed(broken: str, cpu_only: ModuleType, t
     subprocess.run(["cp", "-as", f"{folder}/.", str(copy)], check=True)  # links: 1 GB
     (copy / "lib" / broken).unlink()
     (copy / "lib" / broken).write_bytes(cpu_only.stub(broken, {}))
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['x', 'check']; import runpy; runpy.run_path({str(pyenv.CPU_ONLY)!r}, run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}  # before the installed one
+    command = [sys.executable, str(pyenv.CPU_ONLY), "check"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"{pyenv.FAILED}: "), done.stderr

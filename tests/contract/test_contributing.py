@@ -28,7 +28,7 @@ TESTS = (
 """All contract and chart tests, and the unit tests of what reads the tables that the walkthroughs change."""
 APART = ("tests/charts/test_cluster.py",)
 """Dear, and nothing in it reads what a walkthrough adds."""
-SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not slow"
+SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not tier"
 CONFIG = '''
 
 class EchoPhase(ChatPhase):

@@ -10,12 +10,19 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_ci_runs_the_command_of_the_readme() -> None:
-    """.ci/run changes to the checkout and runs `make test`; what that needs it installs or names itself."""
+    """.ci/run runs `make test` and, as far as an hour lasts, what that leaves to `make test-api`: nothing is installed for them."""
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     said = [word.strip() for line in lines for word in re.split(r"&&|;", line)]
-    rest = [one for one in said if not re.fullmatch(r'set -[a-z]+( pipefail)?|cd "\$\(dirname "\$0"\)/\.\."', one)]
-    assert rest in (["make test"], ["exec make test"])
+    assert said == [
+        *(
+            'cd "$(dirname "$0")/.."',
+            "until=$(($(date +%s) + 3300))",
+            "make test || exit",
+            "make test-api UNTIL=$until",
+        ),
+        "exec .venv/bin/python tests/summary.py artifacts/{check,api,e2e,rest}.xml",
+    ]
     assert "$ make test" in README
 
 

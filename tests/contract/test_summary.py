@@ -1,8 +1,10 @@
 """What `make test` prints at its end: the table of its time, the stale tiers, what failed, and the counts as the last line."""
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,27 @@ def test_only_all_drills_pass_as_their_tier(drills: str, noted: bool) -> None:
     argv = ["make", "--dry-run", "test-drills", *drills.split()]
     done = subprocess.run(argv, cwd=tiers.ROOT, check=True, capture_output=True, text=True)
     assert ("tiers.py passed test-drills" in done.stdout) is noted
+
+
+def test_a_test_that_fails_by_accident_is_flaky_and_one_that_fails_twice_has_failed(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first fails where no earlier run of it has left a file."""
+    code = """
+        from pathlib import Path
+        def test_first():
+            seen = Path("seen").exists()
+            Path("seen").touch()
+            assert seen, "too early"
+        class TestB:
+            def test_always(self):
+                assert 1 == 2
+    """
+    (place / "test_y.py").write_text(textwrap.dedent(code), encoding="utf-8")
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=check.xml", "test_y.py"]
+    subprocess.run(argv, cwd=place, check=False, capture_output=True)
+    assert summary.main(["check.xml"]) == 1
+    *_, flaky, bad, counts = capfd.readouterr().out.splitlines()
+    assert re.fullmatch(r"flaky: passed alone in \d+ s, failed before: test_y::test_first, .*too early.*", flaky)
+    assert bad.startswith("failed: test_y.TestB::test_always, ")
+    assert counts == "1 passed, 1 failed, 0 skipped"

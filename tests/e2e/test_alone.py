@@ -55,7 +55,12 @@ def _ended_at(line: str, number: signal.Signals, port: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "number"), [("check", signal.SIGTERM), ("base model", signal.SIGINT), ("train, score", signal.SIGTERM)]
+    ("line", "number"),
+    [
+        pytest.param("check", signal.SIGTERM, marks=pytest.mark.tier),
+        pytest.param("base model", signal.SIGINT, marks=pytest.mark.tier),
+        ("train, score", signal.SIGTERM),
+    ],
 )
 def test_nothing_runs_on_after_a_signal(port: str, line: str, number: signal.Signals) -> None:
     """Nor is a lock held; the next test goes on from there."""

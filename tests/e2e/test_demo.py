@@ -38,7 +38,6 @@ LOCAL = {path.stem for path in (REPO / "values" / "local").glob("*.yaml")}
 STAGES = ("pretrain", "sft", "dpo", "lora")  # each continues from the previous one
 OTHERS = sorted(LOCAL - {PHASE} - {f"staged-{stage}" for stage in STAGES})
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml")
-minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
 SITE = (
     *("--set", "site.images.pullPolicy=Never,site.storage.models.storageClass=local-path-rwx"),
     *("--set", "site.storage.runs.storageClass=local-path-rwx,site.storage.models.size=1Gi,site.storage.runs.size=2Gi"),
@@ -199,6 +198,7 @@ def left_after_uninstall(namespace: str, name: str) -> list[str]:
     return sorted(kubectl("-n", namespace, "get", kinds, "-o", "name").split())
 
 
+@pytest.mark.tier
 def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tmp_path: Path) -> None:
     """By plain Helm, with nothing but a checkout, the two files that are handed out and the line that is printed."""
     sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo installs none that it does not use
@@ -220,6 +220,7 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
     assert kubectl("get", "namespaces", "-l", "trainlab.dev/attendee", "-o", "name") == ""
 
 
+@pytest.mark.tier
 def test_one_claim_holds_models_data_and_runs_of_two_nodes(demo: str, tmp_path: Path) -> None:
     """Another recipe through site.yml: two nodes, three folders of somebody's claim, served by V2; only the claim is left."""
     claim = {
@@ -276,7 +277,7 @@ def torn_down(phase: str) -> Iterator[None]:
         playbook("teardown", "-e", f"phase={phase}", "-e", "teardown_volumes=true")
 
 
-@minutes
+@pytest.mark.tier
 @pytest.mark.parametrize("phase", OTHERS)
 def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
     """Another phase on the same cluster, with its own recipe, protocol and gate."""
@@ -285,7 +286,7 @@ def test_phase_trains_and_serves_through_site(demo: str, phase: str) -> None:
         promoted(phase)
 
 
-@minutes
+@pytest.mark.tier
 def test_stages_go_on_from_each_other_through_site(demo: str) -> None:
     """One model in four stages: one release, whose volumes hold the run from which the next stage continues."""
     with torn_down("staged-lora"):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e import machine
-from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, sh, trainer_image
+from e2e.commands import WITH_PROGRAMS, kubectl, sh, trainer_image
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 SPACE, WHO, PROMOTER = "team", "editor", "promoter"
@@ -30,7 +30,7 @@ OPERATORS = [
 QUOTA = {"requests.cpu": "2", "requests.memory": "6Gi", "limits.memory": "6Gi", "requests.storage": "8Gi", "pods": "20"}
 
 
-@pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
+@pytest.mark.tier
 def test_rights_in_one_namespace_are_enough(demo: str, tmp_path: Path) -> None:
     storage = {name: {"storageClass": "local-path-rwx", "size": "3Gi"} for name in ("models", "runs")}
     site = {"images": {"trainer": trainer_image(), "pullPolicy": "Never"}, "storage": storage}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.commands import WHOLE, helm, kubectl, objects
+from e2e.commands import helm, kubectl, objects
 from e2e.release import NAME, Release, given
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
@@ -10,7 +10,7 @@ SPACE = "gitops"
 MADE = "pytorchjobs,jobs,configmaps,persistentvolumeclaims,roles,rolebindings,serviceaccounts"
 
 
-@pytest.mark.skipif(not WHOLE, reason="a minute of training: make test-all-phases runs it")
+@pytest.mark.tier
 def test_applied_again_it_trains_nothing_and_serves_the_same(demo: str) -> None:
     """Where there is no cluster to look up, the values say what it is."""
     known = ("--set", "site.platform=kubernetes,site.trainingApi=pytorchjob")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from e2e import machine
-from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, sh
+from e2e.commands import WITH_PROGRAMS, kubectl, objects, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
 LOCAL = machine.REPO / "values" / "local"
@@ -24,7 +24,7 @@ def line_of(phase: str) -> str:
     return str(found)
 
 
-@pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
+@pytest.mark.tier
 @pytest.mark.parametrize("phases", [*ALONE, STAGES], ids=lambda phases: phases[0])
 def test_the_line_of_a_phase_is_followed_to_an_answer(demo: str, phases: list[str], tmp_path: Path) -> None:
     """In a namespace that only exists, next to the demo, with the site file that its site.yml wrote."""

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from e2e import machine, places, policies
-from e2e.commands import NAMESPACE, WHOLE, kubectl, objects, playbook, serving, sh, trainer_image
+from e2e.commands import NAMESPACE, kubectl, objects, playbook, serving, sh, trainer_image
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
-minutes = pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it")
 PEOPLE, AT_ONCE = 6, 2
 QUEUE = {"platform_queue": "pool", "platform_queue_quota": {"cpu": "2", "memory": "13Gi"}}
 """Room for two jobs of the phase of seconds, 6Gi each."""
@@ -20,7 +19,7 @@ SERVER, ENFORCED_SECONDS = "quick-predictor", 60.0
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)"
 
 
-@minutes
+@pytest.mark.tier
 def test_six_attendees_train_in_turn_and_are_answered(demo: str, tmp_path: Path) -> None:
     """A quota for two jobs: the others wait in the order in which they came, and all are answered."""
     sh("cluster/python", "cluster", "operators", "kueue")
@@ -35,7 +34,7 @@ def test_six_attendees_train_in_turn_and_are_answered(demo: str, tmp_path: Path)
     playbook("platform_teardown")
 
 
-@minutes
+@pytest.mark.tier
 def test_one_with_many_jobs_keeps_nobody_waiting(demo: str, tmp_path: Path) -> None:
     """Two jobs fill the pool; of those that wait, the one of somebody who has none goes first, though it came last."""
     sh("cluster/python", "cluster", "operators", "kueue")
@@ -79,7 +78,7 @@ def started(one: places.Attendee, name: str) -> str:
     return str(job["status"]["startTime"])
 
 
-@minutes
+@pytest.mark.tier
 def test_one_attendee_reaches_nothing_of_another(demo: str, tmp_path: Path) -> None:
     """Neither pods nor Services, nor the presenter's; what is their own and the API server's proxy are not in the way of that.
 

@@ -14,7 +14,7 @@ from waiting import until
 
 from charts import upstream
 from e2e import machine
-from e2e.commands import WHOLE, helm, helm_install, kubectl, objects, sh
+from e2e.commands import helm, helm_install, kubectl, objects, sh
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
 VALUES = ("-f", "values/survival.yaml", "-f", "values/local/survival.yaml", "-f", str(machine.ARTIFACTS / "site.yaml"))
@@ -61,7 +61,7 @@ def test_queue_admits_one_gpu_job_after_the_other(queued: None, api: str, kind: 
     helm("-n", "queued", "uninstall", "second")
 
 
-@pytest.mark.skipif(not WHOLE, reason="sets Kueue up anew: make test-all-phases runs it")
+@pytest.mark.tier
 def test_a_server_counts_in_the_queue(queued: None) -> None:
     """With the frameworks that OpenShift AI asks of Kueue: a job waits while a server has the GPU, a server while a job has it."""
     with servers_counted():

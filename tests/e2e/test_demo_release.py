@@ -19,11 +19,10 @@ from api_server.releases import BROKEN, making_room
 from waiting import until
 
 from e2e import ingress, machine
-from e2e.commands import WHOLE, WITH_PROGRAMS, kubectl, objects, serving, sh
+from e2e.commands import WITH_PROGRAMS, kubectl, objects, serving, sh
 from e2e.release import ALL_REVISIONS, NAME, QUESTIONS, Release, question
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
-longer = pytest.mark.skipif(not WHOLE, reason="minutes more: make test-all-phases runs it")
+pytestmark = [pytest.mark.e2e, pytest.mark.tier, pytest.mark.timeout(3600)]
 REFUSED = ("--set", "phase.gate.min_gain=50")
 OTHER = ("--set", "phase.seed=7,phase.train.epochs=1", "--set-json", "phase.train.learning_rate=0.001")
 """Learns less than the first, and answers otherwise."""
@@ -32,7 +31,7 @@ HOST = "model.example.test"
 UNTIL = "trainlab.dev/served-until"
 
 
-@pytest.fixture(scope="module", params=["helm", "helm4"] if WHOLE else ["helm"])
+@pytest.fixture(scope="module", params=["helm", "helm4"])
 def release(demo: str, request: pytest.FixtureRequest) -> Iterator[Release]:
     """The release, not yet installed, in a namespace of its own."""
     found = Release(request.param, f"life-{request.param}")
@@ -95,7 +94,7 @@ def test_a_promoted_run_answers(release: Release) -> None:
     assert "Succeeded" in told and ("answers as base, tuned" in told) == (release.program == "helm4"), told
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=longer), pytest.param(3, marks=longer), 4])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_an_earlier_revision_comes_back(release: Release, number: int) -> None:
     """Its answers, its objects and nothing else, on the same claims, from what is complete there."""
     trained = release.trained()
@@ -105,7 +104,6 @@ def test_an_earlier_revision_comes_back(release: Release, number: int) -> None:
     assert release.trained() == trained
 
 
-@longer
 def test_helm_goes_back_by_itself(release: Release) -> None:
     """From a run whose pods fail: its promotion never ends, so the flag that waits for Jobs runs out of time."""
     flag = "--atomic" if release.program == "helm" else "--rollback-on-failure"
@@ -115,7 +113,6 @@ def test_helm_goes_back_by_itself(release: Release) -> None:
     assert release.state() == release.revisions[3], said
 
 
-@longer
 def test_it_comes_back_after_another_site_and_an_upgrade_that_failed(release: Release) -> None:
     """What the notes say makes room for what the API server refused halfway: a job of it trains beside by then."""
     trained, site = release.trained(), ("--set", "site.podAnnotations.team=b")
@@ -133,7 +130,6 @@ def test_it_comes_back_after_another_site_and_an_upgrade_that_failed(release: Re
     assert release.trained() == trained
 
 
-@longer
 def test_an_ingress_leads_to_it_from_outside(release: Release, tmp_path: Path) -> None:
     """The line of the notes, at a controller, and an answer; nothing once the release exposes it no longer."""
     (certificate, key), space = self_signed(tmp_path / "model", f"DNS:{HOST}"), ("-n", release.namespace)
@@ -161,7 +157,6 @@ def test_an_ingress_leads_to_it_from_outside(release: Release, tmp_path: Path) -
     assert release.state() == release.revisions[3] and release.trained() == trained
 
 
-@longer
 def test_a_lease_ends_and_the_printed_line_begins_another(release: Release) -> None:
     """What its CronJob does after an hour, without the hour: the model is gone, and comes back without training."""
     notes, trained = release.upgrade(*OTHER, "--set", "phase.serve.hours=1"), release.trained()
@@ -191,12 +186,11 @@ def test_uninstalled_it_leaves_the_volumes_from_which_it_comes_back(release: Rel
     assert release.state() == release.revisions[0]
     release.helm("uninstall", NAME, "--wait")
     assert (gone(release), release.claims()) == (set(), claims)
-    if WHOLE:
-        release.upgrade()
-        release.decided()
-        assert release.state() == release.revisions[0]
-        release.helm("uninstall", NAME, "--wait")
-        gone(release)
+    release.upgrade()
+    release.decided()
+    assert release.state() == release.revisions[0]
+    release.helm("uninstall", NAME, "--wait")
+    gone(release)
     assert release.trained() == trained
 
 

@@ -8,12 +8,12 @@ import pytest
 from drills.place import OPERATORS
 
 from e2e import machine
-from e2e.commands import WHOLE, kubectl, sh
+from e2e.commands import kubectl, sh
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(not WHOLE, reason="minutes of training: make test-all-phases runs it"),
+    pytest.mark.tier,
 ]
 SITE = str(machine.ARTIFACTS / "site.yaml")
 

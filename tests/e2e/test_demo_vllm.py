@@ -11,13 +11,13 @@ import pytest
 from embedded_cluster import build
 
 from e2e import machine, visitors
-from e2e.commands import WHOLE, changed, kubectl, objects, serving, sh
+from e2e.commands import changed, kubectl, objects, serving, sh
 from e2e.release import answer
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(not WHOLE, reason="downloads vLLM, and minutes of training: make test-all-phases runs it"),
+    pytest.mark.tier,
 ]
 SPACE, RELEASE = "engine", "quick"
 DOCS = machine.REPO / "docs" / "architecture.md"

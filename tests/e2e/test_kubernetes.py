@@ -25,7 +25,7 @@ from api_server import registry
 from e2e import machine
 from e2e.commands import KEEP, NAMESPACE, Collection, installed, objects
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.tier, pytest.mark.timeout(5400)]
 PHASE, SECRET = "quick", "registry"
 VOLUME_SECONDS = 120
 """In which the provisioner removes the volumes of the claims that are gone."""

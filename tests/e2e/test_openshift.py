@@ -17,7 +17,7 @@ from e2e import machine, scc
 from e2e.commands import KEEP, NAMESPACE, REPO, Collection
 from e2e.openshift import OpenShift
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.apart, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.tier, pytest.mark.apart, pytest.mark.timeout(5400)]
 RELEASES = [name for name, one in catalog.RELEASES.items() if not one.get("prepared")]
 OURS = yaml.safe_load((REPO / "inventory/openshift/platform.yml").read_text(encoding="utf-8"))["all"]["vars"]
 PHASES = dict.fromkeys(RELEASES, "quick") | {OURS["trainlab_platform_release"]: "survival"}

@@ -48,7 +48,7 @@ def test_tests_begin(suite: str) -> None:
     assert "==> Debian packages: " in ended.text, ended.shown()
 
 
-@pytest.mark.slow
+@pytest.mark.tier
 @pytest.mark.parametrize("suite", roots.SUITES.values())
 def test_tests_lint(suite: str) -> None:
     """`make test` reaches its first lint line with everything that lint needs."""
@@ -77,7 +77,7 @@ def test_plain_user_gets_the_demo_without_a_cluster() -> None:
     assert "Going on WITHOUT Kubernetes" in ended.text, ended.shown()
 
 
-@pytest.mark.slow
+@pytest.mark.tier
 @pytest.mark.parametrize("suite", roots.SUITES.values())
 def test_plain_user_trains(suite: str) -> None:
     """The same to its end: trained, gated, and the server answers; then `make demo-down` leaves nothing running."""

@@ -14,7 +14,7 @@ from embedded_cluster import apt, paths
 
 from fresh.fresh_machine import OWN, Machine, booted
 
-pytestmark = [pytest.mark.fresh, pytest.mark.slow, pytest.mark.apart, pytest.mark.timeout(4 * 3600)]
+pytestmark = [pytest.mark.fresh, pytest.mark.tier, pytest.mark.apart, pytest.mark.timeout(4 * 3600)]
 GROUPS = (f"trainlab-{OWN['TRAINLAB_CLUSTER']}", "trainlab-test")
 """The cgroups of the demo's cluster and of the one that `make test` makes."""
 SECONDS = {"make demo": 90 * 60, "make test": 3 * 3600}

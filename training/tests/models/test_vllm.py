@@ -37,7 +37,7 @@ ENGINES = {
     "0.18": ["vllm_0_18", "transformers_4", "vllm_torch_2_10", "vllm"],
 }
 """Names of lock files whose packages lie over the environment's, the first one on top."""
-OLDER = [pytest.param(name, marks=pytest.mark.slow) for name in list(ENGINES)[1:]]
+OLDER = [pytest.param(name, marks=pytest.mark.tier) for name in list(ENGINES)[1:]]
 QUESTIONS = ["Is the water safe?", "How do I boil it?", "the water"]
 STARTS = 600  # seconds; 40 of CPU, more where others want the CPU too
 OPTIONS = ["--dtype=float32", "--enforce-eager", "--max-model-len=256", "--max-num-seqs=4"]
