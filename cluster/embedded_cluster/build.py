@@ -23,7 +23,7 @@ GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not th
 MEMORY_FOR_TWO = 12 * 2**30
 """Available bytes from which two builds run in parallel; linking Kubernetes alone takes about 3 GiB."""
 ROOM_TO_SPARE = 50 * 2**30
-"""Free bytes of the disk from which Go's caches are kept."""
+"""Free bytes of the disk from which Go's build cache is kept."""
 TRASH = "trash-"
 LINES_OF_ERROR = 15
 SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -modcacherw"}
@@ -76,14 +76,13 @@ def build_all(names: Iterable[str], jobs: int | None = None) -> bool:
 
 
 def drop_caches() -> None:
-    """Remove Go's download and build caches, 5 GB, in a background process (25 s), unless the disk has room to spare: what
-    they hold is not compiled again for another operator, or for a new version of one.
+    """Remove Go's build cache, 4 GB, in a background process (25 s), unless the disk has room to spare: then another operator,
+    or a new version of one, finds compiled what it shares. The modules stay: manifests are read from them.
     """
     if shutil.disk_usage(paths.CACHE).free > ROOM_TO_SPARE:
         return
-    for folder in (GOCACHE, GOMODCACHE):
-        with contextlib.suppress(FileNotFoundError):
-            folder.rename(paths.CACHE / f"{TRASH}{folder.name}-{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        GOCACHE.rename(paths.CACHE / f"{TRASH}{GOCACHE.name}-{os.getpid()}")
     trash = [str(left) for left in paths.CACHE.glob(f"{TRASH}*")]
     if trash:
         command, null = ["nice", "rm", "-rf", "--one-file-system", *trash], subprocess.DEVNULL

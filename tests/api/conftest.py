@@ -12,14 +12,30 @@ from api_server.server import Server
 from api_server.training_api import Training
 
 HERE = Path(__file__).resolve().parent
+GATE = {
+    "test_attendees": {"test_two_attendees_from_nothing_to_nothing"},
+    "test_image": {"test_checkout_is_sent_built_and_its_digest_written"},
+    "test_live": {"test_life_of_a_release", "test_applied_twice_is_the_same"},
+    "test_platform": {"test_from_bare_to_ready_and_back", "test_wrong_input_applies_nothing"},
+    "test_release": {"test_trained_as_a_workload_and_torn_down"},
+    "test_served": {"test_a_served_model_is_replaced_only_by_a_promoted_one", "test_every_earlier_revision_comes_back"},
+    "test_workspace": {"test_from_nothing_to_nothing"},
+}
+"""One of each kind, for `make test`; of the files that are not here, WHOLE ones are. `make test-api` has the rest."""
+WHOLE = {"test_dry_run", "test_server", "test_verify"}
 
 
 @pytest.hookimpl(tryfirst=True)  # loaded later, so it runs before tests/conftest.py, which groups what has no group yet
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder, which `make check` leaves to `make test`, with the server that they share."""
+    """Mark the tests of this folder, which `make check` leaves to `make test`, with the server that they share, and what is not
+    of the gate with `tier`.
+    """
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.api)
+            file, name = item.path.stem, getattr(item, "originalname", item.name)
+            if file not in WHOLE and name not in GATE.get(file, ()):
+                item.add_marker(pytest.mark.tier)
             names = getattr(item, "fixturenames", ())
             if "server" in names:
                 item.add_marker(pytest.mark.xdist_group("training API" if "training" in names else "bare OpenShift"))

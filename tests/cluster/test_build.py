@@ -56,7 +56,14 @@ def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkey
     monkeypatch.setenv("PYTHONPATH", str(CLUSTER))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     began = time.monotonic()
-    child = processes.Child("build", [sys.executable, "-c", "from embedded_cluster import build; build.drop_caches()"])
+    child = processes.Child(
+        "build",
+        [
+            sys.executable,
+            "-c",
+            "from embedded_cluster import build; build.ROOM_TO_SPARE = 1 << 60; build.drop_caches()",
+        ],
+    )
     assert (child.wait(), child.last) == (0, "")
     assert time.monotonic() - began < 8
     runs.unlink()

@@ -13,9 +13,26 @@ from fresh.watching import HANGS
 pytestmark = pytest.mark.fresh
 LONGEST = 500
 """Characters of a sentence."""
+GATE = {
+    *(
+        "no network",
+        "another Go",
+        "Python 3.9 only",
+        "no ensurepip, root",
+        "HOME unset, a plain user",
+        "apt's lock is held",
+    ),
+    *(
+        "a proxy that does not answer",
+        "a route to the cluster's own subnet",
+        "macOS",
+        "a TRAINLAB_HOME that is somebody else's",
+    ),
+}
+"""One of each kind, for `make test`; `make test-fresh` has all."""
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in GATE else pytest.mark.tier) for name in CASES])
 def test_machine(name: str) -> None:
     """It ends as its case specifies, with the case's messages, and never with a traceback."""
     case = CASES[name]
