@@ -56,7 +56,8 @@ class Safety(TypedDict, total=False):
 class HeldoutRow(Safety):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
-    `label`: as in TrainRow. `nearest`: see data/nearest.py.
+    `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question whose wordings and answers are several
+    rows, which are no independent evidence; a row without it stands for itself.
     """
 
     id: str
@@ -68,6 +69,7 @@ class HeldoutRow(Safety):
     label: NotRequired[str]
     taught: NotRequired[bool]
     nearest: NotRequired[str]
+    group: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,8 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             "facts": _facts(at, raw, [] if "verse" in raw else None),
         }
         row |= _safety(at, raw)
+        if "group" in raw:
+            row["group"] = texts(at, raw, ("group",))["group"]
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
@@ -205,7 +209,13 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         ]
         asked = [
             HeldoutRow(
-                id=f"{ident}/{part}{number}", topic=topic, question=question, answer=answer, facts=facts, taught=True
+                id=f"{ident}/{part}{number}",
+                topic=topic,
+                question=question,
+                answer=answer,
+                facts=facts,
+                taught=True,
+                group=ident,
             )
             for number, question in enumerate(_wordings(at, raw, part), start=1)
         ]
