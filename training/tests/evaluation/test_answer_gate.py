@@ -179,7 +179,8 @@ def test_too_few_facts_are_no_verdict_and_the_sentence_says_what_to_change() -> 
         "5 facts are too few for a 95% interval, which takes 6; raise phase.data.train_rows, or add taught facts."
     )
     loss = decide(scores([2.0] * 5, [0.5] * 5), scores([1.0] * 5, [0.5] * 5), phase())
-    assert not loss["promoted"] and "raise phase.data.heldout_rows, or add held-out rows" in loss["reasons"][0]
+    assert not loss["promoted"] and "5 held-out questions are too few" in loss["reasons"][0]
+    assert "raise phase.data.heldout_rows, or add held-out rows" in loss["reasons"][0]
     assert "cannot be judged from so few: 50.0% before" in loss["reasons"][1] and "(no interval)" in loss["reasons"][1]
 
 

@@ -162,7 +162,7 @@ def test_too_few_rows_are_shown_without_an_interval(tmp_path: Path, phase_dict: 
     files.write_json(run_dir / "gate.json", answer_gate.decide(*sides, phase_from(phase_dict)))
     text = results.write_report(run_dir).read_text(encoding="utf-8")
     assert "Too little was measured to tell by answer loss whether the tuned model is better" in text
-    assert "3 facts are too few for a 95% interval, which takes 6; raise phase.data.heldout_rows" in text
+    assert "3 held-out questions are too few for a 95% interval, which takes 6; raise phase.data.heldout_rows" in text
     assert '<span class="badge">too few to tell</span>' in text and "no interval, 3 questions" in text
 
 

@@ -10,7 +10,8 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
   all also "emergency": true if the question tells of one (data/label_line.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
-Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split.
+Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and are one piece of
+evidence where they are held out.
 """
 
 import os
@@ -169,6 +170,7 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     With `data.taught` they are followed by the wordings that ask about the facts of `load_train`.
     """
     rows: list[HeldoutRow] = []
+    asked: dict[str, str] = {}
     for name, line, raw in lines(path / "heldout", needed_lines(data.heldout_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
@@ -182,6 +184,8 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
         row |= _safety(at, raw)
         if "group" in raw:
             row["group"] = texts(at, raw, ("group",))["group"]
+        elif "verse" not in raw:  # many verses share one instruction
+            row |= group_of(row["id"], row["question"], asked)
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
@@ -245,6 +249,18 @@ def _labelled(row: Row, at: str, raw: Mapping[str, Any], data: Data) -> Row:
     if isinstance(data, AnswerData) and data.label_line:
         row["label"] = label_line.line(row["topic"], emergency)
     return row
+
+
+class Group(TypedDict, total=False):
+    """Of a held-out row: `group`, the id of the first row that asks the same question."""
+
+    group: str
+
+
+def group_of(ident: str, question: str, asked: dict[str, str]) -> Group:
+    """Return the group of a row, none for the first that asks its question; `asked`: question -> id of the first, kept up to date."""
+    first = asked.setdefault(normal(question), ident)
+    return {} if first == ident else {"group": first}
 
 
 def normal(question: str) -> str:

@@ -58,8 +58,9 @@ class Unit:
     def too_few(self, score: Scores, phase: Phase) -> str:
         """Return the part of a sentence that says why there is no interval, and what to change."""
         level = phase.evaluate.confidence
+        name = self.rows if score["clusters"] == score["pairs"] else self.clusters
         return (
-            f"{score['clusters']} {self.clusters} are too few for a {level:.0%} interval, which takes {min_clusters(level)}; "
+            f"{score['clusters']} {name} are too few for a {level:.0%} interval, which takes {min_clusters(level)}; "
             f"{self.remedy}"
         )
 

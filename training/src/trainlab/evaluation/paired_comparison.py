@@ -3,8 +3,9 @@
 If nothing changed, a gain is as likely to be a loss of the same size: the randomization test flips the signs of the gains in every
 way, or in many ways at random (Fisher, The Design of Experiments, 1935, section 21). The interval holds every gain that this test
 does not reject, so the verdict follows from it. Its bounds are order statistics of the mean gains of all subsets (Hartigan, Using
-subsample values as typical values, JASA 64, 1969): exact for symmetric gains, however few there are. Rows that share a fact, a
-document or a question (a cluster) rise and fall together and are flipped together.
+subsample values as typical values, JASA 64, 1969): exact for symmetric gains, however few there are. Gains that are all equal leave
+a point, which shows that there is a change and not how well it is known. Rows that share a fact, a document or a question (a
+cluster) rise and fall together and are flipped together.
 """
 
 import math
