@@ -1,4 +1,4 @@
-"""compare: verdicts, symmetry, determinism; how often the interval covers the truth, and how often noise is called better."""
+"""compare: verdicts, symmetry, determinism; how often the interval covers the truth and noise is called better."""
 
 from collections.abc import Callable
 from typing import Any

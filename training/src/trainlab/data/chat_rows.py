@@ -10,8 +10,8 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
   all also "emergency": true if the question tells of one (data/label_line.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
-Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and are one piece of
-evidence where they are held out.
+Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and count
+as one for the gate.
 """
 
 import os
@@ -57,8 +57,8 @@ class Safety(TypedDict, total=False):
 class HeldoutRow(Safety):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
-    `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question whose wordings and answers are several
-    rows, which are no independent evidence; a row without it stands for itself.
+    `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question that several rows share, which
+    count as one for the gate; a row without it stands for itself.
     """
 
     id: str
@@ -258,7 +258,7 @@ class Group(TypedDict, total=False):
 
 
 def group_of(ident: str, question: str, asked: dict[str, str]) -> Group:
-    """Return the group of a row, none for the first that asks its question; `asked`: question -> id of the first, kept up to date."""
+    """Return the group of a row, none for the first that asks its question; asked: normalized question -> that row's id."""
     first = asked.setdefault(normal(question), ident)
     return {} if first == ident else {"group": first}
 

@@ -1,14 +1,14 @@
 """The gate: the conditions under which a tuned model may be served, and gate.json; every recipe's gate is made of this.
 
-A recipe lists its conditions, a stage's bounds among them; `decision` says whether all of them hold, and nothing else promotes.
-Only a named person's override does, which run/stage_gate.py records.
+A recipe lists its conditions, a stage's bounds among them; `decision` says whether all of them hold. Nothing else promotes
+but a named person's override, which run/stage_gate.py records.
 """
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from operator import gt, le
 from typing import Any
 
 from trainlab.config import Phase
@@ -17,13 +17,13 @@ from trainlab.evaluation.paired_comparison import SAME, compare, min_clusters
 
 Scores = Mapping[str, Any]
 ABOVE, AT_MOST = ">", "<="
-_HOLDS = {ABOVE: operator.gt, AT_MOST: operator.le}
+_HOLDS = {ABOVE: gt, AT_MOST: le}
 _WORDS = {ABOVE: "more than", AT_MOST: "at most"}
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition: `value` `operator` `bound`, in the unit of the score; a value that is None was not measured and fails."""
+    """One condition: `value` `operator` `bound`, in the unit of the score; it fails where the value is None, not measured."""
 
     name: str
     value: float | None
@@ -74,8 +74,8 @@ def decision(
 ) -> dict[str, Any]:
     """Return the content of gate.json: promoted if every condition holds.
 
-    gain: the comparison of `gate.metric`, None where there is none; scores: what else is reported, by name; notes: sentences on
-    what decides nothing.
+    gain: the comparison of `gate.metric`, None where there is none; scores: what else is reported, by name; notes:
+    sentences on what decides nothing.
     """
     return {
         "promoted": all(condition.passed for condition in conditions),

@@ -1,11 +1,11 @@
-"""Paired comparison by sign flips: are scores better, worse or not different, and by how much? Numbers only; used by gate.py.
+"""Paired comparison by sign flips: are scores better, worse or not different, and by how much? Used by gate.py.
 
-If nothing changed, a gain is as likely to be a loss of the same size: the randomization test flips the signs of the gains in every
-way, or in many ways at random (Fisher, The Design of Experiments, 1935, section 21). The interval holds every gain that this test
-does not reject, so the verdict follows from it. Its bounds are order statistics of the mean gains of all subsets (Hartigan, Using
-subsample values as typical values, JASA 64, 1969): exact for symmetric gains, however few there are. Gains that are all equal leave
-a point, which shows that there is a change and not how well it is known. Rows that share a fact, a document or a question (a
-cluster) rise and fall together and are flipped together.
+If nothing changed, a gain is as likely to be a loss of the same size: the randomization test flips the signs of the
+gains in every way, or in many ways at random (Fisher, The Design of Experiments, 1935, section 21). The interval holds
+every gain that this test does not reject, so the verdict follows from it. Its bounds are order statistics of the mean
+gains of all subsets (Hartigan, Using subsample values as typical values, JASA 64, 1969): exact for symmetric gains,
+however few there are. Gains that are all equal leave a point, which shows that there is a change and not how well it is
+known. Rows that share a fact, a document or a question (a cluster) rise and fall together and are flipped together.
 """
 
 import math
@@ -34,12 +34,13 @@ def compare(
     seed: int,
     clusters: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Compare two equally long series of scores for the same rows; `clusters` names the cluster of each, None: each its own.
+    """Compare two equally long series of scores for the same rows.
 
-    Returns {before, after: means over rows, mean: mean gain (positive is better), low, high: interval of the gain at the two-sided
-    level `confidence`, None with fewer clusters than min_clusters(confidence), pairs: rows, clusters: their number, verdict}. The
-    verdict is "better" when low > 0, "worse" when high < 0, "too few to tell" without an interval, else "no difference".
-    `samples`: subsets drawn where there are too many to take all. Raises UserError for series that cannot be paired.
+    clusters: the name of each row's cluster; None: each is its own. samples: subsets drawn where there are too many to
+    take all. Returns {before, after: means over rows, mean: mean gain (positive is better), low, high: interval of the
+    gain at the two-sided level `confidence`, None with fewer clusters than min_clusters(confidence), pairs: rows,
+    clusters: their number, verdict}. The verdict is "better" when low > 0, "worse" when high < 0, "too few to tell"
+    without an interval, else "no difference". Raises UserError for series that cannot be paired.
     """
     if len(before) != len(after) or not before:
         raise UserError(
@@ -69,7 +70,7 @@ def interval(
 
 
 def min_clusters(confidence: float) -> int:
-    """Return from how many clusters on there is an interval at this level: 2 of 2^n flips must not be more than 1 - confidence."""
+    """Return how many clusters an interval at this level takes: 2 of 2^n flips must not be more than 1 - confidence."""
     return math.ceil(round(math.log2(2 / (1 - confidence)), 9))
 
 
@@ -105,7 +106,7 @@ def _interval(sums: NDArray[Any], counts: NDArray[Any], samples: int, confidence
 
 
 def _means(members: NDArray[Any], sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
-    """Return the mean over the rows of each subset of clusters; members: (subsets, clusters), 1 where a cluster belongs to it."""
+    """Return the mean over the rows of each subset of clusters; members: (subsets, clusters), 1 for those in it."""
     members[~members.any(axis=1)] = 1  # drawn once in 2^clusters: an empty subset has no mean
     members = members.astype(np.float64)
     return (members @ sums) / (members @ counts)

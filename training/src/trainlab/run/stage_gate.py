@@ -1,4 +1,4 @@
-"""What a stage's gate.json has beside its recipe's decision: the parent, the stages so far, and an override by a named person.
+"""What a stage's gate.json has beside its recipe's decision: the parent, the stages so far, a named person's override.
 
 Used by run/worker.py and by `trainlab gate`. It promotes nothing itself: every condition is in the recipe's gate.
 """
@@ -36,7 +36,7 @@ class Override:
 
 
 def complete(decision: dict[str, Any], phase: Phase, run_dir: Path, override: Override | None = None) -> dict[str, Any]:
-    """Return the recipe's decision with stage, parent, override and the stages so far; unchanged if the phase is not a stage.
+    """Return the recipe's decision with stage, parent, override and the stages so far; unchanged if it is no stage.
 
     A recorded override stands as long as the scores are the same. Raises UserError where there is nothing to override.
     """

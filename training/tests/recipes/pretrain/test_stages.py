@@ -229,7 +229,7 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
 def write_blocks(
     folder: Path, count: int = 30, length: int = 32, starts: list[int] | None = None, **changes: Any
 ) -> Path:
-    """Write prepared blocks in two shards: block i holds the token i; documents start at the tokens `starts`, None: at each block's."""
+    """Write prepared blocks in two shards: block i holds the token i; documents start at `starts`, None: with each block."""
     folder.mkdir(parents=True, exist_ok=True)
     shards, places = [], np.array(starts if starts is not None else range(0, count * length, length))
     for number, ids in ((0, range(7)), (1, range(7, count))):

@@ -14,9 +14,9 @@ BLOCKS = Unit("held-out blocks", "documents", "raise phase.text.heldout_fraction
 def decide(before: Scores, after: Scores, phase: TextPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `block_score.score` over the same blocks.
 
-    Promoted only if the interval of the gain in nats per token lies above `gate.min_gain`, and the perplexity is no higher than
-    `stage.max_perplexity`. A gain of g nats divides the perplexity by exp(g). Raises UserError if the two do not cover the same
-    blocks.
+    Promoted only if the interval of the gain in nats per token lies above `gate.min_gain`, and the perplexity is no higher
+    than `stage.max_perplexity`. A gain of g nats divides the perplexity by exp(g). Raises UserError if the two do not cover
+    the same blocks.
     """
     pairs = gate.paired(before, after)
     gain = gate.compared(pairs, "loss", phase)

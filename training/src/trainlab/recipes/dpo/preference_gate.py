@@ -10,11 +10,11 @@ PAIRS = Unit("held-out pairs", "questions", "raise phase.data.heldout_rows, or a
 
 
 def decide(before: Scores, after: Scores, phase: DpoPhase) -> dict[str, Any]:
-    """Return the content of gate.json: the margin of each pair is beta x (how much more the chosen gained than the rejected).
+    """Return the content of gate.json; a pair's margin is beta x (how much more the chosen gained than the rejected), in nats.
 
-    Promoted only if the interval of the margin lies above `gate.min_gain`, more than `stage.min_preference_accuracy` of the pairs
-    moved in the right direction, and the loss on right answers rose by at most `stage.max_answer_loss_rise`. Raises UserError if the
-    two do not cover the same pairs.
+    Promoted only if the interval of the margin lies above `gate.min_gain`, more than `stage.min_preference_accuracy` of the
+    pairs moved in the right direction, and the loss on right answers rose by at most `stage.max_answer_loss_rise`. Raises
+    UserError if the two do not cover the same pairs.
     """
     pairs, stage = gate.paired(before, after), phase.stage
     leads = [

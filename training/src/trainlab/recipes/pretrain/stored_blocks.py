@@ -99,7 +99,7 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Bl
 
 
 def _documents(prepared: Prepared, first: int, last: int) -> list[str]:
-    """Return for each of the blocks `first` to `last` the document in which it begins, numbered from the first block's on."""
+    """Return the document in which each of the blocks `first` to `last` begins, numbered from the first block's on."""
     names, number = [], 1
     for index in range(first, last):
         starts = prepared.starts(index)
