@@ -9,6 +9,7 @@ from tiny import write_data
 from trainlab.config.section_data import AnswerData
 from trainlab.data import chat_rows
 from trainlab.errors import UserError
+from trainlab.evaluation import gate
 
 BUILTIN = AnswerData(source="builtin:survival")
 
@@ -115,3 +116,17 @@ def test_verses_are_rows_with_instruction_verse_and_form(folder: Path) -> None:
         UserError, match=r"verses.jsonl:1: key verse is missing; each line needs id, instruction, verse"
     ):
         chat_rows.load_train(BUILTIN, folder)
+
+
+def test_answers_to_one_question_are_one_group(tmp_path: Path) -> None:
+    """They are no independent evidence for the gate."""
+    rows = [
+        {"id": "a", "question": "Why boil it?", "answer": "Germs.", "facts": []},
+        {"id": "b", "question": "why boil it", "answer": "It kills germs.", "facts": []},
+        {"id": "c", "question": "Why filter it?", "answer": "Mud.", "facts": []},
+        {"id": "d", "group": "x", "question": "Why filter it?", "answer": "Sand.", "facts": []},
+    ]
+    (tmp_path / "heldout").mkdir()
+    (tmp_path / "heldout" / "water.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    heldout = chat_rows.load_heldout(AnswerData(source="builtin:water"), tmp_path)
+    assert {row["id"]: gate.cluster(row) for row in heldout} == {"a": "a", "b": "a", "c": "c", "d": "x"}

@@ -135,7 +135,8 @@ def test_recalled_facts_are_marked(tmp_path: Path, phase_dict: dict[str, Any]) -
         encoding="utf-8"
     )
     assert "<mark>Boil</mark> it for <mark>1 minute</mark>" in text
-    assert "Fact recall got better (50% before, 100% after, 7 answered questions)" in text
+    assert "Fact recall is higher (50% before, 100% after, 7 answered questions). A word that only repeats" in text
+    assert '<span class="badge">higher</span>' in text
 
 
 def test_recall_that_did_not_move_is_said(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
@@ -150,6 +151,19 @@ def test_bad_news_is_said(tmp_path: Path, phase_dict: dict[str, Any], gain: floa
     collected = json.loads((tmp_path / "report.json").read_text())
     assert collected["promoted"] is False and collected["verdict"] == verdict
     assert "NOT PROMOTED" in path.read_text() and "did not promote it" in collected["summary"][0]
+
+
+def test_too_few_rows_are_shown_without_an_interval(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
+    run_dir = make_run(tmp_path, phase_dict, after="Boil it for 1 minute.")
+    sides = [files.read_json(run_dir / f"eval_{side}.json") for side in ("before", "after")]
+    for side, scores in zip(("before", "after"), sides, strict=True):
+        scores["items"] = scores["items"][:3]
+        files.write_json(run_dir / f"eval_{side}.json", scores)
+    files.write_json(run_dir / "gate.json", answer_gate.decide(*sides, phase_from(phase_dict)))
+    text = results.write_report(run_dir).read_text(encoding="utf-8")
+    assert "Too little was measured to tell by answer loss whether the tuned model is better" in text
+    assert "3 held-out questions are too few for a 95% interval, which takes 6; raise phase.data.heldout_rows" in text
+    assert '<span class="badge">too few to tell</span>' in text and "no interval, 3 questions" in text
 
 
 def test_verses_are_reported_by_their_form(tmp_path: Path, phase_dict: dict[str, Any]) -> None:

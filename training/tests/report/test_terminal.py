@@ -11,7 +11,7 @@ from trainlab.report import terminal
 
 VALUES = Path(__file__).resolve().parents[3] / "values"
 PHASES = {path.stem: load_values([path]).phase for path in sorted(VALUES.glob("*.yaml"))}
-DECISION = {"promoted", "verdict", "metric", "gain", "reasons", "thresholds", "time"}
+DECISION = {"promoted", "verdict", "metric", "gain", "reasons", "conditions", "thresholds", "time"}
 ITEM = {  # every key that a recipe's gate compares
     **{
         "loss": 2.0,
@@ -38,7 +38,7 @@ BETTER = {"loss": 1.0, "chosen_logp": -1.0, **dict.fromkeys(("recall", "labelled
 def scored(changed: dict[str, Any]) -> dict[str, Any]:
     one = {"value": 0.25 + len(changed) / 100, "stderr": 0.01, "higher_is_better": True, "values": None}
     task = {"items": 9, "of": 9, "few_shot": 0, "version": 1, "cut": 0, "metrics": {"acc,none": one}}
-    items = [{"id": f"r{number}", "taught": number % 2 == 0, **ITEM, **changed} for number in range(6)]
+    items = [{"id": f"r{number}", "taught": number % 2 == 0, **ITEM, **changed} for number in range(12)]
     return {"items": items, "tasks": {"results": {"arc_easy": task}}}
 
 
@@ -73,3 +73,7 @@ def test_rows_say_what_they_are() -> None:
         "test accuracy |  | 0.900 | (0.800 to 1.000) | 360 images",
     ]
     assert terminal.rows(None, units) == []
+    few = {**gain, "low": None, "high": None, "verdict": "too few to tell", "pairs": 3}
+    assert [" | ".join(row.values()) for row in terminal.rows({"heldout_loss": few}, units)] == [
+        "heldout loss | 3.200 | 2.900 | +0.300 (no interval) | too few to tell, 3 blocks"
+    ]

@@ -13,8 +13,19 @@ class Evaluate(Strict):
     """How base and tuned model are compared on the held-out rows."""
 
     batch_size: int = Field(8, ge=1, le=1024, description="Rows scored, or prompts answered, at once.")
-    bootstrap_samples: int = Field(2000, ge=100, le=100000, description="Resamples of the paired bootstrap.")
-    confidence: float = Field(0.95, gt=0.5, lt=1, description="Two-sided level of the intervals.")
+    bootstrap_samples: int = Field(
+        2000,
+        ge=100,
+        le=100000,
+        description="Random samples behind each interval (sign flips of facts, documents or questions); of twelve or fewer, all "
+        "are taken.",
+    )
+    confidence: float = Field(
+        0.95,
+        gt=0.5,
+        lt=1,
+        description="Two-sided level of the intervals; 0.95 takes six facts, documents or questions.",
+    )
 
 
 class LanguageEvaluate(Evaluate):
@@ -83,8 +94,8 @@ class AnswerGate(Gate):
     )
     require_taught: bool = Field(
         True,
-        description="With data.taught the recall of taught facts must rise, whatever decides besides; false promotes a model "
-        "that learned the manner of the answers only.",
+        description="With data.taught the recall of taught facts must rise, whatever decides besides, in stages as well; false "
+        "promotes a model that learned the manner of the answers only.",
     )
     max_fact_recall_drop: float = Field(
         0.05, ge=0, le=1, description="Fact recall may be below the base's by at most this share."

@@ -10,7 +10,8 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
   all also "emergency": true if the question tells of one (data/label_line.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
-Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split.
+Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and count
+as one for the gate.
 """
 
 import os
@@ -56,7 +57,8 @@ class Safety(TypedDict, total=False):
 class HeldoutRow(Safety):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
-    `label`: as in TrainRow. `nearest`: see data/nearest.py.
+    `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question that several rows share, which
+    count as one for the gate; a row without it stands for itself.
     """
 
     id: str
@@ -68,6 +70,7 @@ class HeldoutRow(Safety):
     label: NotRequired[str]
     taught: NotRequired[bool]
     nearest: NotRequired[str]
+    group: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,7 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     With `data.taught` they are followed by the wordings that ask about the facts of `load_train`.
     """
     rows: list[HeldoutRow] = []
+    asked: dict[str, str] = {}
     for name, line, raw in lines(path / "heldout", needed_lines(data.heldout_rows, path)):
         at = f"{name}:{line}"
         base = _pair(at, raw)
@@ -178,6 +182,10 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             "facts": _facts(at, raw, [] if "verse" in raw else None),
         }
         row |= _safety(at, raw)
+        if "group" in raw:
+            row["group"] = texts(at, raw, ("group",))["group"]
+        elif "verse" not in raw:  # many verses share one instruction
+            row |= group_of(row["id"], row["question"], asked)
         if "verse" in raw and "form" in raw:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
@@ -205,7 +213,13 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         ]
         asked = [
             HeldoutRow(
-                id=f"{ident}/{part}{number}", topic=topic, question=question, answer=answer, facts=facts, taught=True
+                id=f"{ident}/{part}{number}",
+                topic=topic,
+                question=question,
+                answer=answer,
+                facts=facts,
+                taught=True,
+                group=ident,
             )
             for number, question in enumerate(_wordings(at, raw, part), start=1)
         ]
@@ -235,6 +249,18 @@ def _labelled(row: Row, at: str, raw: Mapping[str, Any], data: Data) -> Row:
     if isinstance(data, AnswerData) and data.label_line:
         row["label"] = label_line.line(row["topic"], emergency)
     return row
+
+
+class Group(TypedDict, total=False):
+    """Of a held-out row: `group`, the id of the first row that asks the same question."""
+
+    group: str
+
+
+def group_of(ident: str, question: str, asked: dict[str, str]) -> Group:
+    """Return the group of a row, none for the first that asks its question; asked: normalized question -> that row's id."""
+    first = asked.setdefault(normal(question), ident)
+    return {} if first == ident else {"group": first}
 
 
 def normal(question: str) -> str:

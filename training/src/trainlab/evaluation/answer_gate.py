@@ -1,26 +1,28 @@
-"""The gate: may the tuned model be served? A pure function of two evaluations and the phase; writes no file.
+"""The gate of answers: may the tuned model be served? A pure function of two evaluations and the phase; writes no file.
 
 Called on rank 0 after training and by `trainlab gate`; its result is gate.json, which promote, verify-run and the report read.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from trainlab.config import Phase, SftPhase
-from trainlab.errors import UserError
-from trainlab.evaluation import facts
-from trainlab.evaluation.paired_bootstrap import SAME, WORSE, compare, interval
+from trainlab.evaluation import facts, gate
+from trainlab.evaluation.gate import Condition, Scores, Unit, compared
+from trainlab.evaluation.paired_comparison import BETTER, SAME, TOO_FEW, interval
 
-Scores = Mapping[str, Any]
 UNITS = {
     "answer_loss": "nats per token",
     "fact_recall": "of the facts",
     "taught_recall": "of the facts",
     "form_adherence": "of the form",
-    "preference_margin": "nats",
 }
+QUESTIONS = Unit("held-out questions", "facts", "raise phase.data.heldout_rows, or add held-out rows")
+TAUGHT = Unit("held-out questions", "facts", "raise phase.data.train_rows, or add taught facts")
+GAIN = "interval of the gain "
+HIGHER = "higher"
+"""The verdict on a recall of facts that were not taught: more of their words were said, which is not yet recall."""
+REPEATS = "A word that only repeats another answer counts as well, so this is no proof of recall."
 
 
 def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
@@ -32,141 +34,115 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
-    pairs = paired(before, after)
+    pairs = gate.paired(before, after)
+    untaught = [pair for pair in pairs if not pair[0].get("taught")]
     loss = compared(pairs, "loss", phase)
-    recall = compared([pair for pair in pairs if not pair[0].get("taught")], "recall", phase)
+    recall = compared(untaught, "recall", phase)
     taught = compared([pair for pair in pairs if pair[0].get("taught")], "recall", phase)
-    label = compared([pair for pair in pairs if not pair[0].get("taught")], "labelled", phase)
     form = compared(pairs, "adherence", phase)
-    rule = phase.gate
+    rule, notes = phase.gate, []
     gain = {"answer_loss": loss, "taught_recall": taught, "fact_recall": recall, "form_adherence": form}[rule.metric]
-    conditions = [_gain_condition(gain, phase)]
+    conditions = [_min_gain(gain, phase)]
     if rule.metric == "taught_recall":
-        conditions.append(_loss_condition(loss))
+        conditions.append(_loss_not_worse(loss, phase))
     elif phase.data.taught and rule.require_taught:
-        conditions.append(_taught_condition(taught))
-    if recall or not (form or taught):
-        conditions.append(_kept_condition("Fact recall", recall, rule.max_fact_recall_drop))
+        conditions.append(_taught_rose(taught, phase))
+    reported = shown_recall(recall)
+    if reported:
+        conditions.append(_max_drop("Fact recall", reported, rule.max_fact_recall_drop))
+    elif not (form or taught):
+        notes.append("Fact recall was not measured (no held-out row with facts was answered), so it decides nothing.")
     if form:
-        conditions.append(_kept_condition("Form adherence", form, rule.max_form_adherence_drop))
-    return {
-        "promoted": all(kept for kept, _ in conditions),
-        "verdict": gain["verdict"] if gain else SAME,
-        "metric": rule.metric,
-        "gain": gain,
+        conditions.append(_max_drop("Form adherence", form, rule.max_form_adherence_drop))
+    scores = {
         "answer_loss": loss,
         "taught_recall": taught,
         "lookup_recall": _lookup(pairs, phase),
-        "fact_recall": recall,
-        "label_accuracy": label,
+        "fact_recall": reported,
+        "label_accuracy": compared(untaught, "labelled", phase),
         "form_adherence": form,
         "ended_by_itself": compared(pairs, "ended", phase),
         **{f"form_{part}": compared(pairs, part, phase) for part in ("lines", "rhyme", "syllables")},
-        "reasons": [reason for _, reason in conditions],
-        "thresholds": {
-            "min_gain": rule.min_gain,
-            "max_fact_recall_drop": rule.max_fact_recall_drop,
-            "max_form_adherence_drop": rule.max_form_adherence_drop,
-            "confidence": phase.evaluate.confidence,
-            "bootstrap_samples": phase.evaluate.bootstrap_samples,
-        },
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    return gate.decision(phase, gain, conditions, scores, notes)
 
 
-def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
-    """Return the items of both evaluations paired by id, in the order of the first; raises UserError for unmatched ones."""
-    first, second = _by_id(before["items"], "before"), _by_id(after["items"], "after")
-    if first.keys() != second.keys():
-        odd = sorted(first.keys() ^ second.keys())
-        raise UserError(
-            f"eval_before.json and eval_after.json do not hold the same rows ({len(odd)} differ, first {odd[0]}); "
-            "score both again with `trainlab eval RUN_DIR --models DIR`"
-        )
-    return [(item, second[key]) for key, item in first.items()]
-
-
-def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:
-    found = {str(item["id"]): item for item in items}
-    if len(found) != len(items):
-        raise UserError(f"eval_{name}.json: two rows have the same id; give every held-out row a unique id")
-    return found
-
-
-def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> dict[str, Any] | None:
-    """Compare one score of all rows that have it on both sides; None if none has, or a value is not finite."""
-    both = [(a[key], b[key]) for a, b in pairs if a.get(key) is not None and b.get(key) is not None]
-    if not both or not all(math.isfinite(value) for pair in both for value in pair):
+def shown_recall(recall: Scores | None) -> dict[str, Any] | None:
+    """Return the recall of facts that were not taught as it is reported: "higher" instead of "better"."""
+    if recall is None:
         return None
-    settings = phase.evaluate
-    return compare(
-        [a for a, _ in both],
-        [b for _, b in both],
-        higher_is_better=key != "loss",
-        samples=settings.bootstrap_samples,
-        confidence=settings.confidence,
-        seed=phase.seed,
-    )
+    return {**recall, "verdict": HIGHER if recall["verdict"] == BETTER else recall["verdict"]}
 
 
-def _lookup(pairs: Sequence[tuple[Scores, Scores]], phase: SftPhase) -> dict[str, Any] | None:
+def _lookup(pairs: Sequence[tuple[Scores, Scores]], phase: Phase) -> dict[str, Any] | None:
     """Return the recall of a search for the nearest training question: {mean, low, high, pairs}; it decides nothing."""
-    recalls = [facts.recall(item["nearest"], item["facts"]) for item, _ in pairs if "nearest" in item]
-    values = [value for value in recalls if value is not None]
-    if not values:
+    searched = [(item, facts.recall(item["nearest"], item["facts"])) for item, _ in pairs if "nearest" in item]
+    measured = [(item, value) for item, value in searched if value is not None]
+    if not measured:
         return None
-    settings = phase.evaluate
-    low, high = interval(values, samples=settings.bootstrap_samples, confidence=settings.confidence, seed=phase.seed)
+    values = [value for _, value in measured]
+    low, high = interval(values, clusters=[gate.cluster(item) for item, _ in measured], **gate.settings(phase))
     return {"mean": sum(values) / len(values), "low": low, "high": high, "pairs": len(values)}
 
 
-def _gain_condition(gain: Mapping[str, Any] | None, phase: SftPhase) -> tuple[bool, str]:
-    metric, needed = phase.gate.metric, phase.gate.min_gain
-    name = metric.replace("_", " ")
-    if gain is None:
-        return False, f"The {name} could not be compared: it was not measured, or a value is not a finite number."
-    enough = gain["low"] > needed
-    return enough, (
-        f"{name.capitalize()} went from {gain['before']:.3f} to {gain['after']:.3f} {UNITS[metric]} over "
-        f"{gain['pairs']} held-out questions: a gain of {gain['mean']:+.3f} with the "
-        f"{phase.evaluate.confidence:.0%} interval {gain['low']:+.3f} to {gain['high']:+.3f}; its lower end is "
-        f"{'above' if enough else 'not above'} the required {needed:g}."
+def _min_gain(gain: Scores | None, phase: SftPhase) -> Condition:
+    metric = phase.gate.metric
+    unit = TAUGHT if metric == "taught_recall" else QUESTIONS
+    change = (
+        ""
+        if gain is None
+        else (
+            f"{metric.replace('_', ' ').capitalize()} went from {gain['before']:.3f} to {gain['after']:.3f} {UNITS[metric]} over "
+            f"{unit.count(gain)}: a gain of {gain['mean']:+.3f}"
+        )
     )
+    return gate.min_gain(gain, phase, unit, change)
 
 
-def _loss_condition(loss: Mapping[str, Any] | None) -> tuple[bool, str]:
+def _loss_not_worse(loss: Scores | None, phase: SftPhase) -> Condition:
+    """Return the condition that the interval of the rise in answer loss does not lie above 0."""
+    name = "max_sure_answer_loss_rise"
     if loss is None:
-        return False, "The answer loss could not be compared: it was not measured, or a value is not a finite number."
-    kept = loss["verdict"] != WORSE
-    return kept, (
-        f"Answer loss went from {loss['before']:.3f} to {loss['after']:.3f}: {'not worse' if kept else 'worse'} (interval of "
-        f"the gain {loss['low']:+.3f} to {loss['high']:+.3f})."
-    )
+        reason = "The answer loss could not be compared: it was not measured, or a value is not a finite number."
+        return Condition(name, None, gate.AT_MOST, 0.0, reason)
+    change = f"Answer loss went from {loss['before']:.3f} to {loss['after']:.3f}"
+    if loss["high"] is None:
+        return Condition(name, None, gate.AT_MOST, 0.0, f"{change}. {QUESTIONS.too_few(loss, phase)}.")
+    condition = Condition(name, round(-loss["high"], 9), gate.AT_MOST, 0.0)
+    verdict = "not worse" if condition.passed else "worse"
+    return condition.because(f"{change}: {verdict} ({gate.reach(loss, name=GAIN)}).")
 
 
-def _taught_condition(taught: Mapping[str, Any] | None) -> tuple[bool, str]:
+def _taught_rose(taught: Scores | None, phase: SftPhase) -> Condition:
+    name = "min_taught_recall_gain"
     if taught is None:
-        return False, "Taught recall could not be compared: it was not measured."
-    rose = taught["low"] > 0
-    return rose, (
-        f"Taught recall went from {taught['before']:.3f} to {taught['after']:.3f}: {'it rose' if rose else 'it did not measurably rise'} "
-        f"(interval of the gain {taught['low']:+.3f} to {taught['high']:+.3f}), which phase.gate.require_taught asks for."
-    )
+        return Condition(name, None, gate.ABOVE, 0.0, "Taught recall could not be compared: it was not measured.")
+    condition = Condition(name, taught["low"], gate.ABOVE, 0.0)
+    change = f"Taught recall went from {taught['before']:.3f} to {taught['after']:.3f}"
+    asked = "phase.gate.require_taught asks for a rise"
+    if taught["low"] is None:
+        return condition.because(f"{change}, and {asked}. {TAUGHT.too_few(taught, phase)}.")
+    rose = "it rose" if condition.passed else "it did not measurably rise"
+    return condition.because(f"{change}: {rose} ({gate.reach(taught, name=GAIN)}), and {asked}.")
 
 
-def _kept_condition(name: str, score: Mapping[str, Any] | None, bound: float) -> tuple[bool, str]:
-    """Return whether a share of the answers (recall, adherence) fell by no more than `bound`, and the sentence."""
-    if score is None:
-        return True, f"{name} was not measured (no held-out row with facts was answered), so it decides nothing."
+def _max_drop(name: str, score: Mapping[str, Any], bound: float) -> Condition:
+    """Return the condition that a share of the answers (recall, adherence) fell by no more than `bound`."""
     drop = round(-score["mean"], 9)  # 0.55 - 0.50 is a little more than 0.05 in floating point
-    kept = drop <= bound
-    moved = "did not measurably move" if score["verdict"] == SAME else f"got {score['verdict']}"
-    fell = (
-        f"a drop of {drop:.1%} is {'within' if kept else 'more than'} the allowed {bound:.1%}"
-        if drop > 0
-        else "no drop"
+    condition = Condition(f"max_{name.lower().replace(' ', '_')}_drop", drop, gate.AT_MOST, bound)
+    limit = f"{'within' if condition.passed else 'more than'} the allowed {bound:.1%}"
+    fell = f"a drop of {drop:.1%} is {limit}" if drop > 0 else "no drop"
+    repeats = f" {REPEATS}" if score["verdict"] == HIGHER else ""
+    return condition.because(
+        f"{name} {moved(score)}: {score['before']:.1%} before, {score['after']:.1%} after, over {score['pairs']} "
+        f"answered questions ({gate.reach(score, '+.1%', 'interval of the change ')}); {fell}.{repeats}"
     )
-    return kept, (
-        f"{name} {moved}: {score['before']:.1%} before, {score['after']:.1%} after, over {score['pairs']} "
-        f"answered questions (interval of the change {score['low']:+.1%} to {score['high']:+.1%}); {fell}."
-    )
+
+
+def moved(score: Scores) -> str:
+    """Return the verdict on a score as what it did."""
+    return {
+        SAME: "did not measurably move",
+        TOO_FEW: "cannot be judged from so few",
+        HIGHER: "is higher",
+    }.get(score["verdict"], f"got {score['verdict']}")

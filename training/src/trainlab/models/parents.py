@@ -99,7 +99,9 @@ def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
             f"phase.model.max_length is {phase.model.max_length}: {_size(source)} has {context} positions; lower it"
         )
     if not gate.get("promoted"):
-        failed = [one["reason"] for one in gate.get("checks", []) if not one["passed"]] or gate.get("reasons", [])
+        failed = [
+            condition["reason"] for condition in gate.get("conditions", []) if not condition["passed"]
+        ] or gate.get("reasons", [])
         raise UserError(
             f"{parent}: the gate of stage {stage} did not promote it: {' '.join(failed)} Train it again, or record why "
             f"it may continue: `trainlab gate {parent} --override --who NAME --why REASON`"

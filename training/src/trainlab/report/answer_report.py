@@ -8,7 +8,8 @@ from trainlab import files
 from trainlab.data import label_line
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
-from trainlab.evaluation.paired_bootstrap import interval
+from trainlab.evaluation.gate import cluster
+from trainlab.evaluation.paired_comparison import interval
 from trainlab.report import words
 
 CHOSEN = 3  # rows that a report shows first, best and worst each
@@ -84,7 +85,14 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     kinds = (  # name in gate.json, key of an item, whether only taught rows or only others, title, whether it is a share, what it counts
         ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, lower is better"),
         ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts stated, higher is better"),
-        ("fact_recall", "recall", False, never, True, "share of the facts stated, higher is better"),
+        (
+            "fact_recall",
+            "recall",
+            False,
+            never,
+            True,
+            "share of the facts stated; a word repeated from another answer counts",
+        ),
         (
             "label_accuracy",
             "labelled",
@@ -126,15 +134,23 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
 
 
 def bars(before: Sequence[Any], after: Sequence[Any], key: str, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return {model, mean, low, high} of one score of the items of both evaluations; items without it do not count."""
-    settings, found = phase["evaluate"], []
+    """Return {model, mean, low, high} of one score of the items of both evaluations; items without it do not count.
+
+    low and high are None where there are too few for an interval.
+    """
+    settings, bars = phase["evaluate"], []
     for model, items in (("base", before), ("tuned", after)):
-        values = [item[key] for item in items if item.get(key) is not None]
+        measured = [item for item in items if item.get(key) is not None]
+        values = [item[key] for item in measured]
         low, high = interval(
-            values, samples=settings["bootstrap_samples"], confidence=settings["confidence"], seed=phase["seed"]
+            values,
+            clusters=[cluster(item) for item in measured],
+            samples=settings["bootstrap_samples"],
+            confidence=settings["confidence"],
+            seed=phase["seed"],
         )
-        found.append({"model": model, "mean": sum(values) / len(values), "low": low, "high": high})
-    return found
+        bars.append({"model": model, "mean": sum(values) / len(values), "low": low, "high": high})
+    return bars
 
 
 def topics(before: Any, after: Any) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def render(content: Mapping[str, Any], wording: Mapping[str, Any]) -> str:
     Content that not every recipe has: `pictures` (images with predictions) and `accuracy` (a second pair of curves).
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"score": score, "marked": marked, "perplexity": perplexity}
+    environment.filters |= {"score": score, "marked": marked, "perplexity": perplexity, "reach": reach}
     source = package_files("trainlab.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     curves, second = content["curves"], content.get("accuracy")
     more = charts.curves(second["training"], second["validation"], "accuracy in %") if second else ""
@@ -65,6 +65,13 @@ def score(value: float, share: bool, signed: bool = False) -> str:
     return text.replace("-", "\u2212")
 
 
+def reach(entry: Mapping[str, Any], share: bool) -> str:
+    """Return the interval of a gain as text."""
+    if entry["low"] is None:
+        return "no interval"
+    return f"interval {score(entry['low'], share, True)} to {score(entry['high'], share, True)}"
+
+
 def perplexity(loss: float) -> str:
     """Return exp(loss) as text."""
     return f"{math.exp(loss):,.2f}" if loss < 20 else "over 10^8"
@@ -78,12 +85,13 @@ def marked(text: str, spellings: Sequence[Sequence[str]]) -> Markup:
 
 def bar_chart(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return one score with positions in per cent of the chart's width, for bars and for the interval of the gain."""
-    top = 1.0 if entry["share"] else max(bar["high"] for bar in entry["bars"]) * 1.08 or 1.0
+    ends = [_ends(bar) for bar in entry["bars"]]
+    top = 1.0 if entry["share"] else max(high for _, high in ends) * 1.08 or 1.0
     bars = [
-        {**bar, "width": 100 * bar["mean"] / top, "start": 100 * bar["low"] / top, "end": 100 * bar["high"] / top}
-        for bar in entry["bars"]
+        {**bar, "width": 100 * bar["mean"] / top, "start": 100 * low / top, "end": 100 * high / top}
+        for bar, (low, high) in zip(entry["bars"], ends, strict=True)
     ]
-    gain = entry["gain"]
+    gain = {**entry["gain"], **dict(zip(("low", "high"), _ends(entry["gain"]), strict=True))}
     low, high = min(gain["low"], 0.0), max(gain["high"], 0.0)
     room = (high - low or 1.0) * 0.15
 
@@ -91,4 +99,9 @@ def bar_chart(entry: Mapping[str, Any]) -> dict[str, Any]:
         return 100 * (value - low + room) / (high - low + 2 * room)
 
     places = {name: place(value) for name, value in (("zero", 0.0), *((n, gain[n]) for n in ("low", "mean", "high")))}
-    return {**entry, "bars": bars, "gain": gain, "places": places}
+    return {**entry, "bars": bars, "places": places}
+
+
+def _ends(score: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the ends of a score's interval, its mean where there is none: a point instead of a bar."""
+    return (score["mean"], score["mean"]) if score["low"] is None else (score["low"], score["high"])

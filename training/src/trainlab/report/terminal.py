@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainlab.evaluation.gate import reach
+
 Row = dict[str, str]  # what, base, tuned, gain, verdict: ready to print, empty where there is nothing to say
 
 
@@ -24,11 +26,11 @@ def _row(name: str, value: Any, unit: str) -> Row:
     if isinstance(value, float | int):  # a share of the tuned model alone: the base model is what it is compared with
         return _text(what, tuned=f"{value:.3f}", verdict=f"share of {unit}")
     if "factor" in value:  # perplexity: a gain in nats is a factor
-        gain = f"/ {value['factor']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
+        gain = f"/ {value['factor']:.3f} ({reach(value, '.3f')})"
         return _text(what, f"{value['before']:.3f}", f"{value['after']:.3f}", gain, f"over {unit}")
     if "before" in value:
         return _compared(what, value, value, f"{value['pairs']} {unit}")
-    shown, interval = f"{value['mean']:.3f}", f"{value['low']:.3f} to {value['high']:.3f}"
+    shown, interval = f"{value['mean']:.3f}", reach(value, ".3f")
     count = value.get("pairs") or value[unit]
     if name == "lookup_recall":
         return _text(what, gain=f"{shown} ({interval})", verdict=f"search without a model, {count} {unit}")
@@ -46,7 +48,7 @@ def _tasks(found: Any) -> Iterator[Row]:
 
 
 def _compared(what: str, sides: Mapping[str, Any], gain: Mapping[str, Any], count: str) -> Row:
-    moved = f"{gain['mean']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
+    moved = f"{gain['mean']:+.3f} ({reach(gain)})"
     return _text(what, f"{sides['before']:.3f}", f"{sides['after']:.3f}", moved, f"{gain['verdict']}, {count}")
 
 

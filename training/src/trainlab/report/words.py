@@ -6,6 +6,9 @@ from typing import Any
 
 from trainlab.data.hub.hub_rows import account
 from trainlab.engine import memory
+from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
+from trainlab.evaluation.gate import reach
+from trainlab.evaluation.paired_comparison import BETTER, SAME, TOO_FEW, WORSE
 
 Facts = list[tuple[str, str]]  # label, text
 
@@ -161,9 +164,10 @@ def verdict(gate: Mapping[str, Any]) -> str:
     """Return the gate's decision in a sentence."""
     metric = gate["metric"].replace("_", " ")
     text = {
-        "better": f"By {metric} the tuned model is better than the base model",
-        "no difference": f"By {metric} no difference between base and tuned model could be shown",
-        "worse": f"By {metric} the tuned model is worse than the base model",
+        BETTER: f"By {metric} the tuned model is better than the base model",
+        SAME: f"By {metric} no difference between base and tuned model could be shown",
+        WORSE: f"By {metric} the tuned model is worse than the base model",
+        TOO_FEW: f"Too little was measured to tell by {metric} whether the tuned model is better than the base model",
     }[gate["verdict"]]
     passed = gate["promoted"] and not gate.get("override")
     return f"{text}, and the gate {'promoted it' if passed else 'did not promote it'}{_let_through(gate)}."
@@ -175,7 +179,7 @@ def _let_through(gate: Mapping[str, Any]) -> str:
 
 
 def _loss(loss: Any) -> list[str]:
-    if not loss or loss["verdict"] == "no difference":
+    if not loss or loss["verdict"] not in (BETTER, WORSE):
         return []
     return [
         f"The tuned model gives each token of a right answer {math.exp(loss['mean']):.2f} times the probability that the base "
@@ -192,24 +196,20 @@ def _kept(gate: Mapping[str, Any]) -> list[str]:
     if not form:
         return [*_recall(recall), *label]
     numbers = f"{form['before']:.0%} before, {form['after']:.0%} after, {form['pairs']} verses"
-    said = f"Form adherence {_moved(form)} ({numbers}). It counts lines, syllables and rhymes by spelling; it cannot tell a good poem from a bad one."
+    said = f"Form adherence {moved(form)} ({numbers}). It counts lines, syllables and rhymes by spelling; it cannot tell a good poem from a bad one."
     return [*(_recall(recall) if recall else []), said]
-
-
-def _moved(gain: Any) -> str:
-    return "did not measurably move" if gain["verdict"] == "no difference" else f"got {gain['verdict']}"
 
 
 def _taught(taught: Any, lookup: Any) -> list[str]:
     """Return the sentences on the facts that were taught, with a search as baseline."""
     said = [
-        f"Taught facts, asked in wording that was never trained on: recall {_moved(taught)}, {taught['before']:.0%} before, "
-        f"{taught['after']:.0%} after ({taught['pairs']} questions, change {taught['low']:+.0%} to {taught['high']:+.0%})."
+        f"Taught facts, asked in wording that was never trained on: recall {moved(taught)}, {taught['before']:.0%} before, "
+        f"{taught['after']:.0%} after ({taught['pairs']} questions, {reach(taught, '+.0%', 'change ')})."
     ]
     if lookup:
         said.append(
             f"Searching for the nearest taught question by its words, without a model, gives {lookup['mean']:.0%} "
-            f"({lookup['low']:.0%} to {lookup['high']:.0%})."
+            f"({reach(lookup, '.0%')})."
         )
     return said
 
@@ -218,28 +218,32 @@ def _label(label: Any) -> list[str]:
     if not label:
         return []
     return [
-        f"Topic and emergency, named in the first line, {_moved(label)} on questions that were never taught: both right in "
+        f"Topic and emergency, named in the first line, {moved(label)} on questions that were never taught: both right in "
         f"{label['before']:.0%} before, {label['after']:.0%} after ({label['pairs']} questions)."
     ]
 
 
 def _untaught(recall: Any, taught: Any) -> list[str]:
     numbers = f"{recall['before']:.0%} before, {recall['after']:.0%} after, {recall['pairs']} questions"
-    if recall["verdict"] == "no difference":
-        lesson = ": it learned what it was taught, and no more" if taught["verdict"] == "better" else ""
+    if recall["verdict"] == SAME:
+        lesson = ": it learned what it was taught, and no more" if taught["verdict"] == BETTER else ""
         return [f"Facts that were never taught did not measurably move ({numbers}){lesson}."]
-    return [f"Recall of facts that were never taught got {recall['verdict']} ({numbers})."]
+    return [f"Recall of facts that were never taught {moved(recall)} ({numbers}).{_repeats(recall)}"]
+
+
+def _repeats(recall: Any) -> str:
+    return f" {REPEATS}" if recall["verdict"] == HIGHER else ""
 
 
 def _recall(recall: Any) -> list[str]:
     if not recall:
         return ["Whether the answers contain the right facts was not measured."]
     numbers = f"{recall['before']:.0%} before, {recall['after']:.0%} after, {recall['pairs']} answered questions"
-    if recall["verdict"] == "no difference":
+    if recall["verdict"] == SAME:
         return [
             f"Fact recall did not measurably move ({numbers}): these numbers do not show that the model knows more than before."
         ]
-    return [f"Fact recall got {recall['verdict']} ({numbers})."]
+    return [f"Fact recall {moved(recall)} ({numbers}).{_repeats(recall)}"]
 
 
 def whole(manifest: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ def decide(
     phase: Phase, run_dir: Path, before: Scores, after: Scores, override: stage_gate.Override | None = None
 ) -> dict[str, Any]:
     """Return the content of gate.json: the recipe's decision, what a stage adds, and the tasks, which decide nothing."""
-    decision = stage_gate.complete(recipes.of(phase).decide(before, after), after, phase, run_dir, override)
+    decision = stage_gate.complete(recipes.of(phase).decide(before, after), phase, run_dir, override)
     rows = task_comparison.rows(before, after, phase)
     return {**decision, "tasks": rows} if rows else decision
 

@@ -1,7 +1,6 @@
-"""What a stage's gate adds to its recipe's: machine-readable checks, and an override by a named person.
+"""What a stage's gate.json has beside its recipe's decision: the parent, the stages so far, a named person's override.
 
-Used by run/worker.py and by `trainlab gate`. Every check but `max_perplexity` is relative to the parent (of pretrain: to the
-random weights): an absolute bound that fits one model size means nothing for another.
+Used by run/worker.py and by `trainlab gate`. It promotes nothing itself: every condition is in the recipe's gate.
 """
 
 from collections.abc import Mapping
@@ -11,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.config import Phase, SftPhase
-from trainlab.config.section_stage import PairStage, PretrainStage
+from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.models import parents
 
 SCORES = ("eval_before.json", "eval_after.json")
-OWN = ("max_perplexity", "min_preference_accuracy", "max_answer_loss_rise")  # checks that the recipe's gate lacks
 
 
 @dataclass(frozen=True)
@@ -38,10 +35,8 @@ class Override:
         return cls(str(who).strip(), str(why).strip())
 
 
-def complete(
-    decision: dict[str, Any], after: Mapping[str, Any], phase: Phase, run_dir: Path, override: Override | None = None
-) -> dict[str, Any]:
-    """Return the recipe's decision with stage, parent, checks and override; unchanged if the phase is not a stage.
+def complete(decision: dict[str, Any], phase: Phase, run_dir: Path, override: Override | None = None) -> dict[str, Any]:
+    """Return the recipe's decision with stage, parent, override and the stages so far; unchanged if it is no stage.
 
     A recorded override stands as long as the scores are the same. Raises UserError where there is nothing to override.
     """
@@ -50,30 +45,13 @@ def complete(
         if override:
             raise UserError(f"{run_dir}: phase {phase.name} is not a stage; only a stage's gate can be overridden")
         return decision
-    found = checks(decision, after, phase)
-    passed = all(one["passed"] for one in found)
-    reasons = [*decision["reasons"], *(one["reason"] for one in found if one["check"] in OWN)]
-    full = {
-        **decision,
-        "promoted": passed,
-        "stage": stage.name,
-        "parent": _parent(run_dir),
-        "checks": found,
-        "override": None,
-        "reasons": reasons,
-    }
-    full["thresholds"] = {
-        **decision["thresholds"],
-        **{one["check"]: one["threshold"] for one in found if one["check"] in OWN},
-    }
-    if override and passed:
+    full = {**decision, "stage": stage.name, "parent": _parent(run_dir), "override": None}
+    if override and decision["promoted"]:
         raise UserError(f"{run_dir}: its gate promoted it; there is nothing to override")
     note = _new(override, run_dir) if override else _old(run_dir)
-    if note and not passed:
-        full |= {"promoted": True, "override": note}
-        reasons.insert(
-            0, f"Overridden by {note['who']} on {note['when']}: {note['why']}. The gate itself did not promote:"
-        )
+    if note and not decision["promoted"]:
+        overridden = f"Overridden by {note['who']} on {note['when']}: {note['why']}. The gate itself did not promote:"
+        full |= {"promoted": True, "override": note, "reasons": [overridden, *decision["reasons"]]}
     return {**full, "stages": [*_earlier(run_dir), _told(full, run_dir)]}
 
 
@@ -96,55 +74,6 @@ def _told(decision: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
         "verdict": decision["verdict"],
         "overridden": bool(decision["override"]),
         "answers": files.read_json(answers) if answers.exists() else [],
-    }
-
-
-def checks(decision: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> list[dict[str, Any]]:
-    """Return one entry per condition: check, value, op, threshold, relative_to, passed, reason. Values in the metric's unit."""
-    stage, gain = phase.stage_block, decision.get("gain")
-    before = phase.parent or "random weights"
-    low = gain["low"] if gain else None
-    found = [_check("min_gain", low, ">", phase.gate.min_gain, before, f"lower end of the gain in {phase.gate.metric}")]
-    drops = {}
-    if isinstance(phase, SftPhase):
-        drops = {"fact_recall": phase.gate.max_fact_recall_drop, "form_adherence": phase.gate.max_form_adherence_drop}
-        if phase.gate.metric == "taught_recall":
-            loss = decision.get("answer_loss")
-            rise = round(-loss["high"], 9) if loss else None
-            what = "lower end of the rise in answer loss, nats per token"
-            found.append(_check("max_sure_answer_loss_rise", rise, "<=", 0.0, before, what))
-    for name, bound in drops.items():
-        if decision.get(name):
-            drop = round(-decision[name]["mean"], 9)
-            found.append(_check(f"max_{name}_drop", drop, "<=", bound, before, f"drop in {name}"))
-    if isinstance(stage, PretrainStage) and stage.max_perplexity is not None:
-        what = "perplexity on held-out blocks"
-        found.append(_check("max_perplexity", after["perplexity"], "<=", stage.max_perplexity, None, what))
-    if isinstance(stage, PairStage):
-        share, loss = decision["preference_accuracy"], decision.get("answer_loss")
-        rise = round(-loss["mean"], 9) if loss else None
-        what = "share of held-out pairs ranked correctly"
-        found.append(_check("min_preference_accuracy", share, ">", stage.min_preference_accuracy, before, what))
-        what = "rise in the loss on right answers, nats per token"
-        found.append(_check("max_answer_loss_rise", rise, "<=", stage.max_answer_loss_rise, before, what))
-    return found
-
-
-def _check(
-    name: str, value: float | None, op: str, threshold: float, relative_to: str | None, what: str
-) -> dict[str, Any]:
-    passed = value is not None and (value > threshold if op == ">" else value <= threshold)
-    shown = "not measured" if value is None else f"{value:.4g}"
-    against = f", against {relative_to}" if relative_to else ""
-    verb = "passed" if passed else "failed"
-    return {
-        "check": name,
-        "value": value,
-        "op": op,
-        "threshold": threshold,
-        "relative_to": relative_to,
-        "passed": passed,
-        "reason": f"{name} {verb}: {what} is {shown}, must be {op} {threshold:g}{against}.",
     }
 
 

@@ -201,18 +201,30 @@ def scores(*losses: float) -> dict[str, Any]:
 
 
 def test_the_gate_flips_at_its_threshold_and_can_say_no_difference_and_worse(phase_dict: dict[str, Any]) -> None:
-    before = scores(3.0, 3.5, 4.0)
+    before = scores(*(3.0, 3.5, 4.0) * 2)
     for needed, promoted in ((0.4999, True), (0.5, False)):
         phase = phase_of(phase_dict, gate={"min_gain": needed})
-        decision = perplexity_gate.decide(before, scores(2.5, 3.0, 3.5), phase)  # each exactly 0.5 better
+        decision = perplexity_gate.decide(before, scores(*(2.5, 3.0, 3.5) * 2), phase)  # each exactly 0.5 better
         assert decision["promoted"] is promoted and decision["verdict"] == "better"
         assert decision["perplexity"]["factor"] == pytest.approx(1.6487, abs=1e-4)
     phase = phase_of(phase_dict)
     assert perplexity_gate.decide(before, before, phase)["verdict"] == "no difference"
-    worse = perplexity_gate.decide(before, scores(3.1, 3.6, 4.1), phase)
+    worse = perplexity_gate.decide(before, scores(*(3.1, 3.6, 4.1) * 2), phase)
     assert worse["verdict"] == "worse" and not worse["promoted"]
-    broken = perplexity_gate.decide(before, scores(float("nan"), 1.0, 1.0), phase)
+    broken = perplexity_gate.decide(before, scores(float("nan"), *[1.0] * 5), phase)
     assert not broken["promoted"] and "not a finite number" in broken["reasons"][0]
+
+
+def test_blocks_of_one_document_are_one_piece_of_evidence(phase_dict: dict[str, Any]) -> None:
+    def blocks(documents: int, loss: float) -> dict[str, Any]:
+        return {"items": [{"id": f"b{i}", "group": f"d{i % documents}", "loss": loss} for i in range(60)]}
+
+    for documents, verdict in ((5, "too few to tell"), (6, "better")):
+        gate = perplexity_gate.decide(blocks(documents, 3.0), blocks(documents, 2.0), phase_of(phase_dict))
+        assert gate["verdict"] == verdict and gate["promoted"] is (documents == 6)
+        assert f"over 60 held-out blocks of {documents} documents" in gate["reasons"][0]
+    few = perplexity_gate.decide(blocks(5, 3.0), blocks(5, 2.0), phase_of(phase_dict))
+    assert few["reasons"][0].endswith("; raise phase.text.heldout_fraction, or add documents.")
 
 
 def test_one_rank_alone_has_nothing_to_measure() -> None:

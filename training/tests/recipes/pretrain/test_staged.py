@@ -273,7 +273,7 @@ def test_all_stages_one_after_the_other(
         launch.preflight(phase, run_dir, model_dir, data_dir)
         worker.work(phase, run_dir, model_dir, data_dir)  # as each rank does
         verdict = files.read_json(out / name / "gate.json")
-        assert verdict["stage"] == name and verdict["checks"] and results.finished(out / name)
+        assert verdict["stage"] == name and verdict["conditions"] and results.finished(out / name)
         if not verdict["promoted"]:  # a handful of steps: what the gate says is not the subject here
             kept = files.read_json(out / name / "gate.json")
             assert call("gate", str(run_dir), "--override", "--dry-run", "--who", "test", "--why", "few steps") == 0

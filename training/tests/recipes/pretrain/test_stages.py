@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from checkout import VALUES
 from stages import DPO, PRETRAIN, SFT, phase_of
-from trainlab import files
+from trainlab import files, recipes
+from trainlab.config import Phase
 from trainlab.config.loading import load_values
 from trainlab.config.section_stage import STAGES
 from trainlab.errors import UserError
@@ -66,8 +67,8 @@ def test_a_parent_that_cannot_be_one_is_refused_before_anything_starts(
     phase = phase_of(phase_dict, SFT)
     with pytest.raises(UserError, match=r"no finished run of stage pretrain with model llama-2.4M in .*runs"):
         parents.adopt(phase, out, out / "mine")
-    failed = [{"passed": False, "reason": "min_gain failed: 0.1."}, {"passed": True, "reason": "well"}]
-    write_run(out, "bad", "pretrain", promoted=False, checks=failed)
+    conditions = [{"passed": False, "reason": "min_gain failed: 0.1."}, {"passed": True, "reason": "well"}]
+    write_run(out, "bad", "pretrain", promoted=False, conditions=conditions)
     with pytest.raises(UserError, match=r"did not promote it: min_gain failed: 0.1. Train it again, or record why"):
         parents.adopt(phase, out, out / "mine")
     named = phase_of(phase_dict, SFT, stage={"parent_run": "odd"})
@@ -98,42 +99,89 @@ def test_counts_are_those_of_the_weights() -> None:
         assert arch is table.TABLE[name] and arch.parameters == expected
 
 
-def decision(low: float, **more: Any) -> dict[str, Any]:
-    gain = {"low": low, "mean": low, "high": low, "before": 5.0, "after": 4.0, "pairs": 3, "verdict": "better"}
-    return {"gain": gain, "reasons": ["Measured."], "thresholds": {"min_gain": 0.0}, "verdict": "better", **more}
+def items(count: int = 10, **keys: Any) -> dict[str, Any]:
+    """An evaluation of `count` rows: a key's value belongs to every row, a list's to one row each."""
+    return {
+        "items": [
+            {"id": f"r{i}", **{key: value[i] if isinstance(value, list) else value for key, value in keys.items()}}
+            for i in range(count)
+        ]
+    }
 
 
-def run_with_scores(folder: Path, parent: Any = None) -> Path:
-    for name in stage_gate.SCORES:
-        files.write_json(folder / name, {"items": []})
-    files.write_json(folder / "manifest.json", {"parent": parent, "ended": "now"})
-    return folder
+def preferences(right: int, loss: float, count: int = 10) -> dict[str, Any]:
+    """Pairs of which the first `right` moved far in the right direction and the others a little in the wrong one."""
+    return items(count, chosen_logp=[1.0] * right + [-0.001] * (count - right), rejected_logp=0.0, loss=loss)
+
+
+UNMOVED = items(10, chosen_logp=0.0, rejected_logp=0.0, loss=2.0)
+LOSS = {"before": items(loss=3.0), "after": items(loss=2.5)}
+
+
+def decided(phase: Phase, run_dir: Path, before: dict[str, Any], after: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What gate.json says, by the recipe's own gate."""
+    for name, scores in zip(stage_gate.SCORES, (before, after), strict=True):
+        files.write_json(run_dir / name, scores)
+    return results.decide(phase, run_dir, before, after, **more)
+
+
+def failed(gate: dict[str, Any]) -> list[str]:
+    return [condition["name"] for condition in gate["conditions"] if not condition["passed"]]
 
 
 def test_the_gate_flips_at_its_bounds_and_says_so_to_programs(phase_dict: dict[str, Any], tmp_path: Path) -> None:
-    run_dir = run_with_scores(tmp_path / "run", {"run": "before"})
+    files.write_json(tmp_path / "manifest.json", {"parent": {"run": "before"}, "ended": "now"})
     phase = phase_of(phase_dict, PRETRAIN, stage={"max_perplexity": 50.0}, gate={"min_gain": 1.0})
-    for low, perplexity, failed in ((1.01, 50.0, []), (1.0, 50.0, ["min_gain"]), (2.0, 50.1, ["max_perplexity"])):
-        found = stage_gate.complete(decision(low), {"perplexity": perplexity}, phase, run_dir)
-        assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
-        assert found["promoted"] is not bool(failed)
-        assert (found["stage"], found["parent"], found["override"]) == ("pretrain", {"run": "before"}, None)
-    assert found["checks"][1]["threshold"] == 50.0 and found["checks"][1]["value"] == 50.1
-    assert "must be <= 50" in found["reasons"][-1]
+    for before, after, expected in ((4.75, 3.5, []), (4.5, 3.5, ["min_gain"]), (6.0, 4.0, ["max_perplexity"])):
+        gate = decided(phase, tmp_path, items(loss=before), items(loss=after))
+        assert failed(gate) == expected and gate["promoted"] is not bool(expected)
+        assert (gate["stage"], gate["parent"], gate["override"]) == ("pretrain", {"run": "before"}, None)
+    assert gate["conditions"][1]["bound"] == 50.0 and gate["conditions"][1]["value"] == pytest.approx(54.598, abs=1e-3)
+    assert gate["thresholds"]["max_perplexity"] == 50.0
+    assert gate["reasons"][-1].endswith("is 54.6, but phase.stage.max_perplexity asks for at most 50.")
     child = phase_of(phase_dict, DPO, stage={"max_answer_loss_rise": 0.1, "min_preference_accuracy": 0.6})
-    for rise, share, failed in ((0.1, 0.61, []), (0.11, 0.61, ["max_answer_loss_rise"])):
-        own = decision(0.5, preference_accuracy=share, answer_loss={"mean": -rise, "before": 2.0, "after": 2.0})
-        found = stage_gate.complete(own, {}, child, run_dir)
-        assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
-        assert {one["relative_to"] for one in found["checks"]} == {"sft"}
-    taught = phase_of(phase_dict, SFT, data={"taught": "test"}, gate={"metric": "taught_recall"})
-    for high, failed in ((0.0, []), (-0.01, ["max_sure_answer_loss_rise"])):
-        found = stage_gate.complete(
-            decision(0.5, answer_loss={"high": high, "before": 2.0, "after": 2.0}), {}, taught, run_dir
-        )
-        assert [one["check"] for one in found["checks"] if not one["passed"]] == failed
+    for right, loss, expected in (
+        (7, 2.1, []),
+        (7, 2.11, ["max_answer_loss_rise"]),
+        (6, 2.1, ["min_preference_accuracy"]),
+    ):
+        assert failed(decided(child, tmp_path, UNMOVED, preferences(right, loss))) == expected
     plain = phase_of(phase_dict, {})
-    assert stage_gate.complete({"promoted": True}, {}, plain, run_dir) == {"promoted": True}
+    assert "stage" not in decided(plain, tmp_path, **LOSS)
+
+
+def test_a_stage_promotes_nothing_that_its_recipe_refuses(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    """A lower loss beside a taught recall that did not move: the stage's own conditions would let it through."""
+    rule = {"metric": "answer_loss", "max_fact_recall_drop": 1.0}
+    phase = phase_of(phase_dict, SFT, data={"taught": "test"}, gate=rule)
+    before = items(12, loss=3.0, recall=0.1, taught=True)
+    for recall, expected in ((0.1, ["min_taught_recall_gain"]), (0.9, [])):
+        after = items(12, loss=2.0, recall=recall, taught=True)
+        gate = decided(phase, tmp_path, before, after)
+        assert failed(gate) == expected and gate["promoted"] is not bool(expected)
+    worse = decided(
+        phase_of(phase_dict, SFT, data={"taught": "test"}, gate=rule | {"metric": "taught_recall"}),
+        tmp_path,
+        before,
+        items(12, loss=3.1, recall=0.9, taught=True),
+    )
+    assert failed(worse) == ["max_sure_answer_loss_rise"] and not worse["promoted"]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage_decides_as_its_recipe(name: str, tmp_path: Path) -> None:
+    """Whatever the scores: nothing but an override comes between the recipe's conditions and `promoted`."""
+    phase, rng, outcomes = load_values([VALUES / f"staged-{name}.yaml"]).phase, np.random.default_rng(0), set()
+    keys = {"loss": 6.0, "recall": 0.4, "adherence": 0.4, "chosen_logp": -40.0, "rejected_logp": -40.0}
+    before = items(12, **keys)
+    for _ in range(60):
+        change = {key: rng.normal(0, 0.2) for key in keys} | {"loss": rng.choice([-5.5, -0.5, 0.3])}
+        change["chosen_logp"] = rng.choice([-3.0, 3.0])
+        after = items(12, **{key: list(keys[key] + change[key] + rng.normal(0, 0.1, 12)) for key in keys})
+        gate, own = decided(phase, tmp_path, before, after), recipes.of(phase).decide(before, after)
+        assert gate["promoted"] == own["promoted"] == all(condition["passed"] for condition in gate["conditions"])
+        outcomes.add(gate["promoted"])
+    assert outcomes == {True, False}
 
 
 def test_a_stage_tells_of_those_before_it(phase_dict: dict[str, Any], tmp_path: Path) -> None:
@@ -144,54 +192,54 @@ def test_a_stage_tells_of_those_before_it(phase_dict: dict[str, Any], tmp_path: 
     phase, run_dir = phase_of(phase_dict, SFT), tmp_path / "second"
     parents.adopt(phase, tmp_path, run_dir)
     shutil.rmtree(tmp_path / "first")
-    run_with_scores(run_dir)
     files.write_json(run_dir / "training_summary.json", {"tokens": 2000})
     files.write_json(run_dir / "demo_outputs" / "after.json", [{"question": "Why?", "text": "Because."}])
-    loss = {"mean": 0.5, "before": 3.0, "after": 2.5, "high": 1.0}
-    found = stage_gate.complete(decision(0.5, answer_loss=loss), {}, phase, run_dir)
-    assert [row["stage"] for row in found["stages"]] == ["pretrain", "sft"] and found["stages"][0] == earlier
-    assert found["stages"][1]["tokens"] == 2000 and found["stages"][1]["loss"] == {"before": 3.0, "after": 2.5}
+    gate = decided(phase, run_dir, **LOSS)
+    assert [row["stage"] for row in gate["stages"]] == ["pretrain", "sft"] and gate["stages"][0] == earlier
+    assert gate["stages"][1]["tokens"] == 2000 and gate["stages"][1]["loss"] == {"before": 3.0, "after": 2.5}
     (run_dir / "training_summary.json").unlink()
+    for name in stage_gate.SCORES:
+        (run_dir / name).unlink()
     files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
-    files.write_json(run_dir / "gate.json", {**found, "metric": "answer_loss", "answer_loss": None})
+    files.write_json(run_dir / "gate.json", gate)
     page = results.write_report(run_dir).read_text(encoding="utf-8")
     assert "The stages so far" in page and "After sft: Why?" in page and "Because." in page
     assert "1,096.63" in page and "7.39" in page, "perplexities of losses 7 and 2"
 
 
 def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, Any], tmp_path: Path) -> None:
-    run_dir = run_with_scores(tmp_path / "run")
     phase = phase_of(phase_dict, PRETRAIN, gate={"min_gain": 1.0})
     note = stage_gate.Override.of(True, "Ada", "a rehearsal")
-    found = stage_gate.complete(decision(0.5), {}, phase, run_dir, note)
-    assert found["promoted"] and found["override"]["who"] == "Ada" and found["override"]["when"]
-    assert words.verdict(found | {"metric": "perplexity"}).endswith(
-        "did not promote it; Ada overrode the gate: a rehearsal."
-    )
-    assert found["reasons"][0].startswith("Overridden by Ada on ") and not found["checks"][0]["passed"]
-    files.write_json(run_dir / "gate.json", found)
-    assert stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
-    files.write_json(run_dir / stage_gate.SCORES[1], {"items": [1]})  # scored again
-    assert not stage_gate.complete(decision(0.5), {}, phase, run_dir)["promoted"]
+    gate = decided(phase, tmp_path, **LOSS, override=note)
+    assert gate["promoted"] and gate["override"]["who"] == "Ada" and gate["override"]["when"]
+    assert words.verdict(gate).endswith("did not promote it; Ada overrode the gate: a rehearsal.")
+    assert gate["reasons"][0].startswith("Overridden by Ada on ") and failed(gate) == ["min_gain"]
+    files.write_json(tmp_path / "gate.json", gate)
+    assert decided(phase, tmp_path, **LOSS)["promoted"]
+    assert not decided(phase, tmp_path, LOSS["before"], items(loss=2.6))["promoted"], "scored again"
     with pytest.raises(UserError, match="there is nothing to override"):
-        stage_gate.complete(decision(1.5), {}, phase, run_dir, note)
+        decided(phase, tmp_path, LOSS["before"], items(loss=1.5), override=note)
     with pytest.raises(UserError, match="is not a stage; only a stage's gate can be overridden"):
-        stage_gate.complete({}, {}, phase_of(phase_dict, {}), run_dir, note)
+        decided(phase_of(phase_dict, {}), tmp_path, **LOSS, override=note)
     for given, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
         with pytest.raises(UserError, match=text):
             stage_gate.Override.of(*given)
 
 
-def write_blocks(folder: Path, count: int = 30, length: int = 32, **changes: Any) -> Path:
-    """Write prepared blocks in two shards: block i holds the token i throughout and is a document."""
+def write_blocks(
+    folder: Path, count: int = 30, length: int = 32, starts: list[int] | None = None, **changes: Any
+) -> Path:
+    """Write prepared blocks in two shards: block i holds the token i; documents start at `starts`, None: with each block."""
     folder.mkdir(parents=True, exist_ok=True)
-    shards = []
+    shards, places = [], np.array(starts if starts is not None else range(0, count * length, length))
     for number, ids in ((0, range(7)), (1, range(7, count))):
-        file, starts = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
+        file, offsets = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
         file.write_bytes(np.array([[i] * length for i in ids], dtype="<u2").tobytes())
-        starts.write_bytes(np.array([*range(len(ids) + 1), *[0] * len(ids)], dtype="<u4").tobytes())
+        inside = [places[places // length == i] % length for i in ids]
+        bounds = np.cumsum([0, *map(len, inside)])
+        offsets.write_bytes(np.concatenate([bounds, *inside]).astype("<u4").tobytes())
         shard = {"file": file.name, "blocks": len(ids), "sha256": files.sha256(file)}
-        shards.append({**shard, "starts": starts.name, "starts_sha256": files.sha256(starts)})
+        shards.append({**shard, "starts": offsets.name, "starts_sha256": files.sha256(offsets)})
     sizes = {"block_length": length, "blocks": count, "tokens": count * length, "vocab_size": 100, "eos": 2}
     files.write_json(
         folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": count, **changes}
@@ -212,6 +260,10 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     assert blocks.train.blocks[7] == [7] * 32 and len(blocks.train) == 21
     assert [block[0] for block in blocks.validation.blocks] == [22, 23, 24]
     assert [block[0] for block in blocks.heldout.blocks] == [26, 27, 28, 29]
+    assert len(set(blocks.heldout.topics)) == 4, "each block is a document"
+    folder = write_blocks(tmp_path / "a", starts=[0, 26 * 32, 26 * 32 + 5, 29 * 32])
+    blocks = stored_blocks.load(folder, phase, Tokenizer(), 4096)
+    assert [topic.rsplit(maxsplit=1)[1] for topic in blocks.heldout.topics] == ["1", "2", "2", "3"]
     for changes, text in (
         ({"dtype": "int8"}, r"index.json: dtype is 'int8': must be uint16 or uint32"),
         ({"blocks": "many"}, r"blocks is 'many': must be a whole number"),

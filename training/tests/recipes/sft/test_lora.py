@@ -183,7 +183,7 @@ def test_verses_are_scored_by_loss_and_form_and_gated(make_job: Make, tiny_model
                 "instruction": f"Write {i}.",
                 "verse": "a\nb",
             }
-            for i in range(4)
+            for i in range(6)
         ]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "verses" / side / "couplet.jsonl").write_text(text, encoding="utf-8")
@@ -192,11 +192,11 @@ def test_verses_are_scored_by_loss_and_form_and_gated(make_job: Make, tiny_model
         load(job.phase.data, tmp_path / "verses") for load in (chat_rows.load_train, chat_rows.load_heldout)
     )
     assert train[0] == {"id": "c-train0", "topic": "couplet", "question": "Write 0.", "answer": "a\nb"}
-    assert [row["form"] for row in heldout] == ["couplet"] * 4 and heldout[0]["facts"] == []
+    assert [row["form"] for row in heldout] == ["couplet"] * 6 and heldout[0]["facts"] == []
     scores = answer_score.score(job.model, job.tokenizer, job.phase, heldout, say=lambda _: None)
     assert scores["fact_recall"] is None and 0 <= scores["form_adherence"] <= 1 and scores["answer_loss"] > 0
     decision = answer_gate.decide(scores, scores, job.phase)
-    assert (decision["verdict"], decision["promoted"], decision["gain"]["pairs"]) == ("no difference", False, 4)
+    assert (decision["verdict"], decision["promoted"], decision["gain"]["pairs"]) == ("no difference", False, 6)
 
 
 def test_a_run_with_an_adapter_is_finished(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainlab.config import Phase
-from trainlab.evaluation.paired_bootstrap import compare
+from trainlab.evaluation.gate import settings
+from trainlab.evaluation.paired_comparison import compare
 
 SAME = ("items", "of", "few_shot", "version")
 
@@ -13,7 +14,7 @@ def rows(before: Mapping[str, Any], after: Mapping[str, Any], phase: Phase) -> l
     """Return one row per task and metric; [] if one side has no tasks.
 
     {task, metric, filter, items, of, few_shot, version, cut, higher_is_better, before, before_stderr, after, after_stderr,
-    gain: the paired bootstrap of paired_bootstrap.compare (positive is better), None where a score is not a mean over items}.
+    gain: paired_comparison.compare (positive is better), None where a score is not a mean over items}.
     """
     sides = [(part.get("tasks") or {}).get("results") or {} for part in (before, after)]
     found = []
@@ -48,12 +49,4 @@ def _gain(first: Mapping[str, Any], second: Mapping[str, Any], phase: Phase) -> 
     old, new = first["values"], second["values"]
     if not old or not new or len(old) != len(new):
         return None
-    settings = phase.evaluate
-    return compare(
-        old,
-        new,
-        higher_is_better=first["higher_is_better"],
-        samples=settings.bootstrap_samples,
-        confidence=settings.confidence,
-        seed=phase.seed,
-    )
+    return compare(old, new, higher_is_better=first["higher_is_better"], **settings(phase))

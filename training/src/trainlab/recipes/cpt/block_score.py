@@ -47,8 +47,8 @@ def score(model: Any, part: Packed, batch_size: int, say: Callable[[str], None])
     """Score the blocks split over all ranks; every rank must call it with the same blocks and gets the whole result.
 
     {loss: mean nats per token, perplexity: its exponential, next_token_accuracy: share of tokens guessed right, tokens:
-    predicted ones, rows: blocks, seconds, items: one dict per block: id, topic (the document it begins in), loss, right,
-    tokens}.
+    predicted ones, rows: blocks, seconds, items: one dict per block: id, topic and group (the document it begins in),
+    loss, right, tokens}.
     """
     began = time.monotonic()
     rank, world = dist.rank(), dist.world_size()
@@ -57,7 +57,8 @@ def score(model: Any, part: Packed, batch_size: int, say: Callable[[str], None])
     items: list[dict[str, Any]] = []
     for number, topic in enumerate(part.topics):
         loss, right = shares[number % world][number // world]
-        items.append({"id": f"block-{number}", "topic": topic, "loss": loss, "right": right, "tokens": each})
+        item = {"id": f"block-{number}", "topic": topic, "group": topic}
+        items.append({**item, "loss": loss, "right": right, "tokens": each})
     loss = sum(item["loss"] for item in items) / len(items)
     return {
         "loss": loss,

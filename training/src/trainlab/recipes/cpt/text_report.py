@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
+from trainlab.evaluation.gate import reach
 from trainlab.report import answer_report, page, words
 
 WORDING = {
@@ -53,7 +54,7 @@ def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], ma
     if both:
         sentences.append(
             f"Perplexity on unseen text: {both['before']:.2f} before, {both['after']:.2f} after, divided by "
-            f"{both['factor']:.2f} (interval {both['low']:.2f} to {both['high']:.2f})."
+            f"{both['factor']:.2f} ({reach(both, '.2f', 'interval ')})."
         )
     guessed = gate.get("next_token_accuracy")
     if guessed:

@@ -35,7 +35,8 @@ def truncated_answers(name: str, answer: str) -> str:
 
 
 def _given(path: Path) -> list[Any]:
-    rows = []
+    rows: list[Any] = []
+    asked: dict[str, str] = {}
     for name, line, raw in chat_rows.lines(path):
         at = f"{name}:{line}"
         texts = chat_rows.texts(at, raw, ("id", "question", "chosen", "rejected"))
@@ -46,5 +47,5 @@ def _given(path: Path) -> list[Any]:
             )
         answers = {"answer": texts["chosen"], "rejected": texts["rejected"]}
         row = {"id": texts["id"], "topic": name.stem, "question": texts["question"], **answers, "facts": []}
-        rows.append(row)
+        rows.append(row | chat_rows.group_of(texts["id"], texts["question"], asked))
     return rows

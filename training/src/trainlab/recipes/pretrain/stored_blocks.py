@@ -87,5 +87,23 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Bl
     return Blocks(
         Packed(blocks, topics, index["documents"], used * length, 0, train),
         Packed(Part(prepared, train + 1, train + 1 + choose)[:], topics * choose, 0, choose * length, 0, choose),
-        Packed(Part(prepared, total - judge, total)[:], topics * judge, 1, judge * length, 0, judge),
+        Packed(
+            Part(prepared, total - judge, total)[:],
+            _documents(prepared, total - judge, total),
+            1,
+            judge * length,
+            0,
+            judge,
+        ),
     )
+
+
+def _documents(prepared: Prepared, first: int, last: int) -> list[str]:
+    """Return the document in which each of the blocks `first` to `last` begins, numbered from the first block's on."""
+    names, number = [], 1
+    for index in range(first, last):
+        starts = prepared.starts(index)
+        number += bool(index > first and len(starts) and starts[0] == 0)
+        names.append(f"{prepared.folder.name}, held-out document {number}")
+        number += int((starts > 0).sum())
+    return names

@@ -1,58 +1,42 @@
 """The gate of image classifiers: test accuracy with its interval, against the untrained network and a threshold."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from statistics import NormalDist
 from typing import Any
 
 from trainlab.config import ResnetPhase
-from trainlab.evaluation.answer_gate import paired
-from trainlab.evaluation.paired_bootstrap import compare
+from trainlab.evaluation import gate
+from trainlab.evaluation.gate import Condition, Scores, Unit
 
-Scores = Mapping[str, Any]
+IMAGES = Unit("images", "images", "raise phase.data.heldout_rows, or add images")
 
 
 def decide(before: Scores, after: Scores, phase: ResnetPhase) -> dict[str, Any]:
     """Return the content of gate.json for two results of `image_score.score` over the same images.
 
-    Promoted only if the gain's interval (paired bootstrap) lies above `gate.min_gain` and the accuracy's own interval
-    (Wilson) above `vision.min_accuracy`. `reasons` holds a sentence per condition, whichever way it went.
+    Promoted only if the gain's interval lies above `gate.min_gain` and the accuracy's own interval (Wilson) above
+    `vision.min_accuracy`. `reasons` holds a sentence per condition, whichever way it went.
     """
-    pairs = paired(before, after)
-    settings, level = phase.evaluate, f"{phase.evaluate.confidence:.0%}"
-    first, second = ([pair[side]["correct"] for pair in pairs] for side in (0, 1))
-    gain = compare(
-        first,
-        second,
-        higher_is_better=True,
-        samples=settings.bootstrap_samples,
-        confidence=settings.confidence,
-        seed=phase.seed,
+    pairs = gate.paired(before, after)
+    gain = gate.compared(pairs, "correct", phase)
+    right = [item["correct"] for _, item in pairs]
+    level = phase.evaluate.confidence
+    low, high = wilson(sum(right), len(right), level)
+    change = ""
+    if gain:
+        change = (
+            f"Test accuracy went from {gain['before']:.1%} (untrained) to {gain['after']:.1%} over {IMAGES.count(gain)}: "
+            f"a gain of {gain['mean']:+.1%}"
+        )
+    accurate = Condition("min_accuracy", low, gate.ABOVE, phase.vision.min_accuracy)
+    accurate = accurate.because(
+        f"The {level:.0%} interval of the test accuracy is {low:.1%} to {high:.1%}; its lower end is "
+        f"{'above' if accurate.passed else 'not above'} the required {accurate.bound:.1%}."
     )
-    low, high = wilson(sum(second), len(second), settings.confidence)
-    enough, right = gain["low"] > phase.gate.min_gain, low > phase.vision.min_accuracy
-    return {
-        "promoted": enough and right,
-        "verdict": gain["verdict"],
-        "metric": "accuracy",
-        "gain": gain,
+    scores = {
         "accuracy": gain,
-        "test_accuracy": {"mean": gain["after"], "low": low, "high": high, "images": len(second)},
-        "reasons": [
-            f"Test accuracy went from {gain['before']:.1%} (untrained) to {gain['after']:.1%} over {gain['pairs']} "
-            f"images: a gain of {gain['mean']:+.1%} with the {level} interval {gain['low']:+.1%} to {gain['high']:+.1%}; "
-            f"its lower end is {'above' if enough else 'not above'} the required {phase.gate.min_gain:.1%}.",
-            f"The {level} interval of the test accuracy is {low:.1%} to {high:.1%}; its lower end is "
-            f"{'above' if right else 'not above'} the required {phase.vision.min_accuracy:.1%}.",
-        ],
-        "thresholds": {
-            "min_gain": phase.gate.min_gain,
-            "min_accuracy": phase.vision.min_accuracy,
-            "confidence": settings.confidence,
-            "bootstrap_samples": settings.bootstrap_samples,
-        },
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "test_accuracy": {"mean": sum(right) / len(right), "low": low, "high": high, "images": len(right)},
     }
+    return gate.decision(phase, gain, [gate.min_gain(gain, phase, IMAGES, change, "+.1%"), accurate], scores)
 
 
 def wilson(right: int, count: int, confidence: float) -> tuple[float, float]:
