@@ -154,7 +154,7 @@ class Language(Recipe):
 
         phase = self.phase
         path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
-        if dist.gather(path.exists() and answers.exists())[0]:
+        if dist.gather(path.exists() and _asked(answers) == list(phase.questions))[0]:
             progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
         with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
@@ -231,3 +231,8 @@ class Language(Recipe):
         if not answer.text:
             raise client.NotServed(f"{url}: model {model} gave an empty answer to {QUESTION!r}")
         return f"{url} answers as {', '.join(names)}; {model}: {answer.text}"
+
+
+def _asked(answers: Path) -> list[str] | None:
+    """Return the questions that a file of answers answers, None if there is no such file."""
+    return [answer["question"] for answer in files.read_json(answers)] if answers.exists() else None
