@@ -69,8 +69,8 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
         """As TRL's; with cached activations the frozen layers are skipped."""
         if self.activation_cache is None:
             return self._loss(model, inputs, return_outputs, num_items_in_batch)
-        with self.activation_cache.skipped():
-            return self._loss(model, self.activation_cache.inputs(inputs), return_outputs, num_items_in_batch)
+        with self.activation_cache.replacing(inputs):
+            return self._loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
         if return_outputs or torch.cuda.is_available():

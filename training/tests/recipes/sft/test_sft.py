@@ -19,6 +19,7 @@ from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
+from transformers import AutoConfig, AutoModelForCausalLM
 from trl import SFTTrainer
 
 Make = Callable[..., TrainingJob]
@@ -103,6 +104,49 @@ def test_cached_activations_change_nothing(make_job: Make, tmp_path: Path) -> No
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert_same(tmp_path / "plain", tmp_path / "cached", tolerance=1e-4)
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.125},
+    "gemma": {"head_dim": 8},
+    "gemma2": {"head_dim": 8, "sliding_window": 16},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 16},
+    "phi": {"embd_pdrop": 0.0, "resid_pdrop": 0.0},
+    "phi3": {},
+}
+"""What a family does to the embeddings before its first layer, and between layers; as small as the tiny Llama."""
+
+
+def family_model(folder: Path, tiny_model: Path, family: str) -> Path:
+    """Write a random model of a family to `folder`, with the tokenizer of the tiny Llama."""
+    shutil.copytree(tiny_model, folder)
+    (folder / "model.safetensors").unlink()
+    llama = files.read_json(folder / "config.json")
+    kept = (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+        *("max_position_embeddings", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id"),
+    )
+    shape = {**{key: llama[key] for key in kept}, "num_hidden_layers": 3, "tie_word_embeddings": True}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **shape, **FAMILIES[family])
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cached_activations_change_nothing_in_other_families(
+    family: str, make_job: Make, tmp_path: Path, tiny_model: Path
+) -> None:
+    folder = family_model(tmp_path / family, tiny_model, family)
+    losses = []
+    for name, cached in (("plain", False), ("cached", True)):
+        train = {"epochs": 1, "checkpoints": 1, "validation_fraction": 0, "cache_frozen_activations": cached}
+        job = make_job(name, train=train)
+        job.model, _ = chat.load_base(folder, job.phase)
+        sft_trainer.train(job)
+        history = files.read_json(tmp_path / name / "training_history.json")
+        losses.append([entry["loss"] for entry in history if "loss" in entry])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
 def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> None:
