@@ -160,7 +160,10 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     except (DistError, RendezvousError, ConnectionError) as error:  # the launchers meet before their ranks do
         if not peers:
             raise
-        print(f"error: no other pod to meet ({type(error).__name__}); {checkpoints.GOES_ON}", file=sys.stderr)
+        print(
+            f"error: no other pod to meet ({type(error).__name__}: {' '.join(str(error).split())}); {checkpoints.GOES_ON}",
+            file=sys.stderr,
+        )
         return LOST_PEER
     return 0
 

@@ -11,6 +11,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from torch.distributed import DistError
+
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks, run_time_compiler
@@ -18,6 +20,11 @@ from trainlab.errors import LOST_PEER, UserError
 from trainlab.progress import Progress
 from trainlab.run import attempts, identity, manifest, results
 from trainlab.run.tracker import Tracker
+
+LOST_PEER_SIGNS = (
+    *("remote process exit", "Connection closed", "Connection was likely closed", "Connection reset by peer"),
+    *("Connection refused", "Broken pipe"),
+)
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
@@ -35,20 +42,27 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
         code = 130
     except BaseException as error:
         code = 1
+        text = " ".join(str(error).split())
         full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
-        if full is not None:
-            print(f"error: {where}{full}", file=sys.stderr)
+        if known := full or memory.exhausted(error):
+            print(f"error: {where}{known}", file=sys.stderr)
         elif isinstance(error, RuntimeError) and timed_out(error):
             code = LOST_PEER
             minutes = dist.patience_minutes(phase.resources.timeout_minutes)
             print(
                 f"error: {where}no answer from another rank for {minutes:g} minutes: its pod or node is gone, or hangs; see "
-                f"the messages of the other pods; {checkpoints.GOES_ON}",
+                f"the messages of the other pods ({text}); {checkpoints.GOES_ON}",
                 file=sys.stderr,
             )
         elif isinstance(error, RuntimeError) and lost_peer(error):
             code = LOST_PEER
-            print(f"error: {where}another rank exited; see its own message", file=sys.stderr)
+            print(f"error: {where}another rank exited; see its own message ({text})", file=sys.stderr)
+        elif isinstance(error, DistError):
+            print(
+                f"error: {where}the ranks cannot reach one another: {text}; correct the network or the GPUs that it names; "
+                "NCCL_DEBUG=INFO (site.env) prints what it tries",
+                file=sys.stderr,
+            )
         else:
             traceback.print_exc()
     dist.finish(code)
@@ -61,12 +75,8 @@ def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """True for what gloo and nccl raise on the surviving ranks when one is lost."""
-    from torch.distributed import DistError
-
-    text = str(error)
-    signs = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "NCCL", "Broken pipe")
-    return isinstance(error, DistError) or any(sign in text for sign in signs)
+    """True for what gloo, nccl and the store that ranks meet in raise on the surviving ranks when one is lost."""
+    return any(sign in str(error) for sign in LOST_PEER_SIGNS)
 
 
 def timed_out(error: BaseException) -> bool:
