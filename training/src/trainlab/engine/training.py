@@ -79,7 +79,7 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
         try:
             with files.whole_folder(job.run_dir / name) as folder:
                 if job.phase.adapter_rank:
-                    lora.save(model, folder, job.phase)
+                    lora.save(model, folder, job.phase, whole)
                 else:
                     _save_whole(model, folder, compute.dtype(job.phase), whole)
                     export.save_config(model, Path(job.tokenizer.name_or_path), folder)
