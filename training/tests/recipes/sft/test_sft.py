@@ -1,6 +1,8 @@
 """The sft recipe on a random model: what is trained, what counts, and that resuming and ranks change nothing."""
 
+import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from tiny import make_phase, write_data
 from trained import assert_same, weights
 from trainlab import files
 from trainlab.data import chat_rows
-from trainlab.engine import checkpoints
+from trainlab.engine import checkpoints, training
 from trainlab.engine.steps import planned
 from trainlab.engine.training_job import TrainingJob
 from trainlab.models import chat
@@ -166,6 +168,41 @@ def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
         text = str(job.tokenizer.decode(ids[labels != -100]))
         assert text.startswith("boil ") and text.endswith("<|im_end|>")
         assert (labels[ids == job.tokenizer.pad_token_id] == -100).all()
+
+
+@pytest.mark.parametrize(
+    ("set_to", "betas"), [({}, (0.9, 0.999)), ({"adam_beta1": 0.8, "adam_beta2": 0.95}, (0.8, 0.95))]
+)
+def test_adams_betas_are_those_of_the_phase(
+    set_to: dict[str, float], betas: tuple[float, float], make_job: Make
+) -> None:
+    job = make_job(train=set_to)
+    unfreeze(job.model, job.phase)
+    trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
+    assert {group["betas"] for group in trainer.create_optimizer().param_groups} == {betas}
+
+
+def test_each_step_says_its_tokens_per_second_from_the_first_step_on(
+    make_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(train={"cache_frozen_activations": True})
+    fill, filled = training.cache_activations, []
+
+    def slow(*given: Any) -> Any:
+        cache = fill(*given)
+        time.sleep(1)
+        filled.append(time.monotonic())
+        return cache
+
+    monkeypatch.setattr(training, "cache_activations", slow)
+    lines: list[str] = []
+    job.progress.at = lambda numbers: lines.append(numbers.text())  # type: ignore[method-assign]
+    summary = sft_trainer.train(job)
+    seconds = time.monotonic() - filled[0]
+    last = re.fullmatch(r"step 10/10 loss [0-9.]+ (\d+) tokens/s eta 0 s", lines[-1])
+    assert last is not None, lines
+    assert int(last[1]) + 1 > summary["tokens"] * 9 / 10 / seconds, "the pass that fills the cache is counted"
+    assert summary["samples_per_second"] > 40 / summary["seconds"]
 
 
 def test_the_loss_of_answers_is_trls_loss(make_job: Make) -> None:
