@@ -57,8 +57,8 @@ def measured(loss_of: Any, trainer: CheckpointedSftTrainer, batch: dict[str, Any
     trainer.model.zero_grad()
     assert trainer.activation_cache is not None
     began = time.process_time()
-    with trainer.activation_cache.skipped():
-        loss = loss_of(trainer, trainer.model, trainer.activation_cache.inputs(batch), False, None)
+    with trainer.activation_cache.replacing(batch):
+        loss = loss_of(trainer, trainer.model, batch, False, None)
     loss.backward()
     seconds = time.process_time() - began
     norms = [each.grad.norm() for each in trainer.model.parameters() if each.grad is not None]

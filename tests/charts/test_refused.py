@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from trainlab.config import PHASES, RULES
-from trainlab.config.rules import OWN_ENVIRONMENT
+from trainlab.config.rules import OVERRIDES, OWN_ENVIRONMENT
 from trainlab.config.schema import allowed_keys, json_schema, rules
 
 from charts.cli import check
@@ -156,6 +156,7 @@ BROKEN = [
         for name in OWN_ENVIRONMENT
         if name != "OMP_NUM_THREADS"
     ),
+    *(("survival", "site.env", f"site: {{env: {{{name}: '1'}}}}") for name in (*OVERRIDES, "DATA_DIR", "OUTPUT_DIR")),
     (
         "survival",
         "site.env",

@@ -21,6 +21,7 @@ SFT = {
     "model": {"source": "parent:llama-2.4M", "dtype": "float32", "max_length": 128},
     "stage": {"name": "sft", "parent": "pretrain"},
 }
+LORA = {**SFT, "stage": {"name": "lora", "parent": "sft"}, "lora": {"rank": 4, "alpha": 8}}
 DPO = {
     **SFT,
     "recipe": "dpo",

@@ -99,5 +99,6 @@ def folder_sha256(folder: Path, pattern: str = "**/*") -> str:
 
 
 def free_text(path: Path) -> str:
-    """Return the free space of the volume that holds `path`, for error messages."""
-    return f"{shutil.disk_usage(path).free / 1e6:,.0f} MB free"
+    """Return the free space of the volume that holds `path`, or will once it exists, for error messages."""
+    exists = next(one for one in (path, *path.absolute().parents) if one.exists())
+    return f"{shutil.disk_usage(exists).free / 1e6:,.0f} MB free"

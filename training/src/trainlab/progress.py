@@ -27,7 +27,8 @@ class Numbers:
         """Return the status line of this step."""
         loss = f" loss {self.train['loss']:.3f}" if "loss" in self.train else ""
         eta = f" eta {self.left:.0f} s" if self.left is not None else ""
-        return f"step {self.step}/{self.total}{loss}{eta}"
+        rate = f" {self.train['tokens_per_second']:.0f} tokens/s" if "tokens_per_second" in self.train else ""
+        return f"step {self.step}/{self.total}{loss}{rate}{eta}"
 
 
 class Progress:

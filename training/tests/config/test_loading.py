@@ -35,7 +35,7 @@ def test_overlay_merges_blocks_and_replaces_lists() -> None:
 
 def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> None:
     assert refused(tmp_path, "phase: {train: {epoch: 2}}") == (
-        "over.yaml: phase.train.epoch: unknown key; known keys: batch_size, cache_frozen_activations, checkpoints, epochs, "
+        "over.yaml: phase.train.epoch: unknown key; known keys: adam_beta1, adam_beta2, batch_size, cache_frozen_activations, checkpoints, epochs, "
         "gradient_accumulation, keep_checkpoints, learning_rate, max_grad_norm, memory_snapshot, packing, "
         "validation_fraction, warmup_fraction, weight_decay (did you mean epochs?)"
     )
@@ -125,11 +125,30 @@ def test_environment_overrides_are_typed_and_change_the_hash() -> None:
     phase = load_values([FULL], env).phase
     assert (phase.train.epochs, phase.train.batch_size, phase.train.learning_rate) == (2.5, 3, 1e-3)
     assert phase_hash(phase) != phase_hash(load_values([FULL]).phase)
-    assert used_overrides(env) == {"EPOCHS": "2.5", "BATCH_SIZE": "3", "LEARNING_RATE": "1e-3", "DATA_DIR": "/d"}
+    numbers = {"EPOCHS": "2.5", "BATCH_SIZE": "3", "LEARNING_RATE": "1e-3"}
+    assert used_overrides(env, Path("/d"), Path("/runs")) == {**numbers, "DATA_DIR": "/d"}
     with pytest.raises(
         UserError, match=r"^environment variable BATCH_SIZE: phase.train.batch_size is 'many': must be a"
     ):
         load_values([FULL], {"BATCH_SIZE": "many"})
+
+
+def test_a_folder_that_the_command_line_replaced_is_no_override() -> None:
+    env = {"DATA_DIR": "/d", "OUTPUT_DIR": "/o"}
+    assert used_overrides(env, Path("/other"), Path("/o")) == {"OUTPUT_DIR": "/o"}
+    assert used_overrides(env, Path("/d"), Path("/runs")) == {"DATA_DIR": "/d"}
+
+
+def test_an_override_under_a_name_that_is_fixed_is_refused() -> None:
+    """The chart names a run by the hash of its values: with another learning rate it would be another run of the same name."""
+    phase = load_values([FULL]).phase
+    with pytest.raises(
+        UserError,
+        match=r"^environment variable LEARNING_RATE: would change what run r trains, not its name \(TRAINLAB_RUN\); "
+        r"remove it, and set phase.train.learning_rate$",
+    ):
+        run_name(phase, {"TRAINLAB_RUN": "r", "LEARNING_RATE": "0.5"})
+    assert run_name(phase, {"LEARNING_RATE": "0.5"}).startswith("survival-")
 
 
 def test_phase_json_gives_the_same_phase_and_run_name(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What each rank of test_sharding.py runs: training jobs one after the other, sharded by FSDP2 over gloo, or whole.
 
-torchrun ... sharded_ranks.py FOLDER JOB...: each JOB, written NAME:RECIPE:DTYPE:fsdp or NAME:RECIPE:DTYPE:whole, trains
+torchrun ... sharded_ranks.py FOLDER JOB...: each JOB, written NAME:KIND:DTYPE:fsdp or NAME:KIND:DTYPE:whole (kind: sft, lora, dpo), trains
 FOLDER/model on FOLDER/data into FOLDER/NAME. The name `again` goes on where the run `broken` lost its end. FOLDER/seen.json
 gets what only a rank can see: {name: {"summary", "ranks"}}.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
-from stages import DPO, SFT, phase_of
+from stages import DPO, LORA, SFT, phase_of
 from torch.distributed.fsdp import FSDPModule
 from trainlab.data import chat_rows
 from trainlab.engine import acceleration, checkpoints, dist, training
@@ -70,7 +70,7 @@ def job_of(folder: Path, name: str, recipe: str, dtype: str, fsdp: bool) -> Any:
     base = json.loads((folder / "phase.json").read_text(encoding="utf-8"))
     phase: Any = phase_of(
         base,
-        DPO if recipe == "dpo" else SFT,
+        {"sft": SFT, "dpo": DPO, "lora": LORA}[recipe],
         train={"batch_size": 2, "keep_checkpoints": 2, "learning_rate": 3e-3},
         model={"dtype": dtype},
         stage={"fsdp": fsdp},

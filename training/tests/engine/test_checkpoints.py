@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trainlab.engine import checkpoints
+import torch
+from trainlab.engine import checkpoints, memory
 
 
 def make(folder: Path, step: int, marked: bool = True) -> Path:
@@ -49,6 +50,24 @@ def test_full_volume_names_path_space_and_last_good(tmp_path: Path, error: Excep
     assert text is not None and text.code == 1
     assert f"{tmp_path}: the volume is full while checkpoint-4 was written" in str(text)
     assert "MB free" in str(text) and str(good) in str(text)
+
+
+@pytest.mark.parametrize("size", [1 << 46, 1 << 60])
+def test_memory_that_ran_out_is_no_full_volume(tmp_path: Path, size: int) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(size, dtype=torch.uint8)
+    assert checkpoints.explain_full(caught.value, tmp_path, "checkpoint-4") is None
+    said = memory.exhausted(caught.value)
+    assert said is not None and "memory ran out" in said and "phase.train.batch_size" in said
+    assert memory.exhausted(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")) is not None
+    assert memory.exhausted(RuntimeError("shape mismatch")) is None
+
+
+def test_a_volume_that_is_full_before_the_first_checkpoint_is_said(tmp_path: Path) -> None:
+    """As when eval_before.json is written: the folder of checkpoints is not there yet."""
+    text = checkpoints.explain_full(OSError(28, "No space left on device"), tmp_path / "run" / "checkpoints", "a file")
+    assert f"{tmp_path}/run/checkpoints: the volume is full while a file was written" in str(text)
+    assert "MB free); there is no earlier checkpoint" in str(text)
 
 
 def test_a_complete_run_keeps_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

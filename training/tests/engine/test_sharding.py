@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from checkout import SOURCES
-from stages import DPO, phase_of
+from safetensors.torch import load_file
+from stages import DPO, LORA, phase_of
 from tiny import write_data
 from trained import assert_same, weights
 from trainlab.engine import acceleration, checkpoints
+from trainlab.models import chat
 from trainlab.recipes.dpo import dpo_trainer
 from trainlab.run.launch import ONE_MACHINE
 
 JOBS = (
-    *("whole:sft:float32:whole", "broken:sft:float32:fsdp", "again:sft:float32:fsdp"),
+    *("whole:sft:float32:whole", "lora-whole:lora:float32:whole"),  # first: accelerate keeps FSDP in the environment
+    *("broken:sft:float32:fsdp", "again:sft:float32:fsdp", "lora:lora:float32:fsdp"),
     *("sft:sft:bfloat16:fsdp", "dpo:dpo:bfloat16:fsdp"),
 )
 RANKS = Path(__file__).parent / "sharded_ranks.py"
@@ -84,6 +88,24 @@ def test_checkpoints_are_saved_by_shards_and_the_last_one_is_the_result(trained:
     summary = seen["broken"]["summary"]
     assert (summary["best_step"], summary["validation_loss"]) == (6, None) and summary["last_validation_loss"] > 0
     assert seen["whole"]["summary"]["validation_loss"] is not None  # unsharded, the best one was kept
+
+
+@pytest.mark.whole
+def test_sharded_adapters_are_those_of_the_run_without_sharding(
+    trained: Path, seen: Any, phase_dict: dict[str, Any]
+) -> None:
+    for rank in seen["lora"]["ranks"]:
+        assert 0.4 < rank["share"] < 0.6
+    names = ("lora-whole", "lora")
+    whole, sharded = (load_file(trained / name / "lora_adapter" / "adapter_model.safetensors") for name in names)
+    assert whole.keys() == sharded.keys() and any(name.endswith("lora_B.weight") for name in whole)
+    for name, tensor in whole.items():
+        assert tensor.shape == sharded[name].shape and torch.allclose(tensor, sharded[name], atol=1e-5), name
+    phase: Any = phase_of(phase_dict, LORA)
+    model, tokenizer = chat.load_tuned(trained / "lora", phase, trained / "model")
+    base, _ = chat.load_base(trained / "model", phase)
+    ids = torch.tensor([chat.prompt_ids(tokenizer, phase, "fire 1?")])
+    assert not torch.allclose(model(ids).logits, base(ids).logits, atol=1e-3)
 
 
 def test_the_reference_of_a_sharded_run_is_not_spread_over_the_gpus_of_its_pod(

@@ -1,15 +1,38 @@
 """Prompts to the token: mask, EOS, length, pad token, fixed date, and loading of what was saved."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import make_phase
+from tiny import make_phase, write_data
+from trainlab import recipes
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_score
 from trainlab.models import chat
 
 ROW = {"id": "w-1", "question": "is it safe?", "answer": "yes"}
+
+
+def test_preflight_and_fetch_refuse_a_template_without_a_system_role(
+    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
+) -> None:
+    """As Gemma's; and no traceback of Jinja in every rank, once pods are scheduled."""
+    template = (
+        "{{ bos_token + '' }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+        "{% endif %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    )
+    model = tmp_path / "tiny"
+    shutil.copytree(tiny_model, model)
+    recipe, data = recipes.of(make_phase(phase_dict)), write_data(tmp_path / "data")
+    recipe.preflight(model, data)
+    (model / "chat_template.jinja").write_text(template, encoding="utf-8")
+    for start in (lambda: recipe.preflight(model, data), lambda: recipe.fetch(tmp_path, None)):
+        with pytest.raises(
+            UserError,
+            match=r"^phase.model.source is pvc:tiny: its chat template .*: System role not supported; use a model ",
+        ):
+            start()
 
 
 def test_prompt_is_masked_and_eos_is_part_of_the_answer(tiny_model: Path, phase_dict: dict[str, Any]) -> None:

@@ -10,8 +10,10 @@ import pytest
 from checkout import SOURCES
 from ports import free_port
 from tiny import make_phase
+from torch.distributed import DistBackendError, DistNetworkError
 from trainlab.config import Phase
 from trainlab.engine import dist
+from trainlab.run import worker
 from trainlab.run.launch import ended
 
 # Rank 1 joins, then hangs as in a node that lost its network; rank 0 waits for it.
@@ -46,6 +48,64 @@ def test_the_others_say_that_a_rank_is_lost(tmp_path: Path) -> None:
             rank.wait()
     assert ranks[0].returncode == 200 and "Traceback" not in told, told
     assert "error: rank 0: no answer from another rank for 0.05 minutes: its pod or node is gone, or hangs; see" in told
+
+
+DUPLICATE = """NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage (run with NCCL_DEBUG=WARN for details)
+ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+Last error:
+Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"""
+GONE = """NCCL error in: ProcessGroupNCCL.cpp:3690, remote process exited or there was a network error, NCCL version 2.27.5
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+Last error:
+socketProgress: Connection closed by remote peer pod-1<40338>"""
+SOCKETS = "NCCL error in: NCCLUtils.cpp:94, internal error\nLast error:\nBootstrap : no socket interface found"
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (DistBackendError(GONE), True),
+        (DistBackendError(DUPLICATE), False),
+        (DistBackendError(SOCKETS), False),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:542] Connection closed by peer [127.0.0.1]:5062"), True),
+        (RuntimeError("[gloo/transport/tcp/pair.cc:547] Read error [127.0.0.1]:8: Connection reset by peer"), True),
+        (DistNetworkError("Connection was likely closed. Did the remote server shutdown or crash?"), True),
+        (DistNetworkError("The server socket has failed to listen on any local network address. port: 29500"), False),
+        (RuntimeError("shape mismatch"), False),
+    ],
+)
+def test_only_a_connection_that_broke_is_a_lost_peer(error: Exception, lost: bool) -> None:
+    assert worker.lost_peer(error) is lost
+
+
+# One rank whose work ends with an error of torch.
+FAILED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from torch.distributed import DistBackendError
+from trainlab.run import worker
+def work(*_):
+    raise DistBackendError(sys.argv[1])
+worker.work = work
+worker.rank_main(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1)), *[Path()] * 4)
+"""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (DUPLICATE, 1, "error: rank 0: the ranks cannot reach one another: NCCL error in"),
+        (GONE, 200, "error: rank 0: another rank exited; see its own message (NCCL error in"),
+    ],
+)
+def test_the_words_of_nccl_are_printed(text: str, code: int, said: str) -> None:
+    env = {**{k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")}, "PYTHONPATH": str(SOURCES)}
+    command = [sys.executable, "-c", FAILED, text]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+    assert said in done.stderr and " ".join(text.splitlines()[-1].split()) in done.stderr
 
 
 @pytest.mark.parametrize(("timeout_minutes", "minutes"), [(1, 0.5), (20, 10), (120, 30), (2880, 30)])

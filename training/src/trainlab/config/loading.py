@@ -15,17 +15,11 @@ from pydantic import ValidationError
 
 from trainlab.config import NOT_TRAINING, Phase, Values, preset
 from trainlab.config.messages import sentence
+from trainlab.config.rules import OVERRIDES
 from trainlab.config.schema import allowed_keys
 from trainlab.config.yamlfile import named, read_mapping
 from trainlab.errors import UserError
 
-# Variables that often configure training scripts; DATA_DIR and OUTPUT_DIR are folders (see run/launch.py).
-OVERRIDES = {
-    "EPOCHS": ("phase", "train", "epochs"),
-    "BATCH_SIZE": ("phase", "train", "batch_size"),
-    "LEARNING_RATE": ("phase", "train", "learning_rate"),
-    "LORA_RANK": ("phase", "lora", "rank"),
-}
 Path_ = tuple[str, ...]
 PHASE_FILE = "phase.json"
 """As the chart gives a phase to its pods, and a run keeps it: without the site."""
@@ -67,31 +61,51 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
         raise ConfigErrors(_problems(error, origin, default)) from None
 
 
+def trained(phase: Phase) -> dict[str, Any]:
+    """Return what of a phase trains and scores, nested as in JSON, without nulls: a run's identity."""
+    content = phase.model_dump(mode="json", exclude_none=True)
+    for key in NOT_TRAINING:
+        *blocks, last = key.split(".")
+        functools.reduce(dict.__getitem__, blocks, content).pop(last, None)
+    return content
+
+
 def phase_hash(phase: Phase) -> str:
     """Return 8 hex digits that change with anything in the resolved phase that affects training.
 
-    The digest of RFC 8785's canonical JSON without nulls, as Go's encoding/json (`toRawJson` in charts/trainjob) writes it.
+    The digest of RFC 8785's canonical JSON, as Go's encoding/json (`toRawJson` in charts/trainjob) writes it.
     """
     import rfc8785
 
-    trained = phase.model_dump(mode="json", exclude_none=True)
-    for key in NOT_TRAINING:
-        *blocks, last = key.split(".")
-        functools.reduce(dict.__getitem__, blocks, trained).pop(last, None)
-    content = rfc8785.dumps(trained)
+    content = rfc8785.dumps(trained(phase))
     for separator in ("\u2028", "\u2029"):  # the only characters that Go escapes and the RFC does not
         content = content.replace(separator.encode(), f"\\u{ord(separator):x}".encode())
     return hashlib.sha256(content).hexdigest()[:8]
 
 
 def run_name(phase: Phase, env: Mapping[str, str]) -> str:
-    """Return the name of the run: what the chart set in TRAINLAB_RUN, else phase name and hash."""
-    return env.get("TRAINLAB_RUN") or f"{phase.name}-{phase_hash(phase)}"
+    """Return the name of the run: what the chart set in TRAINLAB_RUN, else phase name and hash.
+
+    Raises UserError for a fixed name and a variable of OVERRIDES: two different runs would have that name.
+    """
+    fixed = env.get("TRAINLAB_RUN")
+    if not fixed:
+        return f"{phase.name}-{phase_hash(phase)}"
+    for name, key in OVERRIDES.items():
+        if env.get(name):
+            raise UserError(
+                f"environment variable {name}: would change what run {fixed} trains, not its name (TRAINLAB_RUN); "
+                f"remove it, and set {key}"
+            )
+    return fixed
 
 
-def used_overrides(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the override variables that are set, for the manifest."""
-    return {name: env[name] for name in (*OVERRIDES, "DATA_DIR", "OUTPUT_DIR") if env.get(name)}
+def used_overrides(env: Mapping[str, str], data_dir: Path, out: Path) -> dict[str, str]:
+    """Return the override variables that took effect, for the manifest of a run in `out` on the data in `data_dir`."""
+    folders = {"DATA_DIR": data_dir, "OUTPUT_DIR": out}
+    return {name: env[name] for name in OVERRIDES if env.get(name)} | {
+        name: env[name] for name, folder in folders.items() if env.get(name) and Path(env[name]) == folder
+    }
 
 
 def _overrides(env: Mapping[str, str]) -> list[tuple[str, Path_, Any]]:
@@ -101,9 +115,9 @@ def _overrides(env: Mapping[str, str]) -> list[tuple[str, Path_, Any]]:
         text = env.get(name, "")
         if text:
             try:
-                found.append((name, key, json.loads(text)))
+                found.append((name, tuple(key.split(".")), json.loads(text)))
             except ValueError:
-                found.append((name, key, text))
+                found.append((name, tuple(key.split(".")), text))
     return found
 
 

@@ -20,7 +20,7 @@ from trainlab.config.section_scores import (
 )
 from trainlab.config.section_stage import AnswerStage, PairStage, PretrainStage, Stage
 from trainlab.config.section_text import PretrainText, Text, TunedText
-from trainlab.config.section_train import AnswerTrain, Lora, Train, Unfreeze
+from trainlab.config.section_train import AdamTrain, AnswerTrain, Lora, Train, Unfreeze
 from trainlab.config.section_vision import Vision
 from trainlab.config.strict import MOST_EXACT, Name, Strict
 
@@ -101,6 +101,7 @@ class LanguagePhase(Phase):
     """A language model."""
 
     model: LanguageModel
+    train: AdamTrain = AdamTrain()
     evaluate: LanguageEvaluate = LanguageEvaluate()
     questions: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(
         (),

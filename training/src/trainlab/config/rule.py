@@ -31,7 +31,7 @@ class Rule:
         """Return the sentence if these values (nested, with all defaults) break the rule, else None."""
         if not all(_holds(values, *condition) for condition in self.when):
             return None
-        return f"{self.key}: {re.sub('{([a-zA-Z_.]+)}', lambda found: _shown(value(values, found[1])), self.says)}"
+        return f"{self.key}: {re.sub('{([a-zA-Z_.]+)}', lambda found: shown(value(values, found[1])), self.says)}"
 
 
 def value(values: Mapping[str, Any], key: str) -> Any:
@@ -72,6 +72,7 @@ def _holds(values: Mapping[str, Any], key: str, test: str, operand: Any) -> bool
     raise ValueError(f"{test}: no test of a rule")
 
 
-def _shown(found: Any) -> str:
+def shown(found: Any) -> str:
+    """Return a value as a sentence shows it: text as it is, anything else as JSON, at most SHOWN characters."""
     text = found if isinstance(found, str) else json.dumps(found)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

@@ -40,6 +40,14 @@ OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
 }
 """Variables that the chart's templates set, and when; of two with the same name the API server keeps one."""
 
+OVERRIDES = {
+    "EPOCHS": "phase.train.epochs",
+    "BATCH_SIZE": "phase.train.batch_size",
+    "LEARNING_RATE": "phase.train.learning_rate",
+    "LORA_RANK": "phase.lora.rank",
+}
+"""Variables that often configure training scripts -> the key that `trainlab` sets to their value (loading.py)."""
+
 
 def _set(key: str) -> Condition:
     return key, "set", True
@@ -268,6 +276,19 @@ RULES: tuple[Rule, ...] = (
             (*when, (f"site.env.{name}", "is not", None)),
         )
         for name, when in OWN_ENVIRONMENT.items()
+    ),
+    *(
+        Rule(
+            "site.env",
+            f"{name} would change what the pods train, not the name of their run; remove it, and set {key}",
+            ((f"site.env.{name}", "is not", None),),
+        )
+        for name, key in (*OVERRIDES.items(), ("DATA_DIR", "phase.data.source"))
+    ),
+    Rule(
+        "site.env",
+        "OUTPUT_DIR has no effect, as runs are in their volume; remove it, and set site.storage.runs",
+        (("site.env.OUTPUT_DIR", "is not", None),),
     ),
     Rule(
         "site.gpuResource",

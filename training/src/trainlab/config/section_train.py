@@ -66,7 +66,19 @@ class Train(Strict):
     )
 
 
-class AnswerTrain(Train):
+class AdamTrain(Train):
+    """Optimization of a language model, by AdamW."""
+
+    adam_beta1: float | None = Field(None, ge=0, lt=1, description="AdamW's decay of the mean gradient; null is 0.9.")
+    adam_beta2: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="AdamW's decay of the mean squared gradient; null is 0.999. Pre-training often takes 0.95.",
+    )
+
+
+class AnswerTrain(AdamTrain):
     """Optimization on questions and answers."""
 
     packing: bool = Field(

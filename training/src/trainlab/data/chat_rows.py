@@ -30,7 +30,7 @@ from trainlab.data.hub.download import RECORD
 from trainlab.data.text_files import parsed
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
-from trainlab.models.fetch import datasets_dir
+from trainlab.models.fetch import datasets_dir, named_data
 
 
 class TrainRow(TypedDict):
@@ -98,8 +98,8 @@ def folder(
     rows in `fetched`.
     """
     env = os.environ if env is None else env
-    if given or env.get("DATA_DIR"):
-        path = given or Path(env["DATA_DIR"])
+    if named := named_data(given, env):
+        path = named
     elif fetched:
         path = fetched
         if not path.is_dir():

@@ -11,7 +11,7 @@ from trainlab.config.references import TOPICS
 from trainlab.data.hub import download
 from trainlab.data.hub.download import KEY
 from trainlab.errors import UserError
-from trainlab.models.fetch import datasets_dir
+from trainlab.models.fetch import datasets_dir, named_data
 
 CONFIG_KEY = "phase.text.hub_config"
 ROWS = "train.jsonl"
@@ -25,11 +25,8 @@ def place(phase: TextPhase, models: Path, given: Path | None, env: Mapping[str, 
     """
     env = os.environ if env is None else env
     source = phase.data.source
-    if given or env.get("DATA_DIR"):
-        path = given or Path(env["DATA_DIR"])
-        if not path.exists():
-            raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
-        return path
+    if named := named_data(given, env):
+        return named
     path = _inside(phase, datasets_dir(models, env))
     if source.startswith("hf:"):
         path = path / ROWS

@@ -26,12 +26,14 @@ class ActivationCache:
     """Outputs of the frozen layers, keyed by the tokens of a row."""
 
     def __init__(self, model: PreTrainedModel, trained_layers: int, pad: int) -> None:
-        self._model, self._pad, self._skip = model, pad, False
+        self._model, self._pad = model, pad
+        self._states: torch.Tensor | None = None
         layers = decoder_layers(model)
         self._first = layers[len(layers) - trained_layers]
         self._known: dict[bytes, torch.Tensor] = {}
         for layer in list(layers)[: len(layers) - trained_layers]:
             layer.forward = self._passing(layer.forward)
+        self._first.register_forward_pre_hook(self._enter, with_kwargs=True)
 
     def fill(self, rows: Iterable[list[int]], batch: int, autocast: Any, say: Say) -> None:
         """Run the frozen layers over `rows` (token ids), `batch` at once, this rank's share; then exchange outputs."""
@@ -55,26 +57,23 @@ class ActivationCache:
         for part_found in dist.gather(found):
             self._known.update(part_found)
 
-    def inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a batch with the frozen layers' outputs in place of its tokens; padding stays zero, nothing attends to it."""
-        mask = inputs["attention_mask"]
-        states = [
-            self._known[_key(ids[keep.bool()].cpu())] for ids, keep in zip(inputs["input_ids"], mask, strict=True)
-        ]
-        embeds = torch.zeros((*mask.shape, states[0].shape[-1]), dtype=states[0].dtype)
-        for place, row in zip(embeds, states, strict=True):
-            place[: len(row)] = row
-        rest = {name: value for name, value in inputs.items() if name != "input_ids"}
-        return {**rest, "inputs_embeds": embeds.to(mask.device)}
-
     @contextmanager
-    def skipped(self) -> Iterator[None]:
-        """Let the frozen layers pass their input through unchanged."""
-        self._skip = True
+    def replacing(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Let the model take the frozen layers' outputs of a batch (`input_ids`, `attention_mask`), which it does not run.
+
+        They enter at the first trained layer, not as `inputs_embeds`: what a model does to its embeddings (Granite
+        multiplies them) is in them already. Padding is zero, and nothing attends to it.
+        """
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        rows = [self._known[_key(row[keep.bool()].cpu())] for row, keep in zip(ids, mask, strict=True)]
+        states = torch.zeros((*mask.shape, rows[0].shape[-1]), dtype=rows[0].dtype)
+        for place, row in zip(states, rows, strict=True):
+            place[: len(row)] = row
+        self._states = states.to(mask.device)
         try:
             yield
         finally:
-            self._skip = False
+            self._states = None
 
     @torch.no_grad()
     def _run(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -96,9 +95,15 @@ class ActivationCache:
 
     def _passing(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def either(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            return hidden_states if self._skip else forward(hidden_states, *args, **kwargs)
+            return hidden_states if self._states is not None else forward(hidden_states, *args, **kwargs)
 
         return either
+
+    def _enter(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give the first trained layer the cached states, where there are any, as its input."""
+        if self._states is None:
+            return args, kwargs
+        return ((self._states, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": self._states})
 
 
 def _key(ids: torch.Tensor) -> bytes:

@@ -11,7 +11,14 @@ from trainlab import files
 from trainlab.errors import UserError
 
 MARKER = "complete.json"
-FULL_SIGNS = ("no space left", "os error 28", "errno 28", "disk quota exceeded", "failed writing file", "enforce fail")
+FULL_SIGNS = (
+    "no space left",
+    "os error 28",
+    "errno 28",
+    "disk quota exceeded",
+    "failed writing file",
+    "inline_container",
+)
 
 
 class DiskFull(UserError):

@@ -4,6 +4,7 @@ A CPU rank is measured by VmHWM of /proc/self/status, which writing 5 to /proc/s
 pod by the cgroup; a GPU rank by PyTorch's allocator. The GPU half was run on one H100, but not the snapshot.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ GIB = 2**30
 UNLIMITED = 2**60  # cgroup v1 reports a number of this size if there is no limit
 SNAPSHOT = "memory_snapshot.pickle"
 ENTRIES = 100_000  # newest allocations that a snapshot holds
+NO_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "cannot allocate memory", "status_alloc_failed")
+"""In what torch says of the pod's memory (DefaultCPUAllocator) and of a GPU's (CUDA, cuBLAS), in lower case."""
 
 
 class Profile:
@@ -78,6 +81,19 @@ class Profile:
         }
         here |= pod()
         return {**planned(phase), **together(dist.gather(here))}
+
+
+def exhausted(error: BaseException) -> str | None:
+    """Return the sentence for an error that means `out of memory`, of the pod or of a GPU, else None."""
+    text = " ".join(str(error).split())
+    no_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    if not no_memory and not any(sign in text.lower() for sign in NO_MEMORY_SIGNS):
+        return None
+    more = "use GPUs with more memory" if "CU" in text else "raise phase.resources.memory"
+    return (
+        f"memory ran out: {text or type(error).__name__}; lower phase.train.batch_size (gradient_accumulation keeps the rows "
+        f"of a step) or phase.evaluate.batch_size, or {more}"
+    )
 
 
 def together(ranks: list[dict[str, Any]]) -> dict[str, Any]:

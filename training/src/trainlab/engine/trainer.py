@@ -1,5 +1,6 @@
 """Hugging Face's trainers with our checkpoints: marked when complete, spread evenly, rotated after that; for sft, cpt, dpo."""
 
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from transformers import (
 from transformers.integrations import TensorBoardCallback
 from trl import SFTTrainer
 
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase, Phase
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
@@ -69,8 +70,8 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
         """As TRL's; with cached activations the frozen layers are skipped."""
         if self.activation_cache is None:
             return self._loss(model, inputs, return_outputs, num_items_in_batch)
-        with self.activation_cache.skipped():
-            return self._loss(model, self.activation_cache.inputs(inputs), return_outputs, num_items_in_batch)
+        with self.activation_cache.replacing(inputs):
+            return self._loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool, num_items_in_batch: Any) -> Any:
         if return_outputs or torch.cuda.is_available():
@@ -103,16 +104,20 @@ class Schedule(TrainerCallback):
 
 
 class StepReporter(TrainerCallback):
-    """Turns steps into lines and numbers: `step 12/120 loss 3.1 eta 85 s`."""
+    """Turns steps into lines and numbers: `step 12/120 loss 3.1 900 tokens/s eta 85 s`.
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self._eta = progress, Eta()
+    Tokens are those of all ranks, since the first step of this process: TRL's count, else `step_tokens` a step.
+    """
+
+    def __init__(self, progress: Progress, step_tokens: int = 0) -> None:
+        self._progress, self._eta, self._step_tokens = progress, Eta(), step_tokens
+        self._first, self._began = 0, time.monotonic()
         self._train: dict[str, float] = {}
         self._validation: dict[str, float] = {}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the clock; a resumed run starts at its step."""
-        self._eta = Eta(state.global_step)
+        self._eta, self._first, self._began = Eta(state.global_step), state.global_step, time.monotonic()
         self._progress.say(f"training from step {state.global_step} to {state.max_steps}")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -128,12 +133,16 @@ class StepReporter(TrainerCallback):
         logs = logs or {}
         if "loss" in logs:
             self._train = {name: float(logs[name]) for name in ("loss", "learning_rate", "grad_norm") if name in logs}
+            tokens = logs.get("num_tokens", (state.global_step - self._first) * self._step_tokens)
+            self._train["tokens_per_second"] = tokens / (time.monotonic() - self._began)
         if "eval_loss" in logs:
             self._validation = {"loss": float(logs["eval_loss"])}
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
 
 
-def settings(phase: Phase, folder: Path, validate: bool, gradient_checkpointing: bool = False) -> dict[str, Any]:
+def settings(
+    phase: LanguagePhase, folder: Path, validate: bool, gradient_checkpointing: bool = False
+) -> dict[str, Any]:
     """Return the settings common to all trainers; warm-up, validations and saves follow the steps.
 
     `gradient_checkpointing` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
@@ -152,6 +161,7 @@ def settings(phase: Phase, folder: Path, validate: bool, gradient_checkpointing:
         "weight_decay": train.weight_decay,
         "max_grad_norm": train.max_grad_norm,
         "lr_scheduler_type": "cosine",
+        **{key: beta for key in ("adam_beta1", "adam_beta2") if (beta := getattr(train, key)) is not None},
         "bf16": compute.dtype(phase) == torch.bfloat16,
         "use_cpu": not gpu,
         "activation_checkpointing": gradient_checkpointing,
@@ -196,6 +206,8 @@ class TrainingResult:
     metrics: Mapping[str, float]
     seconds: float
     resume: Path | None
+    caching: float = 0.0
+    """Seconds of `seconds` in which the frozen layers ran, before the first step."""
 
 
 def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) -> dict[str, Any]:

@@ -37,13 +37,14 @@ def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> T
     began = time.monotonic()
     if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
         trainer.activation_cache = cache_activations(job, trainer, layers)
+    caching = time.monotonic() - began
     done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
     with job.progress.step(f"saving {result(job.phase)}/"):
         save_best(job, trainer)
     if dist.is_main():
         files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
-    return TrainingResult(done.metrics, seconds, resume)
+    return TrainingResult(done.metrics, seconds, resume, caching)
 
 
 def _frozen_below(phase: LanguagePhase) -> int:
@@ -79,7 +80,7 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
         try:
             with files.whole_folder(job.run_dir / name) as folder:
                 if job.phase.adapter_rank:
-                    lora.save(model, folder, job.phase)
+                    lora.save(model, folder, job.phase, whole)
                 else:
                     _save_whole(model, folder, compute.dtype(job.phase), whole)
                     export.save_config(model, Path(job.tokenizer.name_or_path), folder)
@@ -120,5 +121,5 @@ def summarize(
         "rows": rows,
         "validation_rows": validation_rows,
         "tokens": next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0),
-        "samples_per_second": round(seen / seconds, 2) if seconds else None,
+        "samples_per_second": round(seen / (seconds - fitted.caching), 2),
     }

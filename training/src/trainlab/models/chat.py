@@ -18,14 +18,10 @@ from transformers.initialization import no_init_weights
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import compute, export
+from trainlab.models.chat_template import messages
 
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
-
-
-def messages(phase: ChatPhase, question: str) -> list[dict[str, str]]:
-    """Return the chat of one question: system prompt of the phase, then the question."""
-    return [{"role": "system", "content": phase.data.system_prompt}, {"role": "user", "content": question}]
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, question: str) -> list[int]:

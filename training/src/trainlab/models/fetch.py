@@ -40,6 +40,17 @@ def datasets_dir(models: Path, env: Mapping[str, str] | None = None) -> Path:
     return Path(given) if given else models
 
 
+def named_data(given: Path | None, env: Mapping[str, str] | None = None) -> Path | None:
+    """Return the data that `given` (--data), else DATA_DIR, names in place of `phase.data.source`; None if neither does.
+
+    Raises UserError where nothing is there.
+    """
+    path = given or (os.environ if env is None else env).get("DATA_DIR")
+    if path and not Path(path).exists():
+        raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
+    return Path(path) if path else None
+
+
 def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     """Make sure that the model of `source` is in `models`; return its folder.
 

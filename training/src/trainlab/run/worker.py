@@ -9,15 +9,22 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from torch.distributed import DistError
 
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks, run_time_compiler
 from trainlab.errors import LOST_PEER, UserError
 from trainlab.progress import Progress
-from trainlab.run import attempts, manifest, results
+from trainlab.run import attempts, identity, manifest, results
 from trainlab.run.tracker import Tracker
+
+LOST_PEER_SIGNS = (
+    *("remote process exit", "Connection closed", "Connection was likely closed", "Connection reset by peer"),
+    *("Connection refused", "Broken pipe"),
+)
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
@@ -35,20 +42,27 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
         code = 130
     except BaseException as error:
         code = 1
+        text = " ".join(str(error).split())
         full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
-        if full is not None:
-            print(f"error: {where}{full}", file=sys.stderr)
+        if known := full or memory.exhausted(error):
+            print(f"error: {where}{known}", file=sys.stderr)
         elif isinstance(error, RuntimeError) and timed_out(error):
             code = LOST_PEER
             minutes = dist.patience_minutes(phase.resources.timeout_minutes)
             print(
                 f"error: {where}no answer from another rank for {minutes:g} minutes: its pod or node is gone, or hangs; see "
-                f"the messages of the other pods; {checkpoints.GOES_ON}",
+                f"the messages of the other pods ({text}); {checkpoints.GOES_ON}",
                 file=sys.stderr,
             )
         elif isinstance(error, RuntimeError) and lost_peer(error):
             code = LOST_PEER
-            print(f"error: {where}another rank exited; see its own message", file=sys.stderr)
+            print(f"error: {where}another rank exited; see its own message ({text})", file=sys.stderr)
+        elif isinstance(error, DistError):
+            print(
+                f"error: {where}the ranks cannot reach one another: {text}; correct the network or the GPUs that it names; "
+                "NCCL_DEBUG=INFO (site.env) prints what it tries",
+                file=sys.stderr,
+            )
         else:
             traceback.print_exc()
     dist.finish(code)
@@ -61,12 +75,8 @@ def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
 
 
 def lost_peer(error: BaseException) -> bool:
-    """True for what gloo and nccl raise on the surviving ranks when one is lost."""
-    from torch.distributed import DistError
-
-    text = str(error)
-    signs = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "NCCL", "Broken pipe")
-    return isinstance(error, DistError) or any(sign in text for sign in signs)
+    """True for what gloo, nccl and the store that ranks meet in raise on the surviving ranks when one is lost."""
+    return any(sign in str(error) for sign in LOST_PEER_SIGNS)
 
 
 def timed_out(error: BaseException) -> bool:
@@ -77,15 +87,16 @@ def timed_out(error: BaseException) -> bool:
 def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
     began = time.monotonic()
+    recipe = recipes.of(phase, models)
     if dist.gather(results.finished(run_dir))[0]:
+        identity.refuse_other_inputs(run_dir, recipe.origin(model_dir, data_dir))
         if dist.is_main():
             checkpoints.drop(run_dir, print)
             print(results.COMPLETE.format(run_dir), flush=True)
         return
     with Progress(dist.is_main()) as progress:
         tracker = Tracker(progress, run_dir) if dist.is_main() else None
-        recipe = recipes.of(phase, models)
-        record = manifest.begin(phase, run_dir.name, recipe.origin(model_dir, data_dir))
+        record = manifest.begin(phase, run_dir, data_dir, recipe.origin(model_dir, data_dir))
         record["parent"] = record["model"].pop("parent", None)
         record["ranks"] = ranks.prove()
         progress.say(ranks.sentence(record["ranks"]))
@@ -97,7 +108,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         if record["parent"]:
             progress.say("continues from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
         if dist.is_main():
-            refuse_changed_data(run_dir, record)
+            identity.refuse_other_inputs(run_dir, record)
             files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
             files.write_json(run_dir / "manifest.json", record)
         before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
@@ -117,17 +128,3 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             checkpoints.drop(run_dir, progress.say)
             tracker.end()
             progress.say(f"done in {seconds:.0f} s: {run_dir}")
-
-
-def refuse_changed_data(run_dir: Path, record: dict[str, Any]) -> None:
-    """Raise UserError when an unfinished run of this name was trained on different data or another model."""
-    path = run_dir / "manifest.json"
-    if not path.exists():
-        return
-    old = files.read_json(path)
-    for what in ("data", "model"):
-        if old[what].get("sha256") != record[what].get("sha256"):
-            raise UserError(
-                f"{run_dir}: this run started with different {what} ({old[what]['source']}, changed since); "
-                "restore the old one, name a new run with --run, or remove the directory"
-            )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,14 @@ def test_only_the_last_layers_train_where_the_phase_says_so(make_job: Make, tiny
 
 
 @pytest.mark.whole
+def test_each_step_says_its_tokens_per_second(make_job: Make) -> None:
+    job = make_job()
+    lines: list[str] = []
+    job.progress.at = lambda numbers: lines.append(numbers.text())  # type: ignore[method-assign]
+    cpt_trainer.train(job)
+    assert re.fullmatch(r"step 10/10 loss [0-9.]+ [1-9]\d* tokens/s eta 0 s", lines[-1]), lines[-1]
+
+
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
     cpt_trainer.train(make_job("whole"))
     cpt_trainer.train(make_job("broken"))

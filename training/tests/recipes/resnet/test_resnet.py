@@ -278,6 +278,20 @@ def test_verify_run_compares_the_served_labels(
         image_probe.ask(tmp_path, url, "tuned", 30)
 
 
+def test_data_dir_names_the_images_and_is_refused_where_they_come_with_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipes.of(make_phase(data={"source": "torchvision:cifar10"}, vision={"image_size": 32}))
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    assert recipe.folders(tmp_path / "models", None) == (tmp_path / "models", tmp_path)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "gone"))
+    with pytest.raises(UserError, match=r"DATA_DIR .*gone: no such file or folder; correct the path"):
+        recipe.folders(tmp_path / "models", None)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    with pytest.raises(UserError, match=r"DATA_DIR .*: phase.data.source is builtin:digits, .*; remove it"):
+        recipes.of(make_phase()).folders(tmp_path / "models", None)
+
+
 def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:
     (tmp_path / "best_model").mkdir()
     files.write_json(tmp_path / "best_model" / "config.json", {"channels": 1, "classes": 4, "width": 16})

@@ -1,6 +1,8 @@
 """The sft recipe on a random model: what is trained, what counts, and that resuming and ranks change nothing."""
 
+import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,14 @@ from tiny import make_phase, write_data
 from trained import assert_same, weights
 from trainlab import files
 from trainlab.data import chat_rows
-from trainlab.engine import checkpoints
+from trainlab.engine import checkpoints, training
 from trainlab.engine.steps import planned
 from trainlab.engine.training_job import TrainingJob
 from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
+from transformers import AutoConfig, AutoModelForCausalLM
 from trl import SFTTrainer
 
 Make = Callable[..., TrainingJob]
@@ -105,6 +108,49 @@ def test_cached_activations_change_nothing(make_job: Make, tmp_path: Path) -> No
     assert_same(tmp_path / "plain", tmp_path / "cached", tolerance=1e-4)
 
 
+FAMILIES: dict[str, dict[str, Any]] = {
+    "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.125},
+    "gemma": {"head_dim": 8},
+    "gemma2": {"head_dim": 8, "sliding_window": 16},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 16},
+    "phi": {"embd_pdrop": 0.0, "resid_pdrop": 0.0},
+    "phi3": {},
+}
+"""What a family does to the embeddings before its first layer, and between layers; as small as the tiny Llama."""
+
+
+def family_model(folder: Path, tiny_model: Path, family: str) -> Path:
+    """Write a random model of a family to `folder`, with the tokenizer of the tiny Llama."""
+    shutil.copytree(tiny_model, folder)
+    (folder / "model.safetensors").unlink()
+    llama = files.read_json(folder / "config.json")
+    kept = (
+        *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+        *("max_position_embeddings", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id"),
+    )
+    shape = {**{key: llama[key] for key in kept}, "num_hidden_layers": 3, "tie_word_embeddings": True}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **shape, **FAMILIES[family])
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cached_activations_change_nothing_in_other_families(
+    family: str, make_job: Make, tmp_path: Path, tiny_model: Path
+) -> None:
+    folder = family_model(tmp_path / family, tiny_model, family)
+    losses = []
+    for name, cached in (("plain", False), ("cached", True)):
+        train = {"epochs": 1, "checkpoints": 1, "validation_fraction": 0, "cache_frozen_activations": cached}
+        job = make_job(name, train=train)
+        job.model, _ = chat.load_base(folder, job.phase)
+        sft_trainer.train(job)
+        history = files.read_json(tmp_path / name / "training_history.json")
+        losses.append([entry["loss"] for entry in history if "loss" in entry])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
 def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> None:
     job = make_job(model={"dtype": "bfloat16"})
     summary = sft_trainer.train(job)
@@ -122,6 +168,41 @@ def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
         text = str(job.tokenizer.decode(ids[labels != -100]))
         assert text.startswith("boil ") and text.endswith("<|im_end|>")
         assert (labels[ids == job.tokenizer.pad_token_id] == -100).all()
+
+
+@pytest.mark.parametrize(
+    ("set_to", "betas"), [({}, (0.9, 0.999)), ({"adam_beta1": 0.8, "adam_beta2": 0.95}, (0.8, 0.95))]
+)
+def test_adams_betas_are_those_of_the_phase(
+    set_to: dict[str, float], betas: tuple[float, float], make_job: Make
+) -> None:
+    job = make_job(train=set_to)
+    unfreeze(job.model, job.phase)
+    trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
+    assert {group["betas"] for group in trainer.create_optimizer().param_groups} == {betas}
+
+
+def test_each_step_says_its_tokens_per_second_from_the_first_step_on(
+    make_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(train={"cache_frozen_activations": True})
+    fill, filled = training.cache_activations, []
+
+    def slow(*given: Any) -> Any:
+        cache = fill(*given)
+        time.sleep(1)
+        filled.append(time.monotonic())
+        return cache
+
+    monkeypatch.setattr(training, "cache_activations", slow)
+    lines: list[str] = []
+    job.progress.at = lambda numbers: lines.append(numbers.text())  # type: ignore[method-assign]
+    summary = sft_trainer.train(job)
+    seconds = time.monotonic() - filled[0]
+    last = re.fullmatch(r"step 10/10 loss [0-9.]+ (\d+) tokens/s eta 0 s", lines[-1])
+    assert last is not None, lines
+    assert int(last[1]) + 1 > summary["tokens"] * 9 / 10 / seconds, "the pass that fills the cache is counted"
+    assert summary["samples_per_second"] > 40 / summary["seconds"]
 
 
 def test_the_loss_of_answers_is_trls_loss(make_job: Make) -> None:

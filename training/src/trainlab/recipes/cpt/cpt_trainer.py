@@ -14,7 +14,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from trainlab.config import CptPhase, TextPhase
 from trainlab.data.pack import Blocks
-from trainlab.engine import acceleration, training
+from trainlab.engine import acceleration, dist, training
 from trainlab.engine.trainer import (
     CheckpointedTrainer,
     Schedule,
@@ -106,6 +106,8 @@ def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockT
     """Return the trainer with checkpoints in `folder`."""
     phase, parts = job.phase, job.rows
     validate = bool(parts.validation.blocks)
+    train = phase.train
+    step_tokens = train.batch_size * train.gradient_accumulation * dist.world_size() * phase.model.max_length
     trainer = kind(
         model=fuse(job.model),
         args=config(phase, folder, validate),
@@ -113,7 +115,7 @@ def build(job: TextJob, folder: Path, kind: Callable[..., BlockTrainer] = BlockT
         eval_dataset=BlockSet(parts.validation.blocks) if validate else None,
         processing_class=job.tokenizer,
         data_collator=default_data_collator,  # all have the same length: no padding, so no attention mask
-        callbacks=[Schedule(phase.train.checkpoints, validate), StepReporter(job.progress)],
+        callbacks=[Schedule(phase.train.checkpoints, validate), StepReporter(job.progress, step_tokens)],
     )
     configure_callbacks(trainer, phase, job.run_dir)
     return trainer

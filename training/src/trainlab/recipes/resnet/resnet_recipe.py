@@ -7,6 +7,8 @@ from typing import Any
 from trainlab import files
 from trainlab.config import ResnetPhase
 from trainlab.config.references import DIGITS
+from trainlab.errors import UserError
+from trainlab.models.fetch import named_data
 from trainlab.progress import Progress
 from trainlab.recipes.base import Recipe, Scores
 from trainlab.recipes.resnet import image_sources
@@ -30,7 +32,13 @@ class ResnetRecipe(Recipe):
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders; there is no model to start from, so the first folder is the model volume itself."""
-        return models, given or image_sources.place(self.phase.data.source, models)
+        named, source = named_data(given), self.phase.data.source
+        if named and source == DIGITS:
+            raise UserError(
+                f"{'--data' if given else 'DATA_DIR'} {named}: phase.data.source is {source}, whose images come with a "
+                "package; remove it, or set another source"
+            )
+        return models, named or image_sources.place(source, models)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
