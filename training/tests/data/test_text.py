@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import make_tokenizer
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
 from trainlab.data import corpus, pack, text_files, text_sources
+from trainlab.data.prepare import tokens
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
@@ -197,40 +199,41 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
     assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]
 
 
+def packed(tokenizer: Any, documents: list[Document], length: int) -> tuple[pack.Packed, list[list[int]]]:
+    """Return the documents as blocks, as the training part of a corpus, and their tokens."""
+    parts = pack.pack_corpus(tokenizer, corpus.Corpus(documents, [], documents, 0, 0), length, None, None)
+    return parts.train, tokens.of(tokenizer, "").documents([one.text for one in documents])
+
+
 def test_blocks_keep_every_token_and_documents_end_with_eos(tokenizer: Any) -> None:
     documents = [Document(f"d{i}", f"the water {i} boils " * (i + 1)) for i in range(9)]
-    tokens, owners = pack.row(tokenizer, documents)
-    packed = pack.pack(tokenizer, documents, 32)
-    flat = [token for block in packed.blocks for token in block]
-    assert flat == tokens[: len(flat)] and packed.remainder == len(tokens) - len(flat) < 32
-    assert packed.tokens == len(tokens) == len(owners) and {len(block) for block in packed.blocks} == {32}
-    assert tokens.count(tokenizer.eos_token_id) == 9
-    texts = tokenizer.decode(tokens, clean_up_tokenization_spaces=False).split(tokenizer.eos_token)
+    part, rows = packed(tokenizer, documents, 32)
+    ids = [token for row in rows for token in row]
+    owners = [one.id for one, row in zip(documents, rows, strict=True) for _ in row]
+    flat = [token for block in part.blocks for token in block]
+    assert flat == ids[: len(flat)] and part.remainder == len(ids) - len(flat) < 32
+    assert part.tokens == len(ids) and {len(block) for block in part.blocks} == {32}
+    assert ids.count(tokenizer.eos_token_id) == 9
+    texts = tokenizer.decode(ids, clean_up_tokenization_spaces=False).split(tokenizer.eos_token)
     assert texts == [*(one.text for one in documents), ""]  # nothing is cut: the longest has many blocks
-    assert packed.topics[0] == "d0" and packed.topics[-1] == owners[len(flat) - 32]
+    assert part.topics == [owners[start] for start in range(0, len(flat), 32)]
 
 
-def test_blocks_begin_with_bos_where_the_tokenizer_puts_one(tokenizer: Any) -> None:
-    class Begins:
-        """The tokenizer, with a BOS before every text."""
-
-        bos_token_id, eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
-
-        def __call__(self, text: Any, add_special_tokens: bool = True) -> dict[str, Any]:
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-            return {"input_ids": [self.bos_token_id, *ids] if add_special_tokens else ids}
-
-    documents = [Document("d", "the water is safe " * 20)]
-    tokens, _ = pack.row(tokenizer, documents)
-    packed = pack.pack(Begins(), documents, 16)
-    assert {block[0] for block in packed.blocks} == {tokenizer.bos_token_id} and len(packed.blocks[0]) == 16
-    flat = [token for block in packed.blocks for token in block[1:]]
-    assert flat == tokens[: len(flat)] and packed.remainder == len(tokens) - len(flat) < 15
+@pytest.mark.parametrize("bos", [False, True])
+def test_special_tokens_in_a_text_stay_text_and_a_bos_stands_before_each_document(tmp_path: Path, bos: bool) -> None:
+    own = AutoTokenizer.from_pretrained(make_tokenizer(tmp_path / "tokenizer", bos=bos))
+    documents = [Document(f"d{i}", f"page {i} spells <|endoftext|> and <|begin|> " * 9) for i in range(5)]
+    part, rows = packed(own, documents, 16)
+    flat = [token for block in part.blocks for token in block]
+    assert {row[-1] for row in rows} == {own.eos_token_id} and [row.count(own.eos_token_id) for row in rows] == [1] * 5
+    assert [row.count(1) for row in rows] == [int(bos)] * 5 and (not bos or {row[0] for row in rows} == {1})
+    assert flat == [token for row in rows for token in row][: len(flat)]
+    assert own("a <|endoftext|>", add_special_tokens=False)["input_ids"][-1] == own.eos_token_id  # as it was
 
 
 def test_fewer_blocks_are_spread_over_all_and_too_little_text_is_refused(tokenizer: Any) -> None:
     documents = [Document(f"d{i}", f"the water {i}") for i in range(40)]
-    whole = pack.pack(tokenizer, documents, 8)
+    whole, _ = packed(tokenizer, documents, 8)
     some = pack.thin(whole, 5)
     assert len(some) == 5 and some.topics[0] == "d0" and int(some.topics[-1][1:]) > 28
     assert all(block in whole.blocks for block in some.blocks) and pack.thin(whole, 10**6) is whole
