@@ -1,12 +1,14 @@
-"""Running text: files of four kinds, columns, what is refused, parts by document, blocks that keep every token."""
+"""Running text: files of five kinds, columns, what is refused, parts by document, blocks that keep every token."""
 
 import csv
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from corpora import make_tokenizer
+from pyarrow import parquet
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
@@ -45,11 +47,13 @@ def write(folder: Path, kind: str) -> Path:
             writer = csv.DictWriter(stream, ["n", "text"])
             writer.writeheader()
             writer.writerows(rows)
+    elif kind == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return path
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
-def test_tables_of_three_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
+def test_tables_of_all_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
     found, blank = text_files.documents(write(tmp_path, kind), None, None)
     assert [one.text for one in found] == TEXTS and blank == 0
     assert all(one.id.startswith(f"corpus.{kind}") for one in found)
@@ -90,8 +94,16 @@ def test_lines_and_rows_are_joined_where_a_document_begins(tmp_path: Path) -> No
             r"columns 'title', 'body' hold texts and none is called text; .*text.column",
         ),
         ({"id": 1}, None, "no column holds texts"),
-        ({"text": "a"}, "body", r"corpus.jsonl:1: column 'body' is missing; the row has 'text'"),
-        ({"text": 3}, None, r"corpus.jsonl:1: column 'text' is 3: must be a text"),
+        (
+            {"text": "a"},
+            "body",
+            r"corpus.jsonl:1: column 'body' is missing; there is 'text': name another column with phase.text.column",
+        ),
+        (
+            {"text": 3},
+            None,
+            r"corpus.jsonl:1: column 'text' is 3: must be a text; correct the row, or name another column with phase",
+        ),
     ],
 )
 def test_the_column_is_chosen_detected_or_asked_for(
@@ -117,7 +129,7 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.jsonl", b"[1]\n", r"a.jsonl:1: holds a list; each row must be an object"),
         ("a.json", b'[{"text": "a"},\n{"te', r"a.json:2: not JSON"),
         ("a.json", b'{"text": "a"}', r"a.json: holds a dict; must be a list"),
-        ("a.json", b"[]", r"a.json: has no rows"),
+        ("a.json", b"[]", r"a.json: is empty; remove it or put text into it"),
         ("a.csv", b"text,n\na,1\nb,2,3\n", r"a.csv:3: the row has 3 fields, the header 2"),
         ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
         ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
@@ -127,10 +139,22 @@ def test_the_column_is_chosen_detected_or_asked_for(
             rb'{"text": "\ud83d"}',
             r"a.jsonl:1: column 'text': half a surrogate pair at character 0; correct or",
         ),
-        ("a.parquet", b"PAR1", r"a.parquet: a file of running text must end in .jsonl, .json, .csv, .txt"),
+        ("a.parquet", b"PAR1", r"a.parquet: cannot be read as Parquet .*is it truncated"),
+        ("a.md", b"text", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet; rename or convert it"),
+        (
+            "a.txt",
+            b"words\n" * (text_files.LIMIT // 6 + 2),
+            r"a.txt: more than 4194304 characters; say with phase.text.document_start where documents begin",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "' + b"a" * (text_files.LIMIT + 1) + b'"}',
+            r"a.jsonl:1: 4194305 characters, the limit is 4194304; split it into documents",
+        ),
     ],
+    ids=lambda value: repr(value)[:40],
 )
-def test_what_cannot_be_read_is_said_with_its_place(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError, match=expected):
