@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jinja2 import TemplateError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.initialization import no_init_weights
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import compute, export
+
+if TYPE_CHECKING:  # costs 8 s of CPU and 230 MB, which the launcher of a pod spends on reading the template otherwise
+    from transformers import PreTrainedModel
 
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
@@ -126,7 +128,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, row: Any) -> di
     return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
 
 
-def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_base(model_dir: Path, phase: LanguagePhase) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
     Raises UserError if the folder holds no model.
@@ -138,7 +140,7 @@ def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, P
 
 def load_tuned(
     run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
     (`lora.rank`), RUN_DIR/lora_adapter on the base model in `model_dir`.
 
@@ -164,7 +166,9 @@ def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizer
     return tokenizer
 
 
-def _load(folder: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load(folder: Path, phase: LanguagePhase) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
+    from transformers import AutoModelForCausalLM
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute.dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
@@ -172,7 +176,7 @@ def _load(folder: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrain
 
 def _load_adapter(
     folder: Path, phase: LanguagePhase, model_dir: Path | None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     if model_dir is None or not (folder / "adapter_config.json").exists():
         raise UserError(f"{folder}: no adapter; has the run finished?")
     from peft import PeftModel
@@ -183,7 +187,7 @@ def _load_adapter(
     return tuned.eval(), tokenizer
 
 
-def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> PreTrainedModel:
+def prepare(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> "PreTrainedModel":
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `compute.device()`."""
     settle(tokenizer, phase)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
@@ -218,7 +222,7 @@ def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
         turn_end(tokenizer, phase)
 
 
-def grow(model: PreTrainedModel, tokens: int) -> None:
+def grow(model: "PreTrainedModel", tokens: int) -> None:
     """Make room for `tokens` tokens when the tokenizer has more than the model; new rows are the mean of the old ones.
 
     Not resize_token_embeddings' own random rows: every rank and the server would draw different ones.
@@ -273,6 +277,9 @@ def expand_gguf(folder: Path, name: str) -> None:
     it. What transformers loads from GGUF counts as quantized and refuses save_pretrained; so the weights are copied
     into a model built from the same configuration without its quantization entry.
     """
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
     settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}
