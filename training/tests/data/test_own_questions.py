@@ -98,7 +98,7 @@ def test_symbols_of_a_name_make_another_question(tmp_path: Path) -> None:
         (
             "a.json",
             rb'[{"question": "b", "answer": "a \udc00"}]',
-            r"a.json, entry 1: column 'answer': half a surrogate",
+            r"a.json, row 1: column 'answer': half a surrogate",
         ),
         ("a.jsonl", b'{"question": ' + DEEP, r"a.jsonl:1: not JSON \(.*recursion.*\); the line is truncated"),
         ("a.json", DEEP, r"a.json:1: not JSON \(.*recursion.*\); the file is truncated or invalid"),
@@ -129,7 +129,7 @@ def test_nasty_files_are_sentences(tmp_path: Path, name: str, content: bytes, ex
             "frage,antwort",
             ["Warum?,So."],
             {},
-            r"faq.csv:2: column 'question' is missing; the row has 'frage', 'antwort'",
+            r"faq.csv:2: column 'question' is missing; there is 'frage', 'antwort': name another column with --question",
         ),
         ("question,answer", [], {}, r"faq.csv: has no rows"),
         ("question,answer", ["a,b", "c,d"], {"heldout": 1.0}, r"--heldout 1: must be above 0 and below 1"),

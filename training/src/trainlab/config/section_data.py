@@ -74,7 +74,7 @@ class TextData(Data):
     source: str = Field(
         pattern=form(TOPICS, "hf", "pvc"),
         description=f"{TOPICS} (the manual that ships with Python), {HUB} (fetched into the data volume, by default "
-        "the model volume), or pvc:PATH (a file or folder of *.jsonl, *.json, *.csv, *.txt there).",
+        "the model volume), or pvc:PATH (a file or folder of *.jsonl, *.json, *.csv, *.txt, *.parquet there).",
     )
 
 

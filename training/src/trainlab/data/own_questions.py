@@ -120,7 +120,7 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
     return groups, read, repeated
 
 
-def _text(row: text_files.Row, column: str, option: str) -> str:
+def _text(row: text_files.TableRow, column: str, option: str) -> str:
     value = text_files.cell(row, column, option)
     if not value.strip():
         raise UserError(f"{row.at}: {column} is {value!r}: must be a text that is not empty; correct or remove the row")

@@ -1,26 +1,28 @@
-"""Documents as blocks of tokens of one length, without truncation; used by cpt_recipe.py and tests.
+"""The documents of a corpus as blocks of tokens of one length, without truncation; used by cpt_recipe.py, stored_blocks.py and tests.
 
-The tokens of all documents are concatenated, each document ended by EOS, and cut into blocks. What does not fill the
-last block is dropped and counted. If the tokenizer puts a BOS before a text (Gemma), each block begins with one.
+Each document is ended by EOS and, if the tokenizer puts a BOS before a text (Gemma), begins with one: as `trainlab prepare`
+stores them (data/prepare/tokens.py). What does not fill the last block is dropped and counted.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from trainlab.data.corpus import Corpus
+from trainlab.data.packer import Packer
+from trainlab.data.packer import Tokens as Ids
+from trainlab.data.prepare import tokens
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
-from trainlab.models.chat import begin
-
-BATCH = 256  # documents tokenized at once
 
 
 @dataclass(frozen=True)
 class Packed:
     """Blocks of equal length, drawn from `made` ones; `tokens` counts all, EOS included, `remainder` the leftover."""
 
-    blocks: list[list[int]]
+    blocks: Sequence[list[int]]
     topics: list[str]  # for each block, the document of its first token
     documents: int
     tokens: int
@@ -52,33 +54,14 @@ class Blocks:
         )
 
 
-def row(tokenizer: Any, documents: Sequence[Document]) -> tuple[list[int], list[str]]:
-    """Return the tokens of all documents in a row, EOS after each, and for each token the id of its document.
-
-    Raises UserError when the tokenizer has no EOS: documents would run into each other.
-    """
-    if tokenizer.eos_token_id is None:
-        raise UserError("phase.model.source: its tokenizer has no EOS to end a document; use another model")
-    tokens: list[int] = []
-    owners: list[str] = []
-    for first in range(0, len(documents), BATCH):
-        batch = documents[first : first + BATCH]
-        encoded = tokenizer([one.text for one in batch], add_special_tokens=False)["input_ids"]
-        for one, ids in zip(batch, encoded, strict=True):
-            tokens += [*ids, tokenizer.eos_token_id]
-            owners += [one.id] * (len(ids) + 1)
-    return tokens, owners
-
-
-def pack(tokenizer: Any, documents: Sequence[Document], length: int) -> Packed:
-    """Return blocks of `length` tokens each."""
-    tokens, owners = row(tokenizer, documents)
-    head = begin(tokenizer)
-    size = length - len(head)
-    starts = range(0, len(tokens) - size + 1, size)
-    blocks = [[*head, *tokens[start : start + size]] for start in starts]
-    topics = [owners[start] for start in starts]
-    return Packed(blocks, topics, len(documents), len(tokens), len(tokens) - len(blocks) * size, len(blocks))
+def pack(names: Sequence[str], documents: Sequence[Sequence[int] | Ids], length: int) -> Packed:
+    """Return documents of tokens, EOS included, as blocks of `length` tokens each; `names` are those of the documents."""
+    packer = Packer(length)
+    blocks, starts = packer.add(documents)
+    owners = np.searchsorted(starts, np.arange(len(blocks)) * length, side="right") - 1
+    total = blocks.size + len(packer.rest)
+    topics = [names[owner] for owner in owners]
+    return Packed(blocks.tolist(), topics, len(documents), total, len(packer.rest), len(blocks))
 
 
 def pack_corpus(
@@ -86,29 +69,32 @@ def pack_corpus(
 ) -> Blocks:
     """Return the parts of a corpus as blocks, with limits for the training and held-out parts, drawn evenly.
 
-    Raises UserError if a required part fills no block.
+    Raises UserError if a required part fills no block, or documents cannot be told apart: a tokenizer without EOS.
     """
-    parts = {
-        name: pack(tokenizer, documents, length)
-        for name, documents in (
-            ("training", corpus.train),
-            ("validation", corpus.validation),
-            ("held-out", corpus.heldout),
-        )
-    }
-    for name, part in parts.items():
-        if part.documents and not part.blocks:
+    read = tokens.of(tokenizer, "phase.model.source: its tokenizer")
+
+    def packed(part: str, documents: Sequence[Document]) -> Packed:
+        ids = read.documents([document.text for document in documents])
+        found = pack([document.id for document in documents], ids, length)
+        if documents and not found.blocks:
             raise UserError(
-                f"phase.model.max_length is {length}: the {name} part has {part.tokens} tokens, less than one block; "
+                f"phase.model.max_length is {length}: the {part} part has {found.tokens} tokens, less than one block; "
                 "lower it, or provide more text"
             )
-    return Blocks(thin(parts["training"], train_rows), parts["validation"], thin(parts["held-out"], heldout_rows))
+        return found
+
+    train, heldout = packed("training", corpus.train), packed("held-out", corpus.heldout)
+    return Blocks(thin(train, train_rows), packed("validation", corpus.validation), thin(heldout, heldout_rows))
 
 
 def thin(part: Packed, count: int | None) -> Packed:
     """Return a part with at most `count` of its blocks, spread evenly over it."""
-    have = len(part.blocks)
-    if count is None or count >= have:
+    if count is None or count >= len(part):
         return part
-    chosen = [index * have // count for index in range(count)]
+    chosen = spread(len(part), count)
     return replace(part, blocks=[part.blocks[i] for i in chosen], topics=[part.topics[i] for i in chosen])
+
+
+def spread(have: int, count: int) -> list[int]:
+    """Return `count` of the indices 0 to `have` - 1, ascending, spread evenly over them."""
+    return [index * have // count for index in range(count)]

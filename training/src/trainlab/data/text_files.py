@@ -1,19 +1,28 @@
-"""Documents from JSONL, JSON, CSV and TXT files, with file and place in every error; used by corpus.py. No torch."""
+"""Texts and tables from JSONL, JSON, CSV, TXT and Parquet, row by row in bounded memory; used by corpus.py, own_questions.py and prepare/. No torch.
+
+An unusable row is `Bad`, so that the caller decides (`trainlab prepare --skip-bad`). What makes the whole file unusable raises
+UserError.
+"""
 
 import codecs
 import csv
-import io
 import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainlab.errors import UserError
 
-COLUMN = "phase.text.column"
+T = TypeVar("T")
+LIMIT = 1 << 22  # characters of one document: tokenizing takes some 150 bytes per character
+BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes per character
+WHOLE = 1 << 26  # bytes of a .json file, which is read whole
+CUT = "split it into documents"
+EMPTY = "remove it or put text into it"
 UTF16 = "is UTF-16; save it as UTF-8"
 SEPARATORS = ",;\t"
 """Of the columns of a CSV file. Spreadsheets write ; or tabs where the comma is the decimal sign."""
@@ -28,11 +37,61 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """What names the column of the texts, and where documents begin in a TXT file, for messages."""
+
+    column: str
+    start: str
+
+
+PHASE = Keys("phase.text.column", "phase.text.document_start")
+
+
+@dataclass(frozen=True)
 class Row:
+    """One text; `number` is its line, or its row if the file has no lines."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Bad:
+    """An unusable row: why, and what to do."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TableRow:
     """One row of a table: where it is, and its columns."""
 
     at: str
     columns: dict[str, Any]
+
+
+Item = Row | Bad
+Record = tuple[int, dict[str, Any]] | Bad
+
+
+def at(path: Path, number: int) -> str:
+    """Return where row `number` of a file is, for messages; 0 is the file itself."""
+    if not number:
+        return str(path)
+    return f"{path}:{number}" if path.suffix.lower() in (".jsonl", ".csv", ".txt") else f"{path}, row {number}"
+
+
+def listed(path: Path, pattern: str) -> list[Path]:
+    """Return the file, or the files of text in a folder that `pattern` matches, sorted; raises UserError if there are none."""
+    if path.is_dir():
+        inside = sorted(one for one in path.glob(pattern) if one.is_file() and one.suffix.lower() in SUFFIXES)
+        if not inside:
+            raise UserError(f"{path}: no file that ends in {', '.join(SUFFIXES)}; put text there or correct the path")
+        return inside
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{path}: must end in {', '.join(SUFFIXES)}; rename or convert it")
+    return [path]
 
 
 def documents(path: Path, column: str | None, start: str | None) -> tuple[list[Document], int]:
@@ -43,55 +102,89 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
     """
     found: list[Document] = []
     blank = 0
-    for name in _files(path):
-        texts = [(at.removeprefix(f"{name.parent}/"), text) for at, text in _texts(name, column, start)]
-        filled = [(at, text) for at, text in texts if text.strip()]
+    for name in listed(path, "*"):
+        rows = list(_good(name, texts(name, column, start, PHASE)))
+        places = [(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in rows]
+        filled = [(place, text) for place, text in places if text.strip()]
         if not filled:
-            raise UserError(f"{name}: holds no text; remove the file, or name another column with {COLUMN}")
-        if start is None:
-            blank += len(texts) - len(filled)
-            found += [Document(at, text) for at, text in filled]
+            raise UserError(f"{name}: holds no text; remove the file, or name another column with {PHASE.column}")
+        if start is None or name.suffix.lower() == ".txt":  # whose documents `texts` has split
+            blank += len(places) - len(filled)
+            found += [Document(place, text) for place, text in filled]
         else:
-            found += _joined(texts, start)
+            found += _joined(places, start)
     return found, blank
 
 
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        if path.suffix.lower() not in READERS:
-            raise UserError(f"{path}: a file of running text must end in {', '.join(READERS)}; rename or convert it")
-        return [path]
-    names = sorted(one for one in path.glob("*") if one.is_file() and one.suffix.lower() in READERS)
-    if not names:
-        raise UserError(f"{path}: no file that ends in {', '.join(READERS)}; put text there or correct the path")
-    return names
+def texts(path: Path, column: str | None, start: str | None, keys: Keys) -> Iterator[Item]:
+    """Yield the texts of a file; `column` names their column, `start` matches the lines of a TXT file that begin a document."""
+    empty = True
+    try:
+        for item in _items(path, column, start, keys):
+            empty = False
+            if isinstance(item, Row) and len(item.text) > LIMIT:
+                item = Bad(item.number, f"{len(item.text)} characters, the limit is {LIMIT}; {CUT}")
+            yield item
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; correct the path") from None
+    if empty:
+        yield Bad(0, f"is empty; {EMPTY}")
 
 
-def _texts(path: Path, column: str | None, start: str | None) -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of each row; a TXT file is one row, or, with `start`, each of its lines is."""
-    if READERS[path.suffix.lower()] is None:
-        text = _decoded(path)
-        lines = [text] if start is None else io.StringIO(text, newline="\n")
-        yield from ((f"{path}:{number}", line) for number, line in enumerate(lines, start=1))
-        return
-    rows = table(path)
-    wanted = column or detected(path, rows[0].columns, COLUMN)
-    yield from ((row.at, cell(row, wanted, COLUMN)) for row in rows)
+def _items(path: Path, column: str | None, start: str | None, keys: Keys) -> Iterator[Item]:
+    suffix = path.suffix.lower()
+    if suffix == ".txt":
+        return _txt(path, start, keys)
+    return _parquet(path, column, keys) if suffix == ".parquet" else _cells(path, column, keys)
 
 
-def cell(row: Row, column: str, key: str) -> str:
+def table(path: Path) -> Iterator[TableRow]:
+    """Yield the rows of a .jsonl, .json or .csv file, at least one. Raises UserError for unreadable input."""
+    reader, rows = TABLES.get(path.suffix.lower()), 0
+    if reader is None:
+        raise UserError(f"{path}: a table ends in {', '.join(TABLES)}; rename or convert it")
+    try:
+        for number, columns in _good(path, reader(path)):
+            rows += 1
+            yield TableRow(at(path, number), columns)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; correct the path") from None
+    if not rows:
+        raise UserError(f"{path}: has no rows; {EMPTY}")
+
+
+def _good(path: Path, items: Iterable[T | Bad]) -> Iterator[T]:
+    """Yield the usable rows; raises UserError for the first other one."""
+    for item in items:
+        if isinstance(item, Bad):
+            raise UserError(f"{at(path, item.number)}: {item.reason}")
+        yield item
+
+
+def cell(row: TableRow, column: str, key: str) -> str:
     """Return the text in a column; raises UserError, which says that `key` names the column, if there is none."""
-    if column not in row.columns:
-        raise UserError(
-            f"{row.at}: column {column!r} is missing; the row has {', '.join(map(repr, row.columns))}: correct the "
-            f"row, or name another column with {key}"
-        )
-    value = row.columns[column]
+    try:
+        return _text(row.columns, column, key)
+    except ValueError as error:
+        raise UserError(f"{row.at}: {error}") from None
+
+
+def _text(row: dict[str, Any], column: str, key: str) -> str:
+    """As `cell`, but raises ValueError."""
+    if column not in row:
+        raise ValueError(_missing(column, list(row), key))
+    value = row[column]
     if not isinstance(value, str):
-        raise UserError(f"{row.at}: column {column!r} is {value!r:.60}: must be a text; name another with {key}")
+        raise ValueError(
+            f"column {column!r} is {value!r:.60}: must be a text; correct the row, or name another column with {key}"
+        )
     if fault := half_pair(value):
-        raise UserError(f"{row.at}: column {column!r}: {fault}; correct or remove the row")
+        raise ValueError(f"column {column!r}: {fault}; correct or remove the row")
     return value
+
+
+def _missing(column: str, have: list[str], key: str) -> str:
+    return f"column {column!r} is missing; there is {', '.join(map(repr, have))}: name another column with {key}"
 
 
 def half_pair(text: str) -> str | None:
@@ -145,33 +238,6 @@ def cells(names: list[str], fields: list[str]) -> dict[str, str]:
     return {name: field for name, field in zip(names, [*fields, *missing], strict=False) if name or field.strip()}
 
 
-def table(path: Path) -> list[Row]:
-    """Return the rows of a .jsonl, .json or .csv file, at least one. Raises UserError for unreadable input."""
-    read, text = READERS.get(path.suffix.lower()), _decoded(path)
-    if read is None:
-        raise UserError(f"{path}: a table ends in {', '.join(TABLES)}; rename or convert it")
-    rows = list(read(path, text))
-    if not rows:
-        raise UserError(f"{path}: has no rows; remove it or put text into it")
-    return rows
-
-
-def _decoded(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; correct the path") from None
-    if not data.strip():
-        raise UserError(f"{path}: is empty; remove it or put text into it")
-    if is_utf16(data):
-        raise UserError(f"{path}: {UTF16}")
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: not UTF-8 at byte {error.start} of the file; save it as UTF-8") from None
-
-
 def detected(path: Path, first: dict[str, Any], key: str) -> str:
     """Return the column named text, else the only one that holds text in the first row.
 
@@ -186,20 +252,73 @@ def detected(path: Path, first: dict[str, Any], key: str) -> str:
     raise UserError(f"{path}: {what} and none is called text; name the right one with {key}")
 
 
-def _jsonl(path: Path, text: str) -> Iterator[Row]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+def _cells(path: Path, column: str | None, keys: Keys) -> Iterator[Item]:
+    """Yield the texts in one column of a table."""
+    for record in TABLES[path.suffix.lower()](path):
+        if isinstance(record, Bad):
+            yield record
             continue
-        try:
-            row = parsed(line)
-        except ValueError as error:
-            raise UserError(
-                f"{path}:{number}: not JSON ({error}); the line is truncated or invalid: correct or remove it"
-            ) from None
-        yield _object(f"{path}:{number}", row)
+        number, row = record
+        column = column or detected(path, row, keys.column)
+        yield _item(number, row, column, keys)
 
 
-def _json(path: Path, text: str) -> Iterator[Row]:
+def _item(number: int, row: dict[str, Any], column: str, keys: Keys) -> Item:
+    try:
+        return Row(number, _text(row, column, keys.column))
+    except ValueError as error:
+        return Bad(number, str(error))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str | Bad]]:
+    """Yield each line with its line end; a line too long or not UTF-8 as Bad."""
+    offset = 0
+    with path.open("rb") as stream:
+        for number, line in enumerate(iter(lambda: stream.readline(BYTES), b""), start=1):
+            long = len(line) == BYTES and not line.endswith(b"\n")
+            while long and (more := stream.readline(BYTES)):
+                offset += len(more)
+                if more.endswith(b"\n"):
+                    break
+            if number == 1 and is_utf16(line):
+                raise UserError(f"{path}: {UTF16}")
+            try:
+                text: str | Bad = line.decode("utf-8")
+                if number == 1:
+                    text = str(text).removeprefix("\ufeff")
+            except UnicodeDecodeError as error:
+                text = Bad(number, f"not UTF-8 at byte {offset + error.start} of the file; save it as UTF-8")
+            yield number, Bad(number, f"a line of {BYTES} bytes or more; {CUT}") if long else text
+            offset += len(line)
+
+
+def _jsonl(path: Path) -> Iterator[Record]:
+    for number, line in _lines(path):
+        if isinstance(line, Bad):
+            yield line
+        elif line.strip():
+            try:
+                row = parsed(line)
+            except ValueError as error:
+                yield Bad(number, f"not JSON ({error}); the line is truncated or invalid: correct or remove it")
+                continue
+            yield _object(number, row)
+
+
+def _json(path: Path) -> Iterator[Record]:
+    size = path.stat().st_size
+    if size > WHOLE:
+        raise UserError(f"{path}: {size} bytes; a .json file is read whole, at most {WHOLE}: convert it to .jsonl")
+    data = path.read_bytes()
+    if is_utf16(data):
+        raise UserError(f"{path}: {UTF16}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: not UTF-8 at byte {error.start} of the file; save it as UTF-8") from None
+    if not text.strip():
+        return
     try:
         rows = parsed(text)
     except ValueError as error:
@@ -209,29 +328,89 @@ def _json(path: Path, text: str) -> Iterator[Row]:
         ) from None
     if not isinstance(rows, list):
         raise UserError(f"{path}: holds a {type(rows).__name__}; must be a list of objects")
-    yield from (_object(f"{path}, entry {number}", row) for number, row in enumerate(rows, start=1))
+    yield from (_object(number, row) for number, row in enumerate(rows, start=1))
 
 
-def _csv(path: Path, text: str) -> Iterator[Row]:
-    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))  # a field may be a whole document
-    sign = separator(text.partition("\n")[0])
+def _object(number: int, row: Any) -> Record:
+    if not isinstance(row, dict):
+        return Bad(number, f"holds a {type(row).__name__}; each row must be an object")
+    return number, row
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    def lines() -> Iterator[str]:
+        for number, line in _lines(path):
+            if isinstance(line, Bad):  # the next row cannot be found: a quote may be unclosed
+                raise UserError(f"{path}:{number}: {line.reason}")
+            yield line
+
+    csv.field_size_limit(LIMIT)
+    rest = lines()
+    first = next(rest, "")
+    sign = separator(first)
     if sign != SEPARATORS[0]:
         print(f"trainlab: {path}: columns are separated by {sign!r}, as in its first line", file=sys.stderr, flush=True)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=sign)
+    reader = csv.reader(chain([first], rest), strict=True, delimiter=sign)
     try:
         names = column_names(path, next(reader, []))
         for fields in filter(None, reader):
-            yield Row(f"{path}:{reader.line_num}", cells(names, fields))
-    except ValueError as error:
-        raise UserError(f"{path}:{reader.line_num}: {error}") from None
+            try:
+                yield reader.line_num, cells(names, fields)
+            except ValueError as error:
+                yield Bad(reader.line_num, str(error))
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row") from None
+        raise UserError(f"{path}:{reader.line_num}: not CSV ({error}); correct the row; is a quote unclosed?") from None
 
 
-def _object(at: str, row: Any) -> Row:
-    if not isinstance(row, dict):
-        raise UserError(f"{at}: holds a {type(row).__name__}; each row must be an object")
-    return Row(at, row)
+def _txt(path: Path, start: str | None, keys: Keys) -> Iterator[Item]:
+    """Yield the file as one text, or, with `start`, a text from each line that it matches to the next."""
+    begins = re.compile(start) if start else None
+    first, parts, size = 1, list[str](), 0
+    for number, line in _lines(path):
+        if isinstance(line, Bad):
+            yield line
+            continue
+        if begins and size and begins.search(line.rstrip("\r\n")):
+            yield Row(first, "".join(parts))
+            first, parts, size = number, [], 0
+        if size <= LIMIT:
+            parts.append(line)
+        elif not begins:
+            raise UserError(f"{path}: more than {LIMIT} characters; say with {keys.start} where documents begin")
+        size += len(line) if size or line.strip() else 0
+    if size:
+        yield Row(first, "".join(parts))
+
+
+def _parquet(path: Path, column: str | None, keys: Keys) -> Iterator[Item]:
+    import pyarrow
+    from pyarrow import parquet
+
+    if not path.stat().st_size:
+        return
+    try:
+        file = parquet.ParquetFile(path)
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        texts = {name: "" for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")}
+        column = column or detected(path, texts, keys.column)
+        if column not in texts:
+            what = (
+                f"column {column!r} is of type {kinds[column]}"
+                if column in kinds
+                else _missing(column, list(kinds), keys.column)
+            )
+            raise UserError(f"{path}: {what}; name a column of texts with {keys.column}")
+        number = 0
+        for batch in file.iter_batches(batch_size=64, columns=[column]):
+            for scalar in batch.column(0):
+                number += 1
+                try:
+                    yield _item(number, {column: scalar.as_py()}, column, keys)
+                except UnicodeDecodeError as error:
+                    yield Bad(number, f"not UTF-8 at byte {error.start}; correct or remove the row")
+    except (pyarrow.ArrowException, OSError) as error:
+        first = str(error).splitlines()[0]
+        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it truncated? fetch it again") from None
 
 
 def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
@@ -249,10 +428,5 @@ def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
     return [*found, Document(place, parts)] if parts.strip() else found
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[Row]] | None] = {
-    ".jsonl": _jsonl,
-    ".json": _json,
-    ".csv": _csv,
-    ".txt": None,
-}
-TABLES = [suffix for suffix, read in READERS.items() if read]
+TABLES: dict[str, Callable[[Path], Iterator[Record]]] = {".jsonl": _jsonl, ".json": _json, ".csv": _csv}
+SUFFIXES = (*TABLES, ".txt", ".parquet")

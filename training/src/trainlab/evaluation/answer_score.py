@@ -24,7 +24,7 @@ SILENCE = 20.0  # seconds of generation without output
 def score(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: LanguagePhase,
+    phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
     *,
     generate: bool = True,
@@ -41,7 +41,7 @@ def score(
       ended_by_itself  share of answers shorter than evaluate.max_new_tokens
       answer_tokens    mean length of the generated answers
       rows, answered, seconds
-      items            per row: id, topic, question, answer, facts, loss, tokens (of the right answer with its EOS), text,
+      items            per row: id, topic, question, answer, facts, loss, tokens (of the right answer to the end of its turn), text,
                        text_tokens, recall and ended (1 or 0); with a label also label, said (the line that the text
                        started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
                        adherence and its parts; everything from text on is None where no answer was generated
@@ -68,11 +68,11 @@ def answers(
 def losses(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: LanguagePhase,
+    phase: ChatPhase,
     rows: Sequence[Any],
     say: Say | None = None,
 ) -> list[tuple[float, int]]:
-    """Return (mean nats per token, tokens) of each row's answer with its EOS, given its prompt.
+    """Return (mean nats per token, tokens) of each row's answer to the end of its turn, given its prompt.
 
     Rows are padded on the left, so only the last positions, which hold the answers, go through the head.
     """
@@ -103,7 +103,7 @@ def losses(
 def _items(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    phase: LanguagePhase,
+    phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
     generate: bool,
     share: tuple[int, int],
@@ -113,9 +113,8 @@ def _items(
     began = time.monotonic()
     rank, ranks = share
     own = rows[rank::ranks]
-    most = phase.evaluate.generate_rows if isinstance(phase, ChatPhase) else None
     taught = [row for row in rows if row.get("taught")]
-    others = chat_rows.even([row for row in rows if not row.get("taught")], most)
+    others = chat_rows.even([row for row in rows if not row.get("taught")], phase.evaluate.generate_rows)
     chosen = [*others, *taught][rank::ranks] if generate else []
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
@@ -169,7 +168,7 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
 def _generate(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questions: Sequence[str], say: Say
 ) -> list[tuple[str, int]]:
-    """Return (text, tokens with the EOS) of the greedy answer to each question."""
+    """Return (text, tokens with the one that ended it) of the greedy answer to each question."""
     prompts = [chat.prompt_ids(tokenizer, phase, question) for question in questions]
     found: list[tuple[str, int]] = [("", 0)] * len(prompts)
     done, limit = 0, phase.evaluate.max_new_tokens

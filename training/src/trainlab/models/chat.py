@@ -6,19 +6,23 @@ Training, scoring and serving all go through here, so base and tuned model see t
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.initialization import no_init_weights
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import compute, export
 from trainlab.models.chat_template import messages
+
+if TYPE_CHECKING:  # costs 8 s of CPU and 230 MB, which the launcher of a pod spends on reading the template otherwise
+    from transformers import PreTrainedModel
 
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
@@ -28,8 +32,15 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questio
     """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
     if not isinstance(phase, ChatPhase):
         return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
-    text = tokenizer.apply_chat_template(messages(phase, question), tokenize=False, add_generation_prompt=True)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return _ids(tokenizer, rendered(tokenizer, messages(phase, question)))
+
+
+def rendered(tokenizer: PreTrainedTokenizerBase, chat: Sequence[Mapping[str, str]], answer: str | None = None) -> str:
+    """Return what the chat template makes of a chat: up to where its answer begins, or, with `answer`, to the end of that turn."""
+    turns = [dict(turn) for turn in chat]
+    if answer is not None:
+        turns.append({"role": "assistant", "content": answer})
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=answer is None))
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,18 +57,64 @@ def begin(tokenizer: Any) -> list[int]:
     return [token] if token is not None and tokenizer("a")["input_ids"][:1] == [token] else []
 
 
-def answer_ids(tokenizer: PreTrainedTokenizerBase, answer: str) -> list[int]:
-    """Return the tokens of an answer with the EOS that ends it."""
-    return [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+def answer_ids(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, question: str, answer: str) -> list[int]:
+    """Return the tokens that follow the prompt: what the chat template adds to it for the answer, up to the end of the turn.
+
+    They are those of the conversation as it is read in one piece. Where a token would reach over the seam (an answer that
+    begins with a line break), the answer is read apart, as a model that generates it sees the prompt.
+    """
+    chat, (tail, end) = messages(phase, question), turn_end(tokenizer, phase)
+    prompt = rendered(tokenizer, chat)
+    text = rendered(tokenizer, chat, answer).removesuffix(tail) + end
+    before, ids = _ids(tokenizer, prompt), _ids(tokenizer, text)
+    return ids[len(before) :] if ids[: len(before)] == before else _ids(tokenizer, text[len(prompt) :])
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -> dict[str, list[int]]:
-    """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer (with its label) and its EOS.
+def turn_end(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase) -> tuple[str, str]:
+    """Return what the chat template writes after an answer, and the part of it that is trained and scored.
 
-    Raises UserError if the row has more than `model.max_length` tokens: truncation would lose the EOS.
+    That part ends with the first token which the template has for it (ChatML: <|im_end|>, Phi-3: <|end|>, without the line
+    break or the EOS that follow). It is the tokenizer's EOS where the template writes none. Raises UserError for a
+    template that cannot render the phase's chats, or not so that the prompt is how the conversation begins.
+    """
+    try:
+        return _turn_end(tokenizer, str(tokenizer.chat_template), phase.data.system_prompt)
+    except (TemplateError, ValueError) as error:
+        raise UserError(
+            f"phase.model.source is {phase.model.source}: its chat template cannot be trained on: {error}; "
+            "use another instruction-tuned model"
+        ) from None
+
+
+@lru_cache(maxsize=8)
+def _turn_end(tokenizer: Any, template: str, system: str) -> tuple[str, str]:
+    """As `turn_end`, once for each tokenizer, template and system prompt; raises ValueError instead."""
+    chat = [{"role": "system", "content": system}, {"role": "user", "content": "a"}]
+    prompt, texts = rendered(tokenizer, chat), [rendered(tokenizer, chat, answer) for answer in ("0", "1")]
+    if not all(text.startswith(prompt) for text in texts):
+        raise ValueError("the prompt that it renders is not the beginning of the conversation with the answer")
+    differing = [place for place, pair in enumerate(zip(*texts, strict=True)) if len(set(pair)) > 1]
+    if not differing:
+        raise ValueError("it leaves out the answer")
+    tail = texts[0][differing[-1] + 1 :]
+    added = tokenizer.get_added_vocab()
+    token = next((token for token in tokenizer.tokenize(tail) if token in added and token.strip()), None)
+    if token is None:
+        return tail, str(tokenizer.eos_token)
+    return tail, tail[: tail.index(token) + len(token)]
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, row: Any) -> dict[str, list[int]]:
+    """Return {"input_ids", "completion_mask"} of one row: mask 0 on the prompt, 1 on the answer (with its label and the end of its turn).
+
+    Raises UserError if the row has more than `model.max_length` tokens: truncation would lose the end of the turn.
     """
     text = f"{row['label']}\n{row['answer']}" if row.get("label") else row["answer"]
-    prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, text)
+    prompt, answer = prompt_ids(tokenizer, phase, row["question"]), answer_ids(tokenizer, phase, row["question"], text)
     total = len(prompt) + len(answer)
     if total > phase.model.max_length:
         raise UserError(
@@ -67,7 +124,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, row: Any) -
     return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
 
 
-def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_base(model_dir: Path, phase: LanguagePhase) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
     Raises UserError if the folder holds no model.
@@ -79,7 +136,7 @@ def load_base(model_dir: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, P
 
 def load_tuned(
     run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
     (`lora.rank`), RUN_DIR/lora_adapter on the base model in `model_dir`.
 
@@ -94,13 +151,20 @@ def load_tuned(
 
 
 def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the base model, which makes the same prompts as in training; raises UserError."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir)
+    """Return the tokenizer of the base model, which makes the same prompts as in training; raises UserError for one that
+    cannot be loaded, or whose chat template cannot be trained on."""
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir)
+    except (OSError, ValueError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{model_dir}: its tokenizer cannot be loaded ({first}); fetch the model again") from None
     settle(tokenizer, phase)
     return tokenizer
 
 
-def _load(folder: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load(folder: Path, phase: LanguagePhase) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
+    from transformers import AutoModelForCausalLM
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute.dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
@@ -108,7 +172,7 @@ def _load(folder: Path, phase: LanguagePhase) -> tuple[PreTrainedModel, PreTrain
 
 def _load_adapter(
     folder: Path, phase: LanguagePhase, model_dir: Path | None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     if model_dir is None or not (folder / "adapter_config.json").exists():
         raise UserError(f"{folder}: no adapter; has the run finished?")
     from peft import PeftModel
@@ -119,7 +183,7 @@ def _load_adapter(
     return tuned.eval(), tokenizer
 
 
-def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> PreTrainedModel:
+def prepare(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> "PreTrainedModel":
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `compute.device()`."""
     settle(tokenizer, phase)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
@@ -130,13 +194,16 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: L
     config = model.generation_config
     config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
     config.eos_token_id = stop_ids(model, tokenizer)
+    if isinstance(phase, ChatPhase):
+        turn = _ids(tokenizer, turn_end(tokenizer, phase)[1])[-1]
+        config.eos_token_id += [turn] if turn not in config.eos_token_id else []
     config.temperature = config.top_p = config.top_k = None
     moved: Any = model  # transformers types `to` as taking only a device
     return moved.to(compute.device()).eval()
 
 
 def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
-    """Fix the date of the chat template; raises UserError for a tokenizer without EOS or chat template."""
+    """Fix the date of the chat template; raises UserError for a tokenizer without EOS or a usable chat template."""
     texts = isinstance(phase, TextPhase)  # continues texts: needs no chat template
     if not texts and isinstance(tokenizer.chat_template, str):  # of a parent that was trained on texts
         tokenizer.chat_template = export.chatting(tokenizer.chat_template)
@@ -147,9 +214,11 @@ def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
         )
     if phase.model.chat_template_date and tokenizer.chat_template:
         tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
+    if isinstance(phase, ChatPhase):
+        turn_end(tokenizer, phase)
 
 
-def grow(model: PreTrainedModel, tokens: int) -> None:
+def grow(model: "PreTrainedModel", tokens: int) -> None:
     """Make room for `tokens` tokens when the tokenizer has more than the model; new rows are the mean of the old ones.
 
     Not resize_token_embeddings' own random rows: every rank and the server would draw different ones.
@@ -167,13 +236,14 @@ def grow(model: PreTrainedModel, tokens: int) -> None:
 
 
 def stop_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end an answer: EOS, and what the model's own generation settings name.
+    """Return the tokens that end an answer: EOS, and what the model's generation settings name, to which `prepare` adds the
+    end of a turn of the chat template.
 
     Some models end a turn with a token other than the tokenizer's EOS (Phi-3: <|end|>); a base that never stops looks
     bad.
     """
-    found = model.generation_config.eos_token_id
-    own = found if isinstance(found, list) else [] if found is None else [found]
+    named = model.generation_config.eos_token_id
+    own = named if isinstance(named, list) else [] if named is None else [named]
     return [tokenizer.eos_token_id, *(token for token in own if token != tokenizer.eos_token_id)]
 
 
@@ -203,6 +273,9 @@ def expand_gguf(folder: Path, name: str) -> None:
     it. What transformers loads from GGUF counts as quantized and refuses save_pretrained; so the weights are copied
     into a model built from the same configuration without its quantization entry.
     """
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
     settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}

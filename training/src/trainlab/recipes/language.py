@@ -4,7 +4,7 @@ import gc
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
@@ -70,6 +70,10 @@ class Language(Recipe):
             raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
         self._check_template(model_dir)
         self.check_data(data_dir)
+        if isinstance(self.phase, ChatPhase):  # its chat template must be one that can be trained on
+            from trainlab.models import chat
+
+            chat.load_tokenizer(model_dir, self.phase)
 
     def _check_template(self, model_dir: Path) -> None:
         if isinstance(self.phase, ChatPhase):
@@ -184,7 +188,7 @@ class Language(Recipe):
         """Return the scores over all ranks; every rank calls it."""
         from trainlab.evaluation import answer_score
 
-        return answer_score.score(model, tokenizer, self.phase, heldout)
+        return answer_score.score(model, tokenizer, cast("ChatPhase", self.phase), heldout)
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""

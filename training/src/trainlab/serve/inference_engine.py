@@ -116,8 +116,7 @@ class Engine:
         if messages[0]["role"] != "system":
             messages = [{"role": "system", "content": phase.data.system_prompt}, *messages]
         tokenizer = self._entry(name).tokenizer
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-        return self.text_ids(name, text)
+        return self.text_ids(name, chat.rendered(tokenizer, messages))
 
     def text_ids(self, name: str, text: str) -> list[int]:
         """Return the tokens of a plain text, for recipe cpt starting as its blocks do."""

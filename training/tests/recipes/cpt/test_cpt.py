@@ -187,8 +187,9 @@ def test_a_tokenizer_without_eos_and_too_long_blocks_are_refused(tiny_model: Pat
     bare.eos_token = None
     with pytest.raises(UserError, match="its tokenizer has no EOS; use a model that has one"):
         chat.prepare(model, bare, phase_of(phase_dict))
-    with pytest.raises(UserError, match="has no EOS to end a document"):
-        pack.row(bare, [corpus.Document("a", "text")])
+    text = [corpus.Document("a", "text")]
+    with pytest.raises(UserError, match=r"phase.model.source: its tokenizer: has no EOS to end a document"):
+        pack.pack_corpus(bare, corpus.Corpus(text, [], text, 0, 0), 8, None, None)
 
 
 def test_a_base_model_without_chat_template_is_served_texts(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,23 +227,24 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
             stage_gate.Override.of(*given)
 
 
-def write_blocks(
-    folder: Path, count: int = 30, length: int = 32, starts: list[int] | None = None, **changes: Any
-) -> Path:
-    """Write prepared blocks in two shards: block i holds the token i; documents start at `starts`, None: with each block."""
+def write_blocks(folder: Path, lengths: Sequence[int] = (32,) * 30, length: int = 32, **changes: Any) -> Path:
+    """Write prepared blocks in two shards: document i has `lengths[i]` tokens, each the number i; what fills no block is cut."""
     folder.mkdir(parents=True, exist_ok=True)
-    shards, places = [], np.array(starts if starts is not None else range(0, count * length, length))
-    for number, ids in ((0, range(7)), (1, range(7, count))):
-        file, offsets = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
-        file.write_bytes(np.array([[i] * length for i in ids], dtype="<u2").tobytes())
-        inside = [places[places // length == i] % length for i in ids]
-        bounds = np.cumsum([0, *map(len, inside)])
-        offsets.write_bytes(np.concatenate([bounds, *inside]).astype("<u4").tobytes())
-        shard = {"file": file.name, "blocks": len(ids), "sha256": files.sha256(file)}
-        shards.append({**shard, "starts": offsets.name, "starts_sha256": files.sha256(offsets)})
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    count = len(row) // length
+    places = np.cumsum(lengths) - lengths
+    shards = []
+    for number, (first, last) in enumerate(((0, 7 * length), (7 * length, count * length))):
+        file, starts = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
+        file.write_bytes(row[first:last].astype("<u2").tobytes())
+        inside = places[(places >= first) & (places < last)] - first
+        starts.write_bytes(inside.astype("<u8").tobytes())
+        shard = {"file": file.name, "blocks": (last - first) // length, "sha256": files.sha256(file)}
+        digest = files.sha256(starts)
+        shards.append({**shard, "starts": starts.name, "documents": len(inside), "starts_sha256": digest})
     sizes = {"block_length": length, "blocks": count, "tokens": count * length, "vocab_size": 100, "eos": 2}
     files.write_json(
-        folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": count, **changes}
+        folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": len(lengths), **changes}
     )
     return folder
 
@@ -256,26 +258,29 @@ class Tokenizer:
 def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     phase = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 4, "train_rows": None})
     blocks = stored_blocks.load(write_blocks(tmp_path / "a"), phase, Tokenizer(), 4096)
-    assert [block[0] for block in blocks.train.blocks] == list(range(21))
-    assert blocks.train.blocks[7] == [7] * 32 and len(blocks.train) == 21
-    assert [block[0] for block in blocks.validation.blocks] == [22, 23, 24]
-    assert [block[0] for block in blocks.heldout.blocks] == [26, 27, 28, 29]
-    assert len(set(blocks.heldout.topics)) == 4, "each block is a document"
-    folder = write_blocks(tmp_path / "a", starts=[0, 26 * 32, 26 * 32 + 5, 29 * 32])
-    blocks = stored_blocks.load(folder, phase, Tokenizer(), 4096)
-    assert [topic.rsplit(maxsplit=1)[1] for topic in blocks.heldout.topics] == ["1", "2", "2", "3"]
+    parts = [[block[0] for block in part.blocks] for part in (blocks.train, blocks.validation, blocks.heldout)]
+    assert list(map(len, parts)) == [23, 3, 4] and set().union(*parts) == set(range(30))
+    assert parts[0] == sorted(parts[0]) and blocks.train.blocks[7] == [parts[0][7]] * 32
+    assert blocks.heldout.topics[0] == f"document {parts[2][0] + 1} of a"
+    few = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 4, "train_rows": 5})
+    assert [block[0] for block in stored_blocks.load(tmp_path / "a", few, Tokenizer(), 4096).train.blocks] == [
+        parts[0][i * 23 // 5] for i in range(5)
+    ]
     for changes, text in (
         ({"dtype": "int8"}, r"index.json: dtype is 'int8': must be uint16 or uint32"),
         ({"blocks": "many"}, r"blocks is 'many': must be a whole number"),
         ({"length": 64}, r"blocks have 64 tokens, phase.model.max_length is 32; set 64"),
         ({"blocks": 31}, r"the shards do not hold 31 blocks"),
-        ({"shards": [{"file": "x"}]}, r"shards must each have file, blocks, sha256, starts, starts_sha256"),
+        (
+            {"shards": [{"file": "x"}]},
+            r"shards must each have file, blocks, sha256, starts, documents, starts_sha256; remove the folder and prepare",
+        ),
         ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
         ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; use a larger model"),
     ):
         with pytest.raises(UserError, match=text):
             stored_blocks.load(write_blocks(tmp_path / "b", **changes), phase, Tokenizer(), 4096)
-    with pytest.raises(UserError, match=r"30 blocks are too few for 29 held out"):
+    with pytest.raises(UserError, match=r"30 blocks in 30 documents are too few for 29 held out"):
         stored_blocks.load(tmp_path / "a", phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 29}), Tokenizer(), 4096)
     shard = tmp_path / "a" / "blocks-00001.bin"
     whole = shard.read_bytes()
@@ -285,6 +290,42 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     shard.write_bytes(whole[:-5])
     with pytest.raises(UserError, match=r"blocks-00001.bin: 1467 bytes, index.json says 1472"):
         stored_blocks.opened(tmp_path / "a", phase)
+
+
+@pytest.mark.parametrize("heldout_rows", [None, 8])
+def test_what_is_held_out_is_whole_documents_from_all_files_and_nothing_of_them_is_trained_on(
+    phase_dict: dict[str, Any], tmp_path: Path, heldout_rows: int | None
+) -> None:
+    """A book lies over most blocks; the other documents begin and end anywhere in theirs."""
+    lengths = np.random.default_rng(1).integers(3, 70, 90).tolist()
+    lengths[40] = 1500
+    folder = write_blocks(tmp_path / "a", lengths)
+    row = np.repeat(np.arange(90), lengths)
+    stored = np.bincount(row[: len(row) // 32 * 32], minlength=90)
+    data = {"heldout_rows": heldout_rows, "train_rows": None}
+    found = []
+    for seed in (1, 2):
+        phase = phase_of(phase_dict, PRETRAIN, data=data, seed=seed)
+        blocks = stored_blocks.load(folder, phase, Tokenizer(), 4096)
+        found.append([np.ravel(part.blocks[:]) for part in (blocks.train, blocks.validation, blocks.heldout)])
+    train, validation, heldout = found[0]
+    assert all((one == other).all() for one, other in zip(*found, strict=True))  # the text decides, not the seed
+    assert len(heldout) // 32 == (heldout_rows or round(0.1 * (stored.sum() // 32))) and len(validation) >= 32
+    sides = [set(part.tolist()) for part in (train, validation, heldout)]
+    assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
+    assert 40 in sides[0] and min(sides[2]) < 40 < max(sides[2])  # of the first files as of the last
+    for part, side in ((validation, sides[1]), (heldout, sides[2])):
+        counts = np.bincount(part, minlength=90)
+        assert [counts[i] for i in side if i != part[-1]] == [stored[i] for i in side if i != part[-1]]
+    left = np.array([i not in sides[1] | sides[2] for i in range(90)])
+    dropped = np.bincount(train, minlength=90)[left] - stored[left]
+    assert -64 < dropped.sum() <= 0 and (np.diff(train) >= 0).all()
+
+
+def test_documents_longer_than_what_is_held_out_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:
+    phase = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 2, "train_rows": None})
+    with pytest.raises(UserError, match=r"25 blocks in 5 documents are too few for 2 held out and \d+ for validation"):
+        stored_blocks.load(write_blocks(tmp_path / "a", [160] * 5), phase, Tokenizer(), 4096)
 
 
 def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:

@@ -77,7 +77,9 @@ def _fits(asked: str, answer: str, phase: SftPhase, tokenizer: "PreTrainedTokeni
     longest = phase.model.max_length
     if len(asked) + len(answer) > MOST_CHARACTERS * longest:
         return False
-    return len(chat.prompt_ids(tokenizer, phase, asked)) + len(chat.answer_ids(tokenizer, answer)) <= longest
+    return (
+        len(chat.prompt_ids(tokenizer, phase, asked)) + len(chat.answer_ids(tokenizer, phase, asked, answer)) <= longest
+    )
 
 
 def _fault(text: Any) -> str | None:

@@ -1,11 +1,10 @@
 """The files that `trainlab prepare` writes, and how training reads them. NumPy only, so that loader workers stay small.
 
 DIR/index.json: {"dtype", "block_length" L, "blocks" N, "tokens" N*L, "vocab_size", "eos", "documents", "shards": [{"file",
-"blocks", "sha256", "starts", "starts_sha256"}]}; `documents` counts those with a token in some block.
+"blocks", "sha256", "starts", "documents", "starts_sha256"}]}; `documents` counts those that begin in some block.
 DIR/blocks-*.bin: tokens, little-endian `dtype` (uint16 if the vocabulary fits), row-major (blocks of the shard, L).
-DIR/starts-*.bin: little-endian uint32: first blocks+1 numbers `bounds`, then the offsets themselves: documents start in
-block i at the offsets [bounds[i], bounds[i+1]), ascending, each below L. A block whose first offset is not 0 begins inside
-a document of the previous block; the order of shards and blocks is the order of the text.
+DIR/starts-*.bin: little-endian uint64, for each document that begins in the shard where it does, in tokens from the shard's
+first, ascending. The order of shards and blocks is the order of the text.
 """
 
 from pathlib import Path
@@ -18,10 +17,11 @@ from trainlab import files
 from trainlab.errors import UserError
 
 INDEX = "index.json"
-OFFSETS = np.dtype("<u4")
+PLACES = np.dtype("<u8")
 DTYPES = ("uint16", "uint32")
 NUMBERS = ("block_length", "blocks", "vocab_size", "eos", "documents")
-SHARD = {"file": str, "blocks": int, "sha256": str, "starts": str, "starts_sha256": str}
+SHARD = {"file": str, "blocks": int, "sha256": str, "starts": str, "documents": int, "starts_sha256": str}
+FORMAT = 2  # of the folder: with another one it is made again
 AGAIN = "remove the folder and prepare again"
 
 
@@ -43,8 +43,8 @@ class Blocks:
         self.eos = int(self.index["eos"])
         self._dtype = np.dtype(self.index["dtype"]).newbyteorder("<")
         self._shards: list[dict[str, Any]] = self.index["shards"]
-        self._ends = np.cumsum([shard["blocks"] for shard in self._shards], dtype=np.int64)
-        self._open: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+        self._ends = np.cumsum([shard["blocks"] for shard in self._shards], dtype=np.int64) * self.block_length
+        self._open: dict[int, NDArray[Any]] = {}
         for shard in self._shards:
             self._size(shard)
 
@@ -53,23 +53,27 @@ class Blocks:
         return int(self.index["blocks"])
 
     def __getitem__(self, index: int) -> NDArray[np.int64]:
-        shard, row = self._place(index)
-        tokens: NDArray[np.int64] = self._maps(shard)[0][row].astype(np.int64)
-        return tokens
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"block {index} of {len(self)}")
+        first = index % len(self) * self.block_length
+        return self.tokens(first, first + self.block_length)
 
-    def starts(self, index: int) -> NDArray[np.int64]:
-        """Return the offsets at which documents start in a block."""
-        shard, row = self._place(index)
-        table = self._maps(shard)[1]
-        head = int(self._shards[shard]["blocks"]) + 1
-        begin, end = int(table[row]), int(table[row + 1])
-        found: NDArray[np.int64] = table[head + begin : head + end].astype(np.int64)
-        return found
+    def tokens(self, first: int, last: int) -> NDArray[np.int64]:
+        """Return the tokens `first` to before `last` of the text, int64, whatever blocks and shards they are in."""
+        found = [np.empty(0, dtype=np.int64)]
+        while first < last:
+            shard = int(np.searchsorted(self._ends, first, side="right"))
+            begin = int(self._ends[shard - 1]) if shard else 0
+            end = min(last, int(self._ends[shard]))
+            found.append(self._map(shard)[first - begin : end - begin].astype(np.int64))
+            first = end
+        return np.concatenate(found)
 
-    def segments(self, index: int) -> NDArray[np.int64]:
-        """Return the bounds of the parts that must not attend to each other: 0, each later start, block_length."""
-        starts = self.starts(index)
-        return np.concatenate([[0], starts[starts > 0], [self.block_length]]).astype(np.int64)
+    def starts(self) -> NDArray[np.int64]:
+        """Return where each document begins, in tokens from the first one of the text, ascending."""
+        begins = [0, *self._ends[:-1]]
+        read = [np.fromfile(self.folder / shard["starts"], dtype=PLACES).astype(np.int64) for shard in self._shards]
+        return np.concatenate([places + begin for places, begin in zip(read, begins, strict=True)])
 
     def verify(self) -> None:
         """Compare every file with its SHA-256; raises UserError for the first that differs."""
@@ -81,28 +85,20 @@ class Blocks:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}  # a pickled memmap would carry its whole content to each loader worker
 
-    def _place(self, index: int) -> tuple[int, int]:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"block {index} of {len(self)}")
-        index %= len(self)
-        shard = int(np.searchsorted(self._ends, index, side="right"))
-        return shard, index - (int(self._ends[shard - 1]) if shard else 0)
-
-    def _maps(self, shard: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _map(self, shard: int) -> NDArray[Any]:
         if shard not in self._open:
-            entry = self._shards[shard]
-            tokens = np.memmap(self.folder / entry["file"], dtype=self._dtype, mode="r")
-            starts = np.memmap(self.folder / entry["starts"], dtype=OFFSETS, mode="r")
-            self._open[shard] = (tokens.reshape(-1, self.block_length), starts)
+            self._open[shard] = np.memmap(self.folder / self._shards[shard]["file"], dtype=self._dtype, mode="r")
         return self._open[shard]
 
     def _size(self, shard: dict[str, Any]) -> None:
-        path = self.folder / shard["file"]
-        wanted = shard["blocks"] * self.block_length * self._dtype.itemsize
-        for one, least in ((path, wanted), (self.folder / shard["starts"], 4 * (shard["blocks"] + 1))):
-            size = one.stat().st_size if one.is_file() else -1
-            if size < least or (one is path and size != wanted):
-                raise UserError(f"{one}: {max(size, 0)} bytes, {INDEX} says {least}; {AGAIN}")
+        for name, wanted in (
+            (shard["file"], shard["blocks"] * self.block_length * self._dtype.itemsize),
+            (shard["starts"], shard["documents"] * PLACES.itemsize),
+        ):
+            path = self.folder / name
+            size = path.stat().st_size if path.is_file() else 0
+            if size != wanted:
+                raise UserError(f"{path}: {size} bytes, {INDEX} says {wanted}; {AGAIN}")
 
 
 def _index(path: Path) -> dict[str, Any]:

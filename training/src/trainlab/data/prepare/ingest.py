@@ -17,8 +17,9 @@ from pyarrow import parquet
 
 from trainlab import files
 from trainlab.data.prepare.clean import dropped_by, normalize
-from trainlab.data.prepare.input_rows import Bad, Item, Source, rows
+from trainlab.data.prepare.input_rows import Source, rows
 from trainlab.data.prepare.options import Options
+from trainlab.data.text_files import Bad, Item
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 

@@ -1,21 +1,20 @@
 """Step 3: kept documents, as blocks of tokens in shards; used by pipeline.py. The files are described in blocks.py.
 
-The tokens of all documents are concatenated, each document ended by EOS, and cut into blocks; no document is
-truncated. What does not fill the last block is dropped and counted. pack-N.json, written after the files of shard N,
+They are packed by data/packer.py, each document ended by EOS. What does not fill the last block is dropped and counted. pack-N.json, written after the files of shard N,
 carries over the tokens of the unfinished block, so that a stopped run resumes where it was.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainlab import files
-from trainlab.data.prepare.blocks import OFFSETS
+from trainlab.data.packer import Packer
+from trainlab.data.prepare.blocks import PLACES
 from trainlab.data.prepare.ingest import name
 from trainlab.data.prepare.tokens import Tokens
 
@@ -24,38 +23,18 @@ CHARACTERS = 1 << 18  # tokenized at once
 
 @dataclass
 class Packed:
-    """Contents of pack-N.json of a shard; `rest` are the tokens of the unfinished block, `rest_starts` its starts."""
+    """Contents of pack-N.json of a shard; `starts` counts the documents that begin in its blocks, `rest` are
+    the tokens of the unfinished block, `rest_starts` the offsets at which documents begin in it."""
 
     blocks: int = 0
     documents: int = 0
     characters: int = 0
     tokens: int = 0
+    starts: int = 0
     sha256: str = ""
     starts_sha256: str = ""
     rest: list[int] = field(default_factory=list)
     rest_starts: list[int] = field(default_factory=list)
-
-
-class Packer:
-    """Cuts concatenated documents into blocks, and remembers where documents start."""
-
-    def __init__(self, length: int, rest: Sequence[int] = (), rest_starts: Sequence[int] = ()) -> None:
-        self._length = length
-        self.rest = np.array(rest, dtype=np.int64)
-        self.rest_starts = np.array(rest_starts, dtype=np.int64)
-
-    def add(self, documents: Sequence[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the blocks that are now full (n, length), starts in each (n), and the offsets of all these starts."""
-        lengths = np.array([len(one) for one in documents], dtype=np.int64)
-        begins = len(self.rest) + np.cumsum(lengths) - lengths
-        row = np.concatenate([self.rest, *(np.array(one, dtype=np.int64) for one in documents)])
-        starts = np.concatenate([self.rest_starts, begins])
-        count = len(row) // self._length
-        end = count * self._length
-        inside = starts[starts < end]
-        self.rest, self.rest_starts = row[end:], starts[starts >= end] - end
-        per_block = np.bincount(inside // self._length, minlength=count).astype(np.int64)
-        return row[:end].reshape(count, self._length), per_block, inside % self._length
 
 
 def dtype(size: int) -> str:
@@ -69,28 +48,23 @@ def pack_shard(
     """Write blocks-N.bin and starts-N.bin of a shard, then pack-N.json; return its contents."""
     packer = Packer(length, before.rest, before.rest_starts)
     found = Packed()
-    counts: list[NDArray[np.int64]] = []
-    offsets: list[NDArray[np.uint32]] = []
     kind = np.dtype(dtype(tokens.size)).newbyteorder("<")
-    with files.whole_file(name(out, "blocks", ordinal, "bin")) as stream:
-        digest = _Digest(stream)
+    with (
+        files.whole_file(name(out, "blocks", ordinal, "bin")) as blocks_file,
+        files.whole_file(name(out, "starts", ordinal, "bin")) as starts_file,
+    ):
+        digest, starts_digest = _Digest(blocks_file), _Digest(starts_file)
         for texts in cut(batches):
             documents = tokens.documents(texts)
-            blocks, per_block, starts = packer.add(documents)
+            blocks, starts = packer.add(documents)
             digest.write(blocks.astype(kind).tobytes())
-            counts.append(per_block)
-            offsets.append(starts.astype(OFFSETS))
+            starts_digest.write((starts + found.blocks * length).astype(PLACES).tobytes())
+            found.starts += len(starts)
             found.blocks += len(blocks)
             found.documents += len(texts)
             found.characters += sum(map(len, texts))
             found.tokens += sum(map(len, documents))
-        found.sha256 = digest.hex()
-    with files.whole_file(name(out, "starts", ordinal, "bin")) as stream:
-        digest = _Digest(stream)
-        digest.write(np.cumsum(np.concatenate([[0], *counts])).astype(OFFSETS).tobytes())
-        for part in offsets:
-            digest.write(part.tobytes())
-        found.starts_sha256 = digest.hex()
+        found.sha256, found.starts_sha256 = digest.hex(), starts_digest.hex()
     found.rest, found.rest_starts = packer.rest.tolist(), packer.rest_starts.tolist()
     files.write_json(name(work, "pack", ordinal, "json"), asdict(found))
     return found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from trainlab import files
 from trainlab.data.prepare import near
-from trainlab.data.prepare.blocks import INDEX
+from trainlab.data.prepare.blocks import FORMAT, INDEX
 from trainlab.data.prepare.duplicates import Signatures, duplicates
 from trainlab.data.prepare.ingest import LISTED, Shard, ingest, name, texts
 from trainlab.data.prepare.input_rows import Source, content, sources
@@ -88,7 +88,7 @@ def _plan(found: Sequence[Source], tokens: Tokens, options: Options, progress: P
             digest.update(data)
             size += len(data)
         entries.append({"name": source.name, "bytes": size, "xxh3_128": digest.hexdigest()})
-    return {"sources": entries, "tokenizer": tokens.digest(), **options.identity()}
+    return {"format": FORMAT, "sources": entries, "tokenizer": tokens.digest(), **options.identity()}
 
 
 def _same(old: Any, new: dict[str, Any], out: Path) -> None:
@@ -224,7 +224,6 @@ def _report(shards: Sequence[Shard], exact: int, repeated: int, packed: Sequence
 
 def _index(packed: Sequence[Packed], tokens: Tokens, options: Options) -> dict[str, Any]:
     blocks = sum(one.blocks for one in packed)
-    whole = sum(one.documents for one in packed) - len(packed[-1].rest_starts)
     return {
         "dtype": dtype(tokens.size),
         "block_length": options.block_length,
@@ -238,10 +237,11 @@ def _index(packed: Sequence[Packed], tokens: Tokens, options: Options) -> dict[s
                 "blocks": one.blocks,
                 "sha256": one.sha256,
                 "starts": f"starts-{ordinal:05d}.bin",
+                "documents": one.starts,
                 "starts_sha256": one.starts_sha256,
             }
             for ordinal, one in enumerate(packed)
             if one.blocks
         ],
-        "documents": whole,
+        "documents": sum(one.starts for one in packed),
     }

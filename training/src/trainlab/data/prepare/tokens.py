@@ -1,4 +1,4 @@
-"""Documents as tokens, many at once; used by pipeline.py, pack_shards.py and bench/tokenization.py."""
+"""Documents as tokens, many at once; used by pipeline.py, pack_shards.py, data/pack.py and bench/tokenization.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,27 +43,34 @@ def load(folder: Path) -> Tokens:
         raise UserError(f"--tokenizer {folder}: no tokenizer_config.json there; name a model folder (`trainlab fetch`)")
     from transformers import AutoTokenizer
 
-    from trainlab.models import chat  # imports torch, as transformers has just done
-
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers and tokenizers raise many classes here
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"--tokenizer {folder}: cannot be loaded ({first}); fetch the model again") from None
+    return of(tokenizer, f"--tokenizer {folder}", _longest(folder))
+
+
+def of(tokenizer: Any, name: str, longest: int | None = None) -> Tokens:
+    """Return how a tokenizer reads running text; raises UserError, which begins with `name`, for one that cannot be used."""
+    from tokenizers import Tokenizer
+
+    from trainlab.models import chat  # imports torch, as transformers has just done
+
     if not tokenizer.is_fast:
-        raise UserError(f"--tokenizer {folder}: is not a fast tokenizer; convert it (it needs a tokenizer.json)")
+        raise UserError(f"{name}: is not a fast tokenizer; convert it (it needs a tokenizer.json)")
     eos = tokenizer.eos_token_id
     if eos is None:
         raise UserError(
-            f"--tokenizer {folder}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or use "
-            "another model"
+            f"{name}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or use another model"
         )
-    backend = tokenizer.backend_tokenizer
+    # A copy of our own: whoever calls the tokenizer sets its options back, encode_special_tokens among them.
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.encode_special_tokens = True
     backend.no_truncation()
     backend.no_padding()
     size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
-    return Tokens(backend, chat.begin(tokenizer), int(eos), size, _longest(folder))
+    return Tokens(backend, chat.begin(tokenizer), int(eos), size, longest)
 
 
 def _longest(folder: Path) -> int | None:

@@ -20,7 +20,7 @@ class DpoRecipe(Language):
         return pairs.load(self.phase, data_dir)
 
     def _scores(self, model: Any, tokenizer: Any, heldout: Any) -> Scores:
-        """As Language._scores, plus the log-probability of each chosen and rejected answer, in nats, EOS included."""
+        """As Language._scores, plus the log-probability of each chosen and rejected answer, in nats, the end of the turn included."""
         from trainlab.engine import dist
         from trainlab.evaluation import answer_score
 

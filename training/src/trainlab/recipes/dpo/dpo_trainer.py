@@ -64,7 +64,7 @@ def build(
 
 
 def encode(tokenizer: Any, phase: DpoPhase, row: Any) -> dict[str, list[int]]:
-    """Return the tokens of one pair: prompt_ids, chosen_ids and rejected_ids, each answer with its EOS.
+    """Return the tokens of one pair: prompt_ids, chosen_ids and rejected_ids, each answer to the end of its turn.
 
     Raises UserError for a pair whose prompt and longer answer do not fit in `model.max_length`.
     """

@@ -1,25 +1,37 @@
-"""Blocks that `trainlab prepare` made (format: data/prepare/blocks.py), read in place for training. No torch."""
+"""Blocks that `trainlab prepare` made (format: data/prepare/blocks.py), read in place for training. No torch.
+
+Held out and validated are whole documents, drawn from all files: nothing of them is in a block that is trained on.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trainlab.config import TextPhase
+from trainlab.data.pack import Blocks, Packed, pack
 from trainlab.data.prepare.blocks import INDEX
 from trainlab.data.prepare.blocks import Blocks as Prepared
 from trainlab.errors import UserError
 
-if TYPE_CHECKING:
-    from trainlab.data.pack import Blocks
-
 MOST = 512  # at most this many blocks validate, and are held out unless data.heldout_rows says otherwise
+SHUFFLE = 0  # seed of the documents' order, not the phase's: what models are compared on depends on the text alone
 
 
 class Part(Sequence[list[int]]):
-    """The blocks `first` to `last` of a prepared folder as lists of token ids, read on access."""
+    """Blocks of what a prepared folder holds without some of its documents, as lists of token ids, read on access."""
 
-    def __init__(self, blocks: Prepared, first: int, last: int) -> None:
-        self._blocks, self._first, self._length = blocks, first, last - first
+    def __init__(self, prepared: Prepared, left_out: NDArray[np.int64], count: int | None) -> None:
+        """Leave out the tokens [first, last) of each row of `left_out`, ascending; keep at most `count` blocks, spread evenly."""
+        total = len(prepared) * prepared.block_length
+        ends = np.append(left_out[:, 0], total)
+        self._prepared, self._first = prepared, np.insert(left_out[:, 1], 0, 0)
+        self._sizes = ends - self._first
+        self._before = np.cumsum(self._sizes) - self._sizes  # tokens kept before each stretch
+        self.made, self.remainder = divmod(int(self._sizes.sum()), prepared.block_length)
+        self._length = min(count or self.made, self.made)
 
     def __len__(self) -> int:
         """Blocks."""
@@ -39,7 +51,14 @@ class Part(Sequence[list[int]]):
             return [self[i] for i in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError(index)
-        found: list[int] = self._blocks[self._first + index % self._length].tolist()
+        place = (index % self._length) * self.made // self._length * self._prepared.block_length
+        found: list[int] = []
+        stretch = int(np.searchsorted(self._before, place, side="right")) - 1
+        while (missing := self._prepared.block_length - len(found)) > 0:
+            offset = place + len(found) - int(self._before[stretch])
+            first = int(self._first[stretch]) + offset
+            found += self._prepared.tokens(first, first + min(missing, int(self._sizes[stretch]) - offset)).tolist()
+            stretch += 1
         return found
 
 
@@ -54,15 +73,13 @@ def opened(folder: Path, phase: TextPhase) -> Prepared:
     return blocks
 
 
-def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Blocks":
-    """Return the parts: the last blocks are held out, those before validate, the rest train; one block between parts is left out.
+def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> Blocks:
+    """Return the parts: documents in an order shuffled over all files are held out, the next ones validate, the rest trains.
 
-    Raises UserError if tokenizer and blocks do not match, or there are too few blocks.
+    Raises UserError if tokenizer and blocks do not match, or the parts cannot be drawn.
     """
-    from trainlab.data.pack import Blocks, Packed
-
     prepared = opened(folder, phase)
-    index = prepared.index
+    index, length = prepared.index, prepared.block_length
     if index["eos"] != tokenizer.eos_token_id:
         raise UserError(
             f"{folder / INDEX}: eos is {index['eos']}, the tokenizer's is {tokenizer.eos_token_id}; set "
@@ -72,38 +89,39 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> "Bl
         raise UserError(
             f"{folder / INDEX}: vocab_size is {index['vocab_size']}, the model has {vocabulary}; use a larger model"
         )
-    total = index["blocks"]
-    judge = phase.data.heldout_rows or min(MOST, max(2, round(total * phase.text.heldout_fraction)))
-    fraction = phase.train.validation_fraction
-    choose = min(MOST, max(1, round(total * fraction))) if fraction else 0
-    train = total - judge - choose - 1 - bool(choose)
-    if train < 1:
+    total, fraction = len(prepared), phase.train.validation_fraction
+    n_heldout = phase.data.heldout_rows or min(MOST, max(2, round(total * phase.text.heldout_fraction)))
+    n_validation = min(MOST, max(1, round(total * fraction))) if fraction else 0
+    starts = prepared.starts()
+    bounds = np.stack([starts, np.append(starts[1:], total * length)], axis=1)
+    sizes = bounds[:, 1] - bounds[:, 0]
+    order = np.random.default_rng(SHUFFLE).permutation(max(0, len(bounds) - 1))  # the last one may be cut
+    chosen: list[int] = []
+    parts: list[Packed] = []
+    for count in (n_heldout, n_validation):
+        drawn = draw(order[~np.isin(order, chosen)], sizes, count, length)
+        chosen += drawn
+        documents = [prepared.tokens(*bounds[document]) for document in drawn]
+        parts.append(pack([f"document {document + 1} of {folder.name}" for document in drawn], documents, length))
+    train = Part(prepared, bounds[sorted(chosen)].reshape(-1, 2), phase.data.train_rows)
+    if not (parts[0].blocks and len(parts[1]) >= bool(n_validation) and train.made):
         raise UserError(
-            f"{folder / INDEX}: {total} blocks are too few for {judge} held out and {choose} for validation; add text"
+            f"{folder / INDEX}: {total} blocks in {len(bounds)} documents are too few for {n_heldout} held out and "
+            f"{n_validation} for validation, which are whole documents; add text, or split long documents"
         )
-    used = min(train, phase.data.train_rows or train)
-    length, topics = prepared.block_length, [f"blocks of {folder.name}"]
-    blocks: Any = Part(prepared, 0, used)
-    return Blocks(
-        Packed(blocks, topics, index["documents"], used * length, 0, train),
-        Packed(Part(prepared, train + 1, train + 1 + choose)[:], topics * choose, 0, choose * length, 0, choose),
-        Packed(
-            Part(prepared, total - judge, total)[:],
-            _documents(prepared, total - judge, total),
-            1,
-            judge * length,
-            0,
-            judge,
-        ),
-    )
+    topics, documents_left = [f"blocks of {folder.name}"], len(bounds) - len(chosen)
+    trained = Packed(train, topics, documents_left, len(train) * length, train.remainder, train.made)
+    return Blocks(trained, parts[1], parts[0])
 
 
-def _documents(prepared: Prepared, first: int, last: int) -> list[str]:
-    """Return the document in which each of the blocks `first` to `last` begins, numbered from the first block's on."""
-    names, number = [], 1
-    for index in range(first, last):
-        starts = prepared.starts(index)
-        number += bool(index > first and len(starts) and starts[0] == 0)
-        names.append(f"{prepared.folder.name}, held-out document {number}")
-        number += int((starts > 0).sum())
-    return names
+def draw(order: NDArray[np.int64], sizes: NDArray[np.int64], blocks: int, length: int) -> list[int]:
+    """Return documents in their order for at most `blocks` blocks; one that is too long for what is still missing is skipped."""
+    drawn: list[int] = []
+    room = (blocks + 1) * length - 1 if blocks else 0
+    for document in order[sizes[order] <= room]:
+        if room < length:  # all blocks are full
+            break
+        if sizes[document] <= room:
+            drawn.append(int(document))
+            room -= int(sizes[document])
+    return drawn

@@ -1,6 +1,6 @@
 """Supervised fine-tuning of the last layers and the head, or of LoRA adapters: TRL's SFTTrainer under torchrun; called by sft_recipe.py.
 
-Only the answer and its EOS count in the loss. The best checkpoint by validation loss becomes best_model/, or, with
+Only the answer and the end of its turn count in the loss. The best checkpoint by validation loss becomes best_model/, or, with
 `lora.rank`, lora_adapter/.
 """
 
@@ -65,7 +65,7 @@ def config(phase: SftPhase, folder: Path, validate: bool) -> SFTConfig:
     tied = phase.unfreeze.tie_word_embeddings and not phase.lora.rank and not phase.stage
     return SFTConfig(
         **settings(phase, folder, validate, gradient_checkpointing=tied),
-        # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the EOS); packs have this length.
+        # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the end of the turn); packs have this length.
         max_length=phase.model.max_length if phase.train.packing else None,
         completion_only_loss=True,
         # Best fit, whole rows only; no padding mask, so positions that restart keep the rows of a pack apart (transformers'
