@@ -75,6 +75,10 @@ AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "ready", "ven
 """Commands that do not need root: they build, or report themselves what they do without it."""
 
 
+PRINTS_ONLY_ANSWERS = ("check", "exec", "ready", "status", "venv")
+"""Commands whose output programs read: nothing is said of a busy machine, and they wait for little."""
+
+
 def _checkout(command: str) -> int:
     """Run a command of the checkout that reports its own outcome; returns the exit code."""
     if command in ("ready", "venv"):
@@ -144,6 +148,8 @@ def main() -> int:
 def _main() -> int:
     arguments = _parser().parse_args()
     patience.factor()  # an invalid one is reported before anything starts
+    if arguments.command not in PRINTS_ONLY_ANSWERS:
+        patience.raise_for(os.getloadavg()[0], os.cpu_count() or 1)
     from embedded_cluster import apt, environment, home, preflight, system
 
     system.require_linux()

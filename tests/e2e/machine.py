@@ -16,8 +16,8 @@ from typing import Any
 REPO = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
 CLUSTER = os.environ.get("E2E_CLUSTER") or "test"
-NODES, PODS, SERVICES = (os.environ.get("E2E_NETWORKS") or "10.246.1 10.247 10.98").split()
-"""Both variables let a file run beside a run of the others, as `E2E_CLUSTER=more E2E_NETWORKS="10.236.1 10.237 10.97"`."""
+NODES, PODS, SERVICES = (os.environ.get("E2E_NETWORKS") or "10.246.1 10.247 10.242").split()
+"""Both variables let a file run beside a run of the others, as `E2E_CLUSTER=more E2E_NETWORKS="10.236.1 10.237 10.238"`."""
 ARTIFACTS = REPO / "artifacts" / "e2e"
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
 """What `make test` passes to its children: a make among them would call itself make[1] and print its folder."""
