@@ -32,7 +32,7 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in OF_
 """For every command of the tests: a cluster of their own next to the user's, with the same caches."""
 FOLDER = HOME / f"cluster-{CLUSTER}"
 DEMO_LOCK = HOME / f"demo-{CLUSTER}.lock"
-GROUP, LOCK = f"trainlab-{CLUSTER}", HOME / f"lock-{CLUSTER}"
+GROUP, LINK, LOCK = f"trainlab-{CLUSTER}", f"tl-{CLUSTER}", HOME / f"lock-{CLUSTER}"
 KUBECONFIG = FOLDER / "admin.conf"
 CANNOT_HOST = 3
 SYSCTLS: tuple[str, ...] = (
@@ -116,12 +116,11 @@ def _sysctls() -> list[str]:
     return found
 
 
-def group() -> set[int]:
-    """Pids of all processes in the cluster."""
+def group(node: str = "") -> set[int]:
+    """Pids of all processes in the cluster, or in one node of it."""
     tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
-    return {
-        int(word) for top in tops for file in (top / GROUP).rglob("cgroup.procs") for word in file.read_text().split()
-    }
+    files = [file for top in tops for file in (top / GROUP / node).rglob("cgroup.procs")]
+    return {int(word) for file in files for word in file.read_text().split()}
 
 
 def ours() -> dict[int, str]:
