@@ -119,8 +119,11 @@ def _sysctls() -> list[str]:
 def group(node: str = "") -> set[int]:
     """Pids of all processes in the cluster, or in one node of it."""
     tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
-    files = [file for top in tops for file in (top / GROUP / node).rglob("cgroup.procs")]
-    return {int(word) for file in files for word in file.read_text().split()}
+    found: set[int] = set()
+    for folder, _, _ in (entry for top in tops for entry in os.walk(top / GROUP / node)):
+        with contextlib.suppress(OSError):  # a container has just ended
+            found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
+    return found
 
 
 def ours() -> dict[int, str]:
