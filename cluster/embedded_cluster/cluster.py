@@ -80,8 +80,8 @@ def _seconds(written: str) -> float:
 
 
 def complete(count: int) -> bool:
-    """Whether the first process of each of `count` nodes lives, and the host's link to them is there."""
-    return running.nodes() == _names(count) and host.link_exists()
+    """Whether the first process of each of `count` nodes lives, and the host's link to them is there, and they are of this home."""
+    return running.nodes() == _names(count) and host.link_exists() and host.owner() == paths.HOME
 
 
 def _names(count: int) -> list[str]:
@@ -176,12 +176,12 @@ def _make(count: int) -> None:
 def _start_again(count: int) -> None:
     """Start the nodes of an existing cluster, whose processes are gone or partly gone, with all that they hold."""
     begin = time.monotonic()
+    _require_subnets()
     with say.step("end what is left of the nodes' processes"):
         host.stop()
         for left in ("run/*", "share/*.failed"):
             for file in paths.CLUSTER.glob(left):
                 file.unlink()
-    _require_subnets()
     since = time.time()
     with say.step(f"start {count} nodes again, with what they hold", patience.seconds(READY_SECONDS)):
         for number in range(1, count + 1):

@@ -193,3 +193,10 @@ def test_a_killed_daemon_comes_back(node: str, name: str) -> None:
     print(f"{node}: {name} is back and used after {time.monotonic() - began:.1f} s")
     assert _identities() == before and _answers()
     assert machine.cluster("up", "--nodes", "2").endswith("changed=false\n")
+
+
+def test_with_the_word_a_new_one_takes_its_place() -> None:
+    """The last test of this cluster: nothing of it is left."""
+    machine.cluster("up", "--nodes", "1", "--recreate")
+    assert list(machine.ready_nodes()) == ["n1"] and not VOLUME.exists()
+    assert [each["metadata"]["name"] for each in _items("configmaps")] == ["kube-root-ca.crt"]
