@@ -116,7 +116,7 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
 
 def _change(arguments: argparse.Namespace) -> bool:
     """Run a command that changes something; returns whether it did."""
-    from embedded_cluster import cluster, kept
+    from embedded_cluster import cluster
 
     if arguments.command == "build":
         return cluster.make_programs(arguments.operators, everything=arguments.all)
@@ -127,7 +127,7 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "images":
         return cluster.make_parts(force=arguments.force)
     if arguments.command == "up":
-        return cluster.up(arguments.nodes, arguments.recreate or kept.recreate_asked())
+        return cluster.up(arguments.nodes, arguments.recreate)
     if arguments.command == "operators":
         from embedded_cluster import operators
 

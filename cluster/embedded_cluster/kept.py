@@ -70,7 +70,7 @@ def _said(folder: Path) -> str:
     return f"{namespace}/{claim} ({text}{f', {runs} runs' if runs > 1 else ', 1 run' if runs else ''})"
 
 
-def recreate_asked() -> bool:
+def _recreate_asked() -> bool:
     """Whether RECREATE=1 is set; raises say.UserError for any other value but 0 and nothing."""
     given = os.environ.get(WORD) or "0"
     if given not in ("0", "1"):
@@ -80,11 +80,13 @@ def recreate_asked() -> bool:
     return given == "1"
 
 
-def require(count: int, recreate: bool) -> bool:
+def require(count: int, recreate: bool = False) -> bool:
     """Whether the existing cluster, if there is one, can be kept as one of `count` nodes.
 
-    Raises say.UserError where it cannot and `recreate` is false: with what differs, what would be lost, and the remedies.
+    Raises say.UserError where it cannot and neither `recreate` nor RECREATE=1 gives it up: with what differs, what would be
+    lost, and the remedies.
     """
+    recreate = _recreate_asked() or recreate
     if not exists():
         return False
     if not (different := differences(count)):

@@ -54,13 +54,13 @@ def _files(top: Path) -> list[str]:
 
 
 def test_the_same_cluster_is_kept() -> None:
-    assert kept.require(2, recreate=False) and kept.require(2, recreate=True)
+    assert kept.require(2) and kept.require(2, recreate=True)
 
 
 def test_without_a_cluster_there_is_nothing_to_keep(folder: Path) -> None:
     """Nor in what an `up` that did not get far leaves: nobody had a kubeconfig yet."""
     running.STATE.unlink()
-    assert not kept.require(1, recreate=False)
+    assert not kept.require(1)
 
 
 def test_another_node_count_is_refused_before_anything_is_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,24 +81,26 @@ def test_another_node_count_is_refused_before_anything_is_built(folder: Path, mo
 def test_the_word_lets_it_go(asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     if asked == "variable":
         monkeypatch.setenv(kept.WORD, "1")
-    assert not kept.require(1, recreate=asked == "flag" or kept.recreate_asked())
+    assert not kept.require(1, recreate=asked == "flag")
     assert "is made anew, as RECREATE asks: it was made with NODES=2, asked is NODES=1" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("given", "asked"), [("", False), ("0", False), ("1", True)])
-def test_only_1_is_the_word(given: str, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", ["", "0"])
+def test_only_1_is_the_word(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one is refused, also where there is nothing to lose."""
     monkeypatch.setenv(kept.WORD, given)
-    assert kept.recreate_asked() is asked
+    with pytest.raises(UserError, match="cannot be kept"):
+        kept.require(1)
     monkeypatch.setenv(kept.WORD, "yes")
     with pytest.raises(UserError, match=r"^RECREATE=yes: give 1 to remove a cluster"):
-        kept.recreate_asked()
+        kept.require(2)
 
 
 @pytest.mark.parametrize("state", ["", "{", json.dumps({"nodes": ["n1", "n2"], "fingerprint": "0123"})])
 def test_one_of_an_earlier_version_or_damaged_is_refused(state: str) -> None:
     running.STATE.write_text(state)
     with pytest.raises(UserError, match=r"state\.json does not say what it was made with: .*survival-runs.*RECREATE=1"):
-        kept.require(2, recreate=False)
+        kept.require(2)
 
 
 def test_another_version_and_another_network_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +119,11 @@ def test_many_volumes_are_counted_and_none_is_said(folder: Path) -> None:
     for number in range(9):
         (folder / f"share/rwx/pvc-{number}_many_claim{number}").mkdir()
     with pytest.raises(UserError, match=r"many/claim7 \([01] MiB\) and 3 more\. To keep"):
-        kept.require(1, recreate=False)
+        kept.require(1)
     programs.remove(str(folder / "share"))
     programs.remove(str(folder / "nodes"))
     with pytest.raises(UserError, match="would lose no volumes, but all objects in it"):
-        kept.require(1, recreate=False)
+        kept.require(1)
 
 
 def test_a_comment_another_go_and_patience_change_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
