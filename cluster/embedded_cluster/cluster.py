@@ -54,15 +54,19 @@ def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def ready_nodes(since: float = 0.0) -> dict[str, bool]:
-    """Node name -> whether it is Ready, by what its kubelet said after `since` (seconds since the epoch, whole ones count).
+    """Node name -> whether it is Ready, and its kubelet was heard of after `since` (seconds since the epoch).
 
     Empty when the API server does not answer.
     """
+    objects = _listed("nodes", "leases")
+    # A kubelet renews its lease every 10 s, and reports an unchanged state, which may be of before a reboot, every 5 minutes.
+    leases = [(each["metadata"]["name"], each["spec"]) for each in objects if each["kind"] == "Lease"]
+    heard = {name: _seconds(spec["renewTime"]) for name, spec in leases if "renewTime" in spec}
     found = {}
-    for node in _listed("nodes"):
-        conditions = {each["type"]: each for each in node["status"].get("conditions", [])}
-        ready = conditions.get("Ready", {})
-        found[node["metadata"]["name"]] = ready.get("status") == "True" and _seconds(ready["lastHeartbeatTime"]) > since
+    for node in (each for each in objects if each["kind"] == "Node"):
+        name, conditions = node["metadata"]["name"], node["status"].get("conditions", [])
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        found[name] = ready and heard.get(name, 0.0) >= since
     return found
 
 
@@ -75,7 +79,7 @@ def _listed(*kinds: str) -> list[dict[str, Any]]:
 
 
 def _seconds(written: str) -> float:
-    """Seconds since the epoch of a time as Kubernetes writes it (RFC 3339, whole seconds)."""
+    """Seconds since the epoch of a time as Kubernetes writes it (RFC 3339)."""
     return datetime.fromisoformat(written).astimezone(UTC).timestamp()
 
 
