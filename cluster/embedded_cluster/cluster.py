@@ -64,9 +64,8 @@ def ready_nodes(since: float = 0.0) -> dict[str, bool]:
     heard = {name: _seconds(spec["renewTime"]) for name, spec in leases if "renewTime" in spec}
     found = {}
     for node in (each for each in objects if each["kind"] == "Node"):
-        name, conditions = node["metadata"]["name"], node["status"].get("conditions", [])
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        found[name] = ready and heard.get(name, 0.0) >= since
+        name = node["metadata"]["name"]
+        found[name] = _is_ready(node) and heard.get(name, 0.0) >= since
     return found
 
 
@@ -201,11 +200,36 @@ def _start_again(count: int) -> None:
 
 
 def _stale(since: float) -> bool:
-    """Whether a container counts as running since before `since`: its node's kubelet has not looked at it since then."""
-    pods = _listed("pods")
+    """Whether the API server still has something of before `since`.
+
+    That is a container that counts as running since then, as its node's kubelet has not looked at it yet, or a Deployment
+    that counts other pods as available than are ready.
+    """
+    objects = _listed("pods", "deployments")
+    pods = [each for each in objects if each["kind"] == "Pod"]
     statuses = [status for pod in pods for status in pod["status"].get("containerStatuses", [])]
     times = [status["state"]["running"]["startedAt"] for status in statuses if "running" in status["state"]]
-    return not pods or any(_seconds(each) <= since for each in times)
+    deployments = [each for each in objects if each["kind"] == "Deployment"]
+    return (
+        not pods
+        or any(_seconds(each) <= since for each in times)
+        or any(each["status"].get("availableReplicas", 0) != _ready_pods(each, pods) for each in deployments)
+    )
+
+
+def _ready_pods(deployment: dict[str, Any], pods: Sequence[dict[str, Any]]) -> int:
+    """How many of these pods are the Deployment's and ready."""
+    namespace, labels = (
+        deployment["metadata"]["namespace"],
+        deployment["spec"]["selector"].get("matchLabels", {}).items(),
+    )
+    own = [pod["metadata"] for pod in pods if _is_ready(pod) and pod["metadata"]["namespace"] == namespace]
+    return sum(labels <= metadata.get("labels", {}).items() for metadata in own)
+
+
+def _is_ready(item: dict[str, Any]) -> bool:
+    """Whether a node or pod has the condition Ready."""
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in item["status"].get("conditions", []))
 
 
 def _load_missing() -> None:
