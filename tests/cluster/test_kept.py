@@ -171,3 +171,60 @@ def test_nodes_share_the_memory(count: int) -> None:
 def test_the_machines_memory_is_read() -> None:
     assert system.memory_total() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < system.memory_available() <= system.memory_total()
+
+
+BEFORE, SINCE, AFTER = "2026-11-28T03:50:00Z", 1795838400.0, "2026-11-28T04:00:01Z"
+
+
+def _objects(
+    started: str = AFTER, ready: bool = True, available: int = 1, renewed: str = AFTER
+) -> list[dict[str, Any]]:
+    """A node, its lease, and a Deployment's pod on it, as the API server tells of them after the nodes were started."""
+    conditions = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+    running = {"containerStatuses": [{"state": {"running": {"startedAt": started}}}]}
+    labels = {"app": "served"}
+    return [
+        {"kind": "Node", "metadata": {"name": "n1"}, "status": conditions},
+        {"kind": "Lease", "metadata": {"name": "n1"}, "spec": {"renewTime": renewed}},
+        {"kind": "Pod", "metadata": {"namespace": "a", "labels": labels | {"x": "y"}}, "status": conditions | running},
+        {"kind": "Pod", "metadata": {"namespace": "b", "labels": labels}, "status": {"phase": "Pending"}},
+        {
+            "kind": "Deployment",
+            "metadata": {"namespace": "a"},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"availableReplicas": available} if available else {},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objects", "stale"),
+    [
+        (_objects(), False),
+        (_objects(started=BEFORE), True),  # no kubelet has looked at it yet
+        (_objects(ready=False, available=1), True),  # nor the controller of Deployments
+        (_objects(ready=False, available=0), False),
+        ([], True),  # the API server does not answer
+    ],
+)
+def test_what_is_of_before_the_start_is_waited_for(
+    objects: list[dict[str, Any]], stale: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_listed", lambda *_: objects)
+    assert cluster._stale(SINCE) is stale
+
+
+@pytest.mark.parametrize(
+    ("objects", "since", "ready"),
+    [
+        (_objects(), SINCE, True),
+        (_objects(renewed=BEFORE), SINCE, False),  # Ready is what it was when the machine stopped
+        (_objects(renewed=BEFORE), 0.0, True),
+        (_objects(ready=False), SINCE, False),
+    ],
+)
+def test_a_node_is_ready_once_its_kubelet_is_heard_of(
+    objects: list[dict[str, Any]], since: float, ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_listed", lambda *_: objects)
+    assert cluster.ready_nodes(since) == {"n1": ready}
