@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -11,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from embedded_cluster import (
     identity,
     image_store,
     images,
+    kept,
     kernel,
     layout,
     locks,
     modules,
+    oci,
     others,
     paths,
     patience,
@@ -51,41 +53,42 @@ def kubectl(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-def fingerprint(count: int) -> str:
-    """Changes when `up` would make a different cluster now: programs, small images, these files, nodes, networks."""
-    files = sorted(
-        path
-        for path in paths.PACKAGE.iterdir()
-        if path.name in ("node.sh", "cluster.sh", "layout.py", "containerd.toml")
-    )
-    text = [
-        str(count),
-        *map(str, identity.VARIABLES),
-        image_store.folder().name,
-        *(build.binary(name).name for name in NEEDED),
-    ]
-    own = [ref for name in NEEDED for ref in modules.COMPONENTS[name].images] + [images.PAUSE]
-    text += [f"{ref} {image_store.refs().get(ref, {}).get('digest')}" for ref in own]
-    return hashlib.sha256("\n".join(text).encode() + b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+def ready_nodes(since: float = 0.0) -> dict[str, bool]:
+    """Node name -> whether it is Ready, and its kubelet was heard of after `since` (seconds since the epoch).
 
-
-def ready_nodes() -> dict[str, bool]:
-    """Node name -> whether it is Ready; empty when the API server does not answer."""
-    done = kubectl("get", "nodes", "-o", "json", f"--request-timeout={patience.seconds(REQUEST_SECONDS):.0f}s")
-    if done.returncode:
-        return {}
+    Empty when the API server does not answer.
+    """
+    objects = _listed("nodes", "leases")
+    # A kubelet renews its lease every 10 s, and reports an unchanged state, which may be of before a reboot, every 5 minutes.
+    leases = [(each["metadata"]["name"], each["spec"]) for each in objects if each["kind"] == "Lease"]
+    heard = {name: _seconds(spec["renewTime"]) for name, spec in leases if "renewTime" in spec}
     found = {}
-    for node in json.loads(done.stdout)["items"]:
-        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", [])}
-        found[node["metadata"]["name"]] = conditions.get("Ready") == "True"
+    for node in (each for each in objects if each["kind"] == "Node"):
+        name = node["metadata"]["name"]
+        found[name] = _is_ready(node) and heard.get(name, 0.0) >= since
     return found
 
 
-def runs(count: int) -> bool:
-    """Whether exactly the wanted cluster is running: same versions, all nodes' processes alive, the host's link."""
-    wanted = [f"n{number}" for number in range(1, count + 1)]
-    same = running.state().get("fingerprint") == fingerprint(count)
-    return same and running.nodes() == wanted and host.link_exists()
+def _listed(*kinds: str) -> list[dict[str, Any]]:
+    """Objects of all namespaces as the API server has them; none when it does not answer."""
+    limit = f"--request-timeout={patience.seconds(REQUEST_SECONDS):.0f}s"
+    done = kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "json", limit)
+    items: list[dict[str, Any]] = [] if done.returncode else json.loads(done.stdout)["items"]
+    return items
+
+
+def _seconds(written: str) -> float:
+    """Seconds since the epoch of a time as Kubernetes writes it (RFC 3339)."""
+    return datetime.fromisoformat(written).astimezone(UTC).timestamp()
+
+
+def complete(count: int) -> bool:
+    """Whether the first process of each of `count` nodes lives, and the host's link to them is there, and they are of this home."""
+    return running.nodes() == _names(count) and host.link_exists() and host.owner() == paths.HOME
+
+
+def _names(count: int) -> list[str]:
+    return [f"n{number}" for number in range(1, count + 1)]
 
 
 def parts_lock() -> AbstractContextManager[None]:
@@ -132,19 +135,25 @@ def link_programs() -> None:
             part.replace(link)
 
 
-def up(count: int) -> bool:
-    """Bring up a cluster of `count` nodes; returns False when exactly that is already running."""
+def up(count: int, recreate: bool = False) -> bool:
+    """Bring up a cluster of `count` nodes; returns False when exactly that is already running.
+
+    A stopped one, as after a reboot, is started with what it holds. Raises say.UserError, and has changed nothing, when an
+    existing cluster cannot be kept and `recreate` does not allow to remove it.
+    """
     if not 1 <= count <= layout.MAX_NODES:
         raise say.UserError(f"--nodes {count}: give 1 to {layout.MAX_NODES}")
     with host.lock():
+        keeps = kept.require(count, recreate)
         parts = make_parts()
-        if runs(count):
+        if keeps and complete(count):
             return _wait_until_ready(count) or parts
+        bring, undo = (_start_again, host.stop) if keeps else (_make, host.clear)
         try:
-            _make(count)
+            bring(count)
         except KeyboardInterrupt:
-            with say.step("take the unfinished cluster down"):
-                host.clear()
+            with say.step(f"take the {'half started' if keeps else 'unfinished'} cluster down"):
+                undo()
             raise
         return True
 
@@ -155,8 +164,7 @@ def _make(count: int) -> None:
     with say.step("clear what an earlier cluster left"):
         host.clear()
         _drop_older()
-    if conflicts := host.subnet_conflicts():
-        raise say.UserError("\n".join(conflicts))
+    _require_subnets()
     with say.step(f"prepare {count} node folders"):
         _prepare(count)
     with say.step(f"start {count} nodes and their control plane", patience.seconds(READY_SECONDS)):
@@ -168,10 +176,81 @@ def _make(count: int) -> None:
     _wait_for_dns(count)
 
 
-def _wait_for_nodes(count: int) -> None:
-    for number in range(1, count + 1):
-        with say.step(f"node n{number} Ready", patience.seconds(READY_SECONDS)):
-            _wait(count, f"node n{number}", lambda name=f"n{number}": ready_nodes().get(name, False))  # type: ignore[misc]
+def _start_again(count: int) -> None:
+    """Start the nodes of an existing cluster, whose processes are gone or partly gone, with all that they hold."""
+    begin = time.monotonic()
+    _require_subnets()
+    with say.step("end what is left of the nodes' processes"):
+        host.stop()
+        for left in ("run/*", "share/*.failed"):
+            for file in paths.CLUSTER.glob(left):
+                file.unlink()
+    since = time.time()
+    with say.step(f"start {count} nodes again, with what they hold", patience.seconds(READY_SECONDS)):
+        for number in range(1, count + 1):
+            layout.renew(number, count)
+        _start(count)
+        _wait(count, "the API server", lambda: bool(ready_nodes()))
+    _wait_for_nodes(count, since)
+    with say.step("all pods started again", patience.seconds(READY_SECONDS)):
+        _wait(count, "all pods started again", lambda: not _stale(since))
+    _wait_for_dns(count)
+    _load_missing()
+    say.info(f"{count} nodes Ready again {time.monotonic() - begin:.1f} s after the start")
+
+
+def _stale(since: float) -> bool:
+    """Whether the API server still has something of before `since`.
+
+    That is a container that counts as running since then, as its node's kubelet has not looked at it yet, or a Deployment
+    that counts other pods as available than are ready.
+    """
+    objects = _listed("pods", "deployments")
+    pods = [each for each in objects if each["kind"] == "Pod"]
+    statuses = [status for pod in pods for status in pod["status"].get("containerStatuses", [])]
+    times = [status["state"]["running"]["startedAt"] for status in statuses if "running" in status["state"]]
+    deployments = [each for each in objects if each["kind"] == "Deployment"]
+    return (
+        not pods
+        or any(_seconds(each) <= since for each in times)
+        or any(each["status"].get("availableReplicas", 0) != _ready_pods(each, pods) for each in deployments)
+    )
+
+
+def _ready_pods(deployment: dict[str, Any], pods: Sequence[dict[str, Any]]) -> int:
+    """How many of these pods are the Deployment's and ready."""
+    namespace, labels = (
+        deployment["metadata"]["namespace"],
+        deployment["spec"]["selector"].get("matchLabels", {}).items(),
+    )
+    own = [pod["metadata"] for pod in pods if _is_ready(pod) and pod["metadata"]["namespace"] == namespace]
+    return sum(labels <= metadata.get("labels", {}).items() for metadata in own)
+
+
+def _is_ready(item: dict[str, Any]) -> bool:
+    """Whether a node or pod has the condition Ready."""
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in item["status"].get("conditions", []))
+
+
+def _load_missing() -> None:
+    """Load into the nodes what the image store got while they did not run."""
+    store = image_store.folder() / "root" / image_store.BLOBS
+    for ref, entry in image_store.refs().items():
+        manifest = store / entry["digest"].removeprefix("sha256:")
+        media = json.loads(manifest.read_text()).get("mediaType", oci.MANIFEST)
+        described = {"mediaType": media, "digest": entry["digest"], "size": manifest.stat().st_size}
+        images._to_nodes(image_store.Source(store.parents[1], described, (ref,)))
+
+
+def _require_subnets() -> None:
+    if conflicts := host.subnet_conflicts():
+        raise say.UserError("\n".join(conflicts))
+
+
+def _wait_for_nodes(count: int, since: float = 0.0) -> None:
+    for name in _names(count):
+        with say.step(f"node {name} Ready", patience.seconds(READY_SECONDS)):
+            _wait(count, f"node {name}", lambda name=name: ready_nodes(since).get(name, False))  # type: ignore[misc]
 
 
 def _wait_for_dns(count: int) -> None:
@@ -184,13 +263,15 @@ def _wait_until_ready(count: int) -> bool:
 
     Returns whether there was anything to wait for.
     """
-    if all(ready_nodes().get(f"n{number}", False) for number in range(1, count + 1)) and _dns_available():
+    if all(ready_nodes().get(name, False) for name in _names(count)) and _dns_available():
         return False
     try:
         _wait_for_nodes(count)
         _wait_for_dns(count)
     except say.UserError as error:
-        raise say.UserError(f"{error}\n`down` and then `up` recreate the cluster without its current content") from None
+        raise say.UserError(
+            f"{error}\n`stop` and then `up` start the nodes anew with what they hold; `down` removes it all"
+        ) from None
     return True
 
 
@@ -220,7 +301,7 @@ def _prepare(count: int) -> None:
 
 def _start(count: int) -> None:
     kernel.prepare()
-    for group in ("outer", *(f"n{number}" for number in range(1, count + 1))):
+    for group in ("outer", *_names(count)):
         cgroups.make(group)
     env = {
         "PATH": rootfs.PATH,
@@ -265,10 +346,10 @@ def _publish(count: int) -> None:
     shutil.copyfile(running.SHARE / "admin.conf", part)
     part.chmod(0o600)
     part.replace(paths.KUBECONFIG)
-    names = [f"n{number}" for number in range(1, count + 1)]
+    names = _names(count)
     state = {
         "nodes": names,
-        "fingerprint": fingerprint(count),
+        "made_with": kept.made_with(count),
         "addresses": {name: layout.address(number) for number, name in enumerate(names, 1)},
         "kubernetes": modules.version("kubernetes"),
     }
@@ -309,6 +390,12 @@ def _tail(log: Path, lines: int = LOG_LINES) -> str:
     with suppress(FileNotFoundError):
         return "\n".join(f"  {line}" for line in log.read_text(errors="replace").splitlines()[-lines:])
     return "  (no log)"
+
+
+def stop() -> bool:
+    """End the nodes and keep what they hold, for the next `up`; returns whether any ran."""
+    with host.lock(), say.step("stop the nodes"):
+        return host.stop()
 
 
 def down() -> bool:

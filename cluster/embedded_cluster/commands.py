@@ -52,7 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     add("images", "build the root folder and the images").add_argument(
         "--force", action="store_true", help="rebuild the images"
     )
-    add("up", "bring up the cluster").add_argument("--nodes", **nodes)  # type: ignore[arg-type]
+    bringing = add("up", "bring up the cluster, or start the nodes of a stopped one with what they hold")
+    bringing.add_argument("--nodes", **nodes)  # type: ignore[arg-type]
+    bringing.add_argument(
+        "--recreate", action="store_true", help="remove a cluster that cannot be kept, as RECREATE=1 does"
+    )
     installing = add("operators", "install the operators")
     installing.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all but kwok)")
     installing.add_argument("--kwok", action="store_true", help="also kwok, for fake GPU nodes")
@@ -74,12 +78,17 @@ def _parser() -> argparse.ArgumentParser:
     enter = add("exec", "run a command in a node")
     enter.add_argument("node", help="n1, n2 ...")
     enter.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="the command and its arguments")
+    add("stop", "end the nodes; the next `up` starts them with what they hold")
     add("down", "stop and remove the cluster")
     return parser
 
 
 AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "programs", "ready", "venv")
 """Commands that do not need root: they build, or report themselves what they do without it."""
+
+
+PRINTS_ONLY_ANSWERS = ("check", "exec", "ready", "status", "venv")
+"""Commands whose output programs read: nothing is said of a busy machine, and they wait for little."""
 
 
 def _checkout(arguments: argparse.Namespace) -> int:
@@ -133,7 +142,7 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "images":
         return cluster.make_parts(force=arguments.force)
     if arguments.command == "up":
-        return cluster.up(arguments.nodes)
+        return cluster.up(arguments.nodes, arguments.recreate)
     if arguments.command == "operators":
         from embedded_cluster import operators
 
@@ -148,6 +157,8 @@ def _change(arguments: argparse.Namespace) -> bool:
         from embedded_cluster import down
 
         return down.run(arguments.cache)
+    if arguments.command == "stop":
+        return cluster.stop()
     return cluster.down()
 
 
@@ -159,6 +170,8 @@ def main() -> int:
 def _main() -> int:
     arguments = _parser().parse_args()
     patience.factor()  # an invalid one is reported before anything starts
+    if arguments.command not in PRINTS_ONLY_ANSWERS:
+        patience.raise_for(os.getloadavg()[0], os.cpu_count() or 1)
     from embedded_cluster import apt, environment, home, preflight, system
 
     system.require_linux()
@@ -169,7 +182,7 @@ def _main() -> int:
     repository = getattr(arguments, "push", "")
     if arguments.command not in AS_ANYBODY and (blocked := preflight.cannot_start()):
         raise say.UserError(blocked + preflight.elsewhere(repository))
-    if arguments.command not in ("status", "exec", "down", "demo-down"):
+    if arguments.command not in ("status", "exec", "stop", "down", "demo-down"):
         home.claim()
     if arguments.command in ("build", "demo", "demo-alone", "ready", "venv") or repository:
         apt.ensure()

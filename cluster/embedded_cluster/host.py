@@ -94,13 +94,24 @@ def clear() -> bool:
 
     Works from any state, even after a kill -9 in the middle of `up`. A folder that is not ours stays.
     """
+    had = stop() or home.ours(paths.CLUSTER)
+    kernel.restore()
+    _remove_folder()
+    return had
+
+
+def stop() -> bool:
+    """End every process of the cluster and remove link and cgroups, but not what its nodes hold; returns whether any was there.
+
+    Raises say.UserError when another TRAINLAB_HOME's cluster of this name runs.
+    """
     theirs = owner()
     if theirs not in (None, paths.HOME):
         raise say.UserError(
             f"the cluster '{identity.NAME}' of TRAINLAB_HOME={theirs} runs on this machine: take that one down first, or set "
             "TRAINLAB_CLUSTER to another name, and the three variables TRAINLAB_*_SUBNET to other networks"
         )
-    had = cgroups.exists() or link_exists() or home.ours(paths.CLUSTER)
+    had = cgroups.exists() or link_exists()
     _kill()
     cgroups.remove()  # before the link: fails where a cluster in another PID namespace, invisible here, has this name
     if link_exists():
@@ -109,8 +120,6 @@ def clear() -> bool:
         except say.UserError:
             if link_exists():  # else it is already gone: the kernel removes it with its peer's namespace
                 raise
-    kernel.restore()
-    _remove_folder()
     return had
 
 
@@ -139,4 +148,5 @@ def _remove_folder() -> None:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if inside := [at for at in mounts if Path(at).is_relative_to(paths.CLUSTER)]:
         raise say.UserError(f"{inside[0]} is still mounted on the host: unmount it, then try again")
+    running.STATE.unlink(missing_ok=True)  # first: what a killed removal leaves is no cluster that `up` could keep
     home.drop(paths.CLUSTER)

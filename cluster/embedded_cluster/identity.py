@@ -13,11 +13,21 @@ import re
 from embedded_cluster.say import UserError
 
 DEFAULT = "trainlab"
-# Neither OpenShift's 172.30.0.0/16 and 10.128.0.0/14 nor kubeadm's 10.96.0.0/12, flannel's 10.244.0.0/16, what docker
-# takes from 172.17.0.0/16 on, libvirt's or minikube's 192.168.x: this machine may reach, or be part of, any of them.
+OTHERS = {
+    "kubeadm's Services": "10.96.0.0/12",
+    "OpenShift's pods": "10.128.0.0/14",
+    "OpenShift's Services": "172.30.0.0/16",
+    "OVN-Kubernetes": "100.64.0.0/10",
+    "k3s": "10.42.0.0/15",
+    "flannel": "10.244.0.0/16",
+    "docker": "172.16.0.0/12",
+    "libvirt and minikube": "192.168.0.0/16",
+}
+"""Usual networks of others, which the defaults below avoid: this machine may reach, or be a node of, any of them, and no route
+shows a network of Services."""
 NODE_SUBNET = ("TRAINLAB_NODE_SUBNET", "10.246.0.0/24")
 POD_SUBNET = ("TRAINLAB_POD_SUBNET", "10.245.0.0/16")
-SERVICE_SUBNET = ("TRAINLAB_SERVICE_SUBNET", "10.97.0.0/16")
+SERVICE_SUBNET = ("TRAINLAB_SERVICE_SUBNET", "10.243.0.0/16")
 SHAPE = "[a-z]([a-z0-9-]*[a-z0-9])?"
 """Pattern of a cluster's name."""
 LONGEST_LINK = 15  # the kernel's IFNAMSIZ, minus the terminating zero

@@ -5,13 +5,26 @@ Called by cluster.py. All configuration is written here as JSON (which is YAML),
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
+import tomllib
 import uuid
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import build, identity, image_store, images, modules, paths, patience, programs, rootfs, running
+from embedded_cluster import (
+    build,
+    identity,
+    image_store,
+    images,
+    modules,
+    paths,
+    patience,
+    programs,
+    rootfs,
+    running,
+    system,
+)
 
 NET = str(identity.NODES.network_address).rpartition(".")[0]
 PODS, SERVICES = (".".join(str(one.network_address).split(".")[:2]) for one in (identity.PODS, identity.SERVICES))
@@ -31,6 +44,8 @@ TIMEOUTS = {
 # There is one of each, and on a slow machine it would lose a lease of 15 s to nobody and start anew.
 NO_ELECTION = [{"name": "leader-elect", "value": "false"}]
 PATCHES = "root/patches"
+DROP_INS = "etc/kubernetes/kubelet.conf.d"
+"""What the kubelet reads on top of the configuration that kubeadm wrote (--config-dir)."""
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PROBES = 8  # of kubeadm: so many liveness probes in a row may fail before a part of the control plane is started anew
 # the kubelet wants these host-wide settings: a node sees files that already say so, the real ones are never written
@@ -54,6 +69,20 @@ def pod_subnet(number: int) -> str:
     return f"{PODS}.{number - 1}.0/24"
 
 
+def digest(count: int) -> str:
+    """Hash of the configuration that a cluster of `count` nodes is made with, by its values: not of this file's text.
+
+    Without what differs from one `up` to the next: token, limits of waits, and what `renew` writes.
+    """
+    numbers = range(1, count + 1)
+    documents = [*_init("n1", 1, ""), *(_join(f"n{number}", number, "") for number in numbers[1:])]
+    for document in documents:
+        document.pop("timeouts", None)
+    networks = [[_cni(number), _proxy(f"n{number}")] for number in numbers]
+    values = [documents, networks, SYSCTLS, tomllib.loads(_containerd())]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def prepare(number: int, count: int, token: str) -> None:
     """Make the folder of one node: root with /etc, configuration, links to the images. It must not exist yet."""
     name = f"n{number}"
@@ -61,6 +90,7 @@ def prepare(number: int, count: int, token: str) -> None:
     _skeleton(root)
     _etc(root, name, number, count)
     _configuration(root, name, number, token)
+    renew(number, count)
     sysctls = root.parent / "sysctl"
     for key, value in SYSCTLS.items():
         file = sysctls / key
@@ -68,6 +98,23 @@ def prepare(number: int, count: int, token: str) -> None:
         file.write_text(value + "\n")
     image_store.link_into(root)
     running.note_loaded(name, {ref: one["digest"] for ref, one in image_store.refs().items()})
+
+
+def renew(number: int, count: int) -> None:
+    """Write what each start of an existing node takes anew: its programs, and its share of the machine's memory."""
+    root = running.root(f"n{number}")
+    for program in KUBE_PROGRAMS:
+        link = root / "opt/bin" / program
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../kube/{build.binary('kubernetes').name}")
+    (root / DROP_INS).mkdir(exist_ok=True)
+    (root / DROP_INS / "share.conf").write_text(json.dumps(_share(count, system.memory_total()), indent=1))
+
+
+def _share(count: int, total: int) -> dict[str, Any]:
+    """Each of `count` nodes sees all `total` bytes of memory: what is the others' is reserved in it, so that pods find the rest."""
+    reserved = {"systemReserved": {"memory": str(total - total // count)}}
+    return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **reserved}
 
 
 def _skeleton(root: Path) -> None:
@@ -80,8 +127,6 @@ def _skeleton(root: Path) -> None:
     for link in ("bin", "sbin", "lib", "lib64"):
         (root / link).symlink_to(f"usr/{link}")
     (root / "var/run").symlink_to("/run")
-    for program in KUBE_PROGRAMS:
-        (root / "opt/bin" / program).symlink_to(f"../kube/{build.binary('kubernetes').name}")
 
 
 def _etc(root: Path, name: str, number: int, count: int) -> None:
@@ -98,9 +143,7 @@ def _etc(root: Path, name: str, number: int, count: int) -> None:
 
 
 def _configuration(root: Path, name: str, number: int, token: str) -> None:
-    shutil.copy(paths.PACKAGE / "containerd.toml", root / "etc/containerd.toml")
-    toml = (root / "etc/containerd.toml").read_text().replace("@PAUSE@", images.PAUSE)
-    (root / "etc/containerd.toml").write_text(toml)
+    (root / "etc/containerd.toml").write_text(_containerd())
     (root / "etc/cni/net.d/10-trainlab.conflist").write_text(json.dumps(_cni(number), indent=1))
     documents = _init(name, number, token) if number == 1 else [_join(name, number, token)]
     (root / "root/kubeadm.yaml").write_text("\n---\n".join(json.dumps(document, indent=1) for document in documents))
@@ -108,6 +151,10 @@ def _configuration(root: Path, name: str, number: int, token: str) -> None:
     for part in CONTROL_PLANE:
         (root / PATCHES / f"{part}+strategic.json").write_text(json.dumps(_patient(part)))
     (root / "root/kube-proxy.yaml").write_text(json.dumps(_proxy(name), indent=1))
+
+
+def _containerd() -> str:
+    return (paths.PACKAGE / "containerd.toml").read_text().replace("@PAUSE@", images.PAUSE)
 
 
 def _cni(number: int) -> dict[str, Any]:
@@ -163,8 +210,6 @@ def _init(name: str, number: int, token: str) -> list[dict[str, Any]]:
             "encryptionAlgorithm": "ECDSA-P256",  # a key takes milliseconds and not seconds on a slow machine
             "networking": {"podSubnet": str(identity.PODS), "serviceSubnet": str(identity.SERVICES)},
             "dns": {"imageTag": modules.version("coredns")},
-            # this etcd never outlives its machine: no fsync, which a busy disk makes slow enough to lose leases
-            "etcd": {"local": {"extraArgs": [{"name": "unsafe-no-fsync", "value": "true"}]}},
             # Seen with v1.34: a pod whose claims were bound while it was tried is looked at again only after this, by
             # default five minutes.
             "scheduler": {

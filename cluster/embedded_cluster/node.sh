@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # node.sh CLUSTER NAME: pid 1 of a node, in namespaces of its own (cluster.sh). Its folder was made by layout.py.
-# Mounts the root, turns into it, sets up the network, starts containerd and the kubelet, joins by kubeadm, stays.
+# Mounts the root, turns into it, sets up the network, starts containerd and the kubelet, joins by kubeadm if it has not yet,
+# stays, and starts again each of its daemons that ends.
 set -euo pipefail
 cluster=$1 node=$2
 number=${node#n}
@@ -80,21 +81,48 @@ table ip trainlab {
 RULES
 }
 
-containerd_start() {
-  containerd --config /etc/containerd.toml > /var/log/containerd.log 2>&1 &
+declare -A pids
+
+start() { # start NAME: a daemon of the node, whose log goes on
+  "$1_daemon" >> "/var/log/$1.log" 2>&1 &
+  pids[$1]=$!
+}
+
+supervise() { # for ever; pid 1 reaps meanwhile
+  local name
+  while true; do
+    sleep 1 || true
+    for name in "${!pids[@]}"; do
+      kill -0 "${pids[$name]}" 2> /dev/null && continue
+      echo "$node: $name ended and is started again" >&2
+      start "$name"
+    done
+  done
+}
+
+containerd_answers() {
   until ctr version > /dev/null 2>&1; do sleep 0.1; done
 }
 
-kubelet_when_configured() { # kubeadm finds no systemd, says so, writes the files and waits for a healthy kubelet
+containerd_daemon() {
+  exec containerd --config /etc/containerd.toml
+}
+
+kube-proxy_daemon() {
+  exec kube-proxy --config /root/kube-proxy.yaml
+}
+
+kubelet_daemon() { # kubeadm finds no systemd, says so, writes the files and waits for a healthy kubelet
   local kubelet=/var/lib/kubelet kubernetes=/etc/kubernetes
   until [[ -s $kubelet/config.yaml && -s $kubelet/kubeadm-flags.env ]] \
     && [[ -s $kubernetes/kubelet.conf || -s $kubernetes/bootstrap-kubelet.conf ]]; do sleep 0.1; done
+  containerd_answers # a kubelet ends without it
   local arguments
   arguments=$(sed -n 's/^KUBELET_KUBEADM_ARGS="\(.*\)"$/\1/p' "$kubelet/kubeadm-flags.env")
   # the flags are separated by blanks and hold none
   # shellcheck disable=SC2086
-  exec kubelet --config "$kubelet/config.yaml" --kubeconfig "$kubernetes/kubelet.conf" \
-    --bootstrap-kubeconfig "$kubernetes/bootstrap-kubelet.conf" $arguments > /var/log/kubelet.log 2>&1
+  exec kubelet --config "$kubelet/config.yaml" --config-dir "$kubernetes/kubelet.conf.d" \
+    --kubeconfig "$kubernetes/kubelet.conf" --bootstrap-kubeconfig "$kubernetes/bootstrap-kubelet.conf" $arguments
 }
 
 control_plane() {
@@ -123,10 +151,13 @@ mount --make-rshared /
 export PATH=/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
 hand_down_controllers
 network
-containerd_start
-kubelet_when_configured &
-if [[ $number == 1 ]]; then control_plane; else worker; fi
-until kubectl --kubeconfig /etc/kubernetes/kubelet.conf get node "$node" > /dev/null 2>&1; do sleep 0.2; done
-touch "/share/$node.joined"
-kube-proxy --config /root/kube-proxy.yaml > /var/log/kube-proxy.log 2>&1 &
-while true; do wait -n || sleep 1; done # pid 1 reaps
+start containerd
+containerd_answers
+start kubelet
+if [[ ! -e /share/$node.joined ]]; then # else it was stopped, or its machine was
+  if [[ $number != 1 ]]; then worker; elif [[ ! -e /share/admin.conf ]]; then control_plane; fi
+  until kubectl --kubeconfig /etc/kubernetes/kubelet.conf get node "$node" > /dev/null 2>&1; do sleep 0.2; done
+  touch "/share/$node.joined"
+fi
+start kube-proxy
+supervise

@@ -1,6 +1,7 @@
 """How long to wait: every limit of the embedded cluster suits a machine like ours and is multiplied in one place, here.
 
-TRAINLAB_PATIENCE is the factor: 1 by default, 15 on an emulated processor. Imported by everything that waits.
+The factor is TRAINLAB_PATIENCE, 1 by default, 15 on an emulated processor; a command that starts on a busy machine raises it.
+Imported by everything that waits.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from embedded_cluster import say
 
 VARIABLE = "TRAINLAB_PATIENCE"
 LONGEST_PAUSE = 10.0
+HIGHEST_FLOOR = 10.0
+"""A busy machine multiplies a limit by no more: it may be idle again in a minute, and something may be broken."""
+_floor = 1.0
 
 
 def factor() -> float:
-    """The factor that the environment sets; raises say.UserError for anything but a number of at least 1."""
+    """The factor that the environment sets, or the floor where that is higher.
+
+    Raises say.UserError for anything but a number of at least 1.
+    """
     given = os.environ.get(VARIABLE) or "1"
     try:
         number = float(given)
@@ -23,7 +30,19 @@ def factor() -> float:
         number = 0.0
     if not 1 <= number < math.inf:
         raise say.UserError(f"{VARIABLE}={given}: give a number of at least 1; it multiplies the limit of every wait")
-    return number
+    return max(number, _floor)
+
+
+def raise_for(tasks: float, processors: int) -> None:
+    """Set the floor of the factor to the number of tasks per processor that want to run, and say so where it counts.
+
+    `tasks` is the machine's load average of the last minute (proc_loadavg(5)).
+    """
+    global _floor
+    given, pressure = factor(), round(tasks / processors, 1)
+    if min(pressure, HIGHEST_FLOOR) > given:
+        _floor = min(pressure, HIGHEST_FLOOR)
+        say.info(f"{pressure:g} tasks share each processor: limits of waits are multiplied by {_floor:g} ({VARIABLE})")
 
 
 def seconds(usual: float) -> float:

@@ -21,7 +21,7 @@ OUTER_DEPTH, NODE_DEPTH = 1, 2
 
 
 def state() -> dict[str, Any]:
-    """What the last `up` wrote: nodes, fingerprint, addresses; empty without a cluster."""
+    """What the last `up` wrote: nodes, what they were made with, addresses; empty without a cluster."""
     try:
         found: dict[str, Any] = json.loads(STATE.read_text())
     except (FileNotFoundError, ValueError):

@@ -107,8 +107,18 @@ def has_apt() -> bool:
 
 
 def memory_available() -> int:
-    """Bytes that programs can take without swapping, MemAvailable of /proc/meminfo (proc_meminfo(5)); 0 where it is not told."""
+    """Bytes that programs can take without swapping; 0 where the kernel does not tell."""
+    return _meminfo("MemAvailable")
+
+
+def memory_total() -> int:
+    """Bytes of memory of this machine; 0 where the kernel does not tell."""
+    return _meminfo("MemTotal")
+
+
+def _meminfo(key: str) -> int:
+    """Bytes of a line of /proc/meminfo (proc_meminfo(5))."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024
     return 0

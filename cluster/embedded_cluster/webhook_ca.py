@@ -1,4 +1,6 @@
-"""Certificates of the operators' webhooks, from a CA of our own; called by operators.
+"""Certificates of the operators' webhooks, each from a CA of its own; called by operators.
+
+Some operators get their CA's key, as they renew their certificate: it is worth nothing to the webhooks of the others.
 
 KServe wants cert-manager for one Secret: three more pods, and no recent release that can be built from the Go proxy.
 The others make their own certificate, but start with an empty Secret, which the kubelet refreshes only after more
@@ -52,28 +54,37 @@ SERVERS = {
 
 
 def make() -> Path:
-    """Make the CA and all server certificates of this cluster where there are none; return their folder."""
-    folder = paths.CLUSTER / "webhook-ca"
+    """Make a CA and a certificate for each webhook server of this cluster where there are none; return their folder."""
+    folder = paths.CLUSTER / "webhook-cas"
     if folder.exists():
         return folder
-    part = folder.with_name("webhook-ca.part")
+    part = folder.with_name("webhook-cas.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True, mode=0o700)
-    # The rotator in the operators (cert-controller) reads PKCS #1 only, and looks for its CA's name in the SAN.
-    _openssl(part, "genrsa", "-traditional", "-out", "ca.key", "2048")
-    names = ",".join(f"DNS:{one.ca}" for one in SERVERS.values() if one.ca)
-    subject = ("-subj", "/CN=trainlab webhook CA", "-addext", f"subjectAltName={names}")
-    _openssl(part, "req", "-x509", "-new", "-key", "ca.key", "-days", DAYS, *subject, "-out", "ca.crt")
     for name, server in SERVERS.items():
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
-        _openssl(part, "req", *key, "-subj", f"/CN={server.service}", "-out", f"{name}.csr")
-        extensions = f"subjectAltName=DNS:{server.host}\nextendedKeyUsage=serverAuth\n"
-        (part / f"{name}.ext").write_text(extensions, encoding="ascii")
-        authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", DAYS)
-        request = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
-        _openssl(part, "x509", "-req", *authority, *request)
+        _make(part, name, server)
     part.replace(folder)
     return folder
+
+
+def _make(folder: Path, name: str, server: Server) -> None:
+    """Make NAME-ca.key and NAME-ca.crt, and NAME.key and NAME.crt, which that CA has signed."""
+    ca = f"{name}-ca"
+    # The rotator in the operators (cert-controller) reads PKCS #1 only, and looks for its CA's name in the SAN.
+    _openssl(folder, "genrsa", "-traditional", "-out", f"{ca}.key", "2048")
+    subject = ("-subj", f"/CN=trainlab webhook CA of {name}", *_alternative(server.ca))
+    _openssl(folder, "req", "-x509", "-new", "-key", f"{ca}.key", "-days", DAYS, *subject, "-out", f"{ca}.crt")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
+    _openssl(folder, "req", *key, "-subj", f"/CN={server.service}", "-out", f"{name}.csr")
+    extensions = f"subjectAltName=DNS:{server.host}\nextendedKeyUsage=serverAuth\n"
+    (folder / f"{name}.ext").write_text(extensions, encoding="ascii")
+    authority = ("-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", DAYS)
+    request = ("-in", f"{name}.csr", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
+    _openssl(folder, "x509", "-req", *authority, *request)
+
+
+def _alternative(name: str | None) -> tuple[str, ...]:
+    return ("-addext", f"subjectAltName=DNS:{name}") if name else ()
 
 
 def sign(operator: str, manifests: str) -> str:
@@ -83,9 +94,9 @@ def sign(operator: str, manifests: str) -> str:
         return manifests
     folder = make()
     data = {"tls.crt": _base64(folder / f"{operator}.crt"), "tls.key": _base64(folder / f"{operator}.key")}
-    data |= {"ca.crt": _base64(folder / "ca.crt")}
+    data |= {"ca.crt": _base64(folder / f"{operator}-ca.crt")}
     if server.ca:
-        data |= {"ca.key": _base64(folder / "ca.key")}
+        data |= {"ca.key": _base64(folder / f"{operator}-ca.key")}
     metadata = {"name": server.secret, "namespace": server.namespace}
     secret = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
     # Upstream's own Secret would briefly empty ours.
@@ -93,7 +104,7 @@ def sign(operator: str, manifests: str) -> str:
     # After the Namespace, which kustomize puts first, and before the Deployment.
     last = next(place for place, text in enumerate(documents) if re.search(r"^kind: Deployment$", text, re.MULTILINE))
     documents.insert(last, secret)
-    return "\n---\n".join(documents).replace(PLACEHOLDER, f"caBundle: {_base64(folder / 'ca.crt')}")
+    return "\n---\n".join(documents).replace(PLACEHOLDER, f"caBundle: {_base64(folder / f'{operator}-ca.crt')}")
 
 
 def _is_secret(document: str, name: str) -> bool:

@@ -121,7 +121,9 @@ def state(pod: Pod) -> str:
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("reason") == "Unschedulable":
         why = str(scheduled.get("message", ""))
-        if "persistentvolumeclaim" in why.lower():  # "0/2 nodes are available: ...": seconds, while the volumes are made
+        if (
+            "persistentvolumeclaim" in why.lower()
+        ):  # "0/2 nodes are available: ...": seconds, while the volumes are made
             return "waits for its volumes"
         return f"waits for a node: {why[:120]}"
     for each in _statuses(pod):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from e2e import beside
 from embedded_cluster import cgroups, kernel, locks, others, paths, pyenv
 from embedded_cluster.home import MARK, TAG
 
@@ -99,6 +100,21 @@ def test_wheels_of_another_checkout_and_of_a_running_build_are_not_removed(
         build.kill()
     newest = wheels("newest")
     assert [one.exists() for one in (linked, built, ours, newest)] == [True, False, False, True]
+
+
+def test_the_tests_leave_a_users_stopped_cluster_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reboot no process of it runs, but it holds what was trained; where there is none, a decoy's folder goes again."""
+    monkeypatch.setattr(beside, "CLUSTER", tmp_path / "cluster")
+    with beside.folder() as decoy:
+        assert all(file.is_file() for file in decoy)
+    assert list(tmp_path.iterdir()) == []
+    theirs = {"admin.conf": "how to reach it", "share/rwx/pvc-1_demo_runs/survival-1/model.safetensors": "weights"}
+    for name, words in theirs.items():
+        (tmp_path / "cluster" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cluster" / name).write_text(words)
+    with beside.folder() as kept:
+        assert kept == {tmp_path / "cluster" / name for name in ("admin.conf", "share/rwx/pvc-1_demo_runs")}
+    assert {name: (tmp_path / "cluster" / name).read_text() for name in theirs} == theirs
 
 
 @pytest.fixture

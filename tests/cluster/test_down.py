@@ -80,7 +80,7 @@ def test_demo_down_keeps_what_it_did_not_make(
 
 
 def test_up_refuses_a_folder_of_somebody_else_before_it_builds(somebody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "up", lambda _count: pytest.fail("goes on"))
+    monkeypatch.setattr(cluster, "up", lambda *_: pytest.fail("goes on"))
     monkeypatch.setattr(sys, "argv", ["cluster", "up"])
     monkeypatch.setenv("TMPDIR", "/tmp")
     with pytest.raises(UserError) as refused:

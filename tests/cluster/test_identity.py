@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -10,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from e2e import machine
 from embedded_cluster import identity, say
+from fresh import fresh_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "cluster"
@@ -48,6 +51,16 @@ def test_no_group_is_one_of_the_machine() -> None:
 def test_wrong_subnets_are_refused(variable: str, value: str) -> None:
     with pytest.raises(say.UserError, match=rf"^{variable}={re.escape(value)}: give an IPv4 network of the form 10\."):
         identity.checked_subnets({variable: value})
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, machine.ENVIRONMENT, fresh_machine.OWN], ids=["the user's", "e2e", "fresh machines"]
+)
+def test_no_usual_network_is_one_of_somebody_else(environment: dict[str, str]) -> None:
+    """On a node of another cluster the kernel would take a Service's address for one of that cluster, and no route tells."""
+    theirs = {name: ipaddress.IPv4Network(network) for name, network in identity.OTHERS.items()}
+    for ours in identity.checked_subnets(environment):
+        assert not [name for name, network in theirs.items() if network.overlaps(ours)], ours
 
 
 def test_overlapping_subnets_are_refused() -> None:

@@ -23,6 +23,6 @@ def test_the_clusters_addresses_join_what_was_there(name: str) -> None:
 
 def test_clients_that_read_subnets_go_straight_to_nodes_pods_and_services() -> None:
     kept = proxies.environment({"HTTP_PROXY": PROXY})["NO_PROXY"]
-    for address in ("10.246.0.11", "10.245.3.7", "10.97.135.220", "127.0.0.1", "tuned.demo.svc.cluster.local"):
+    for address in ("10.246.0.11", "10.245.3.7", "10.243.135.220", "127.0.0.1", "tuned.demo.svc.cluster.local"):
         assert should_bypass_proxies(f"http://{address}:80/v1/models", no_proxy=kept), address
     assert not should_bypass_proxies("https://pypi.example/simple", no_proxy=kept)

@@ -40,7 +40,7 @@ def test_others_do_not_block(devices: tuple[str, ...]) -> None:
         ({"dst": "10.246.0.0/24", "dev": "tun0"}, "TRAINLAB_NODE_SUBNET"),
         ({"dst": "10.246.0.0/25", "dev": "tun0"}, "TRAINLAB_NODE_SUBNET"),
         ({"type": "local", "dst": "10.246.0.7", "dev": "eth0"}, "TRAINLAB_NODE_SUBNET"),
-        ({"dst": "10.97.0.0/16", "dev": "tl-second"}, "TRAINLAB_SERVICE_SUBNET"),
+        ({"dst": "10.243.0.0/16", "dev": "tl-second"}, "TRAINLAB_SERVICE_SUBNET"),
         ({"type": "blackhole", "dst": "10.245.9.0/26"}, "TRAINLAB_POD_SUBNET"),
     ],
 )
@@ -59,7 +59,7 @@ def test_wider_ones_and_the_usual_ones_of_others_do_not(theirs: str) -> None:
 def test_our_own_link_is_no_conflict() -> None:
     """The routes of a cluster that runs already."""
     assert (
-        host.conflicts([{"dst": "10.246.0.0/24", "dev": "trainlab0"}, {"dst": "10.97.0.0/16", "dev": "trainlab0"}])
+        host.conflicts([{"dst": "10.246.0.0/24", "dev": "trainlab0"}, {"dst": "10.243.0.0/16", "dev": "trainlab0"}])
         == []
     )
 

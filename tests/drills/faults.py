@@ -97,11 +97,11 @@ def pod_deleted(place: Place, dice: random.Random) -> str:
 
 def node_stopped(place: Place, dice: random.Random) -> str:
     """Kill all that runs on the second node, its kubelet first, and start the node again after a minute."""
-    daemons = node.off("n2")
+    node.off("n2")
     try:
         time.sleep(SECONDS_OFF)
     finally:
-        node.on("n2", daemons)
+        node.on("n2")
     return f"n2, {SECONDS_OFF:.0f} s"
 
 

@@ -15,6 +15,8 @@ from e2e import machine
 
 GROUP, LINK, LINKS = "trainlab", "trainlab0", Path("/sys/class/net")
 WORDS = "a cluster of the user's"
+OF_USER = ("admin.conf", "state.json", "share/rwx/*", "nodes/*/root/var/lib/*")
+"""What is looked for in a user's cluster: how to reach it, its volumes, and what its nodes hold."""
 CLUSTER, ARTIFACTS = machine.HOME / "cluster", machine.REPO / "artifacts"
 
 
@@ -51,18 +53,34 @@ def user() -> Iterator[User]:
     (results / "plots").mkdir(parents=True, exist_ok=True)
     (results / "report.html").write_text("a run of the user's")
     try:
-        if _processes():
-            yield User(frozenset(_processes()), frozenset([CLUSTER / "admin.conf", results / "report.html"]))
-        else:
-            with _decoy() as pid:
-                yield User(frozenset([pid]), frozenset([CLUSTER / "admin.conf", results / "report.html"]))
+        with contextlib.ExitStack() as stack:
+            running = frozenset(_processes())
+            files = stack.enter_context(folder()) | {results / "report.html"}
+            yield User(running or frozenset([stack.enter_context(_decoy())]), files)
     finally:
         shutil.rmtree(results)
 
 
 @contextlib.contextmanager
+def folder() -> Iterator[frozenset[Path]]:
+    """The files that must stay in the default cluster's folder: the user's, running or stopped, else a decoy's, which goes again."""
+    if CLUSTER.exists():
+        yield frozenset(kept for pattern in OF_USER for kept in CLUSTER.glob(pattern))
+        return
+    CLUSTER.mkdir(parents=True)
+    (CLUSTER / "admin.conf").write_text(WORDS)
+    (CLUSTER / home.MARK).write_text(home.TAG)
+    try:
+        yield frozenset([CLUSTER / "admin.conf"])
+    finally:
+        with contextlib.suppress(OSError):  # a real demo may have started in the meantime and taken its place
+            if (CLUSTER / "admin.conf").read_text() == WORDS:
+                shutil.rmtree(CLUSTER)
+
+
+@contextlib.contextmanager
 def _decoy() -> Iterator[int]:
-    """A process in the default cluster's cgroup, with that cluster's link and folder."""
+    """A process in the default cluster's cgroup, with that cluster's link."""
     top = next(
         path for path in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if (path / "cgroup.procs").exists()
     )
@@ -72,9 +90,6 @@ def _decoy() -> Iterator[int]:
     try:
         group.mkdir(parents=True, exist_ok=True)  # tests that were killed leave this, and the link
         (group / "cgroup.procs").write_text(str(sleeper.pid))
-        CLUSTER.mkdir(parents=True, exist_ok=True)
-        (CLUSTER / "admin.conf").write_text(WORDS)
-        (CLUSTER / home.MARK).write_text(home.TAG)
         subprocess.run(["ip", "link", "del", LINK], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(["ip", "link", "add", LINK, "type", "bridge"], check=True)
         index = (LINKS / LINK / "ifindex").read_text()
@@ -82,12 +97,9 @@ def _decoy() -> Iterator[int]:
     finally:
         sleeper.kill()
         sleeper.wait()
-        with contextlib.suppress(OSError):  # a real demo may have started in the meantime and taken its place
+        with contextlib.suppress(OSError):  # as above
             if (LINKS / LINK / "ifindex").read_text() == index:
                 subprocess.run(["ip", "link", "del", LINK], check=False)
-        with contextlib.suppress(OSError):
-            if (CLUSTER / "admin.conf").read_text() == WORDS:
-                shutil.rmtree(CLUSTER)
-        for folder in (group, group.parent):
+        for part in (group, group.parent):
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                part.rmdir()

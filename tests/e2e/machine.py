@@ -16,8 +16,8 @@ from typing import Any
 REPO = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("TRAINLAB_HOME") or "/var/lib/trainlab")
 CLUSTER = os.environ.get("E2E_CLUSTER") or "test"
-NODES, PODS, SERVICES = (os.environ.get("E2E_NETWORKS") or "10.246.1 10.247 10.98").split()
-"""Both variables let a file run beside a run of the others, as `E2E_CLUSTER=more E2E_NETWORKS="10.236.1 10.237 10.97"`."""
+NODES, PODS, SERVICES = (os.environ.get("E2E_NETWORKS") or "10.246.1 10.247 10.242").split()
+"""Both variables let a file run beside a run of the others, as `E2E_CLUSTER=more E2E_NETWORKS="10.236.1 10.237 10.238"`."""
 ARTIFACTS = REPO / "artifacts" / "e2e"
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
 """What `make test` passes to its children: a make among them would call itself make[1] and print its folder."""
@@ -32,7 +32,7 @@ ENVIRONMENT = {key: value for key, value in os.environ.items() if key not in OF_
 """For every command of the tests: a cluster of their own next to the user's, with the same caches."""
 FOLDER = HOME / f"cluster-{CLUSTER}"
 DEMO_LOCK = HOME / f"demo-{CLUSTER}.lock"
-GROUP, LOCK = f"trainlab-{CLUSTER}", HOME / f"lock-{CLUSTER}"
+GROUP, LINK, LOCK = f"trainlab-{CLUSTER}", f"tl-{CLUSTER}", HOME / f"lock-{CLUSTER}"
 KUBECONFIG = FOLDER / "admin.conf"
 CANNOT_HOST = 3
 SYSCTLS: tuple[str, ...] = (
@@ -116,12 +116,14 @@ def _sysctls() -> list[str]:
     return found
 
 
-def group() -> set[int]:
-    """Pids of all processes in the cluster."""
+def group(node: str = "") -> set[int]:
+    """Pids of all processes in the cluster, or in one node of it."""
     tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
-    return {
-        int(word) for top in tops for file in (top / GROUP).rglob("cgroup.procs") for word in file.read_text().split()
-    }
+    found: set[int] = set()
+    for folder, _, _ in (entry for top in tops for entry in os.walk(top / GROUP / node)):
+        with contextlib.suppress(OSError):  # a container has just ended
+            found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
+    return found
 
 
 def ours() -> dict[int, str]:

@@ -110,7 +110,7 @@ def test_down_after_kill_and_two_ups_at_once() -> None:
     assert machine.cluster("down").endswith("changed=true\n")
     assert machine.changes(before, machine.snapshot()) == {}
     with subprocess.Popen(machine.command(*UP), env=machine.ENVIRONMENT, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout and first.stdout.readline().startswith("==> ")
+        assert first.stdout and any(line.startswith("==> ") for line in first.stdout)
         second = subprocess.run(
             machine.command(*UP), env=machine.ENVIRONMENT, capture_output=True, text=True, check=False
         )
@@ -118,9 +118,7 @@ def test_down_after_kill_and_two_ups_at_once() -> None:
     assert first.returncode == 0, out
     if second.returncode:
         assert second.returncode == 2
-        assert (
-            f"error: another up or down is running (pid {first.pid}: cluster up --nodes 1); waited 1" in second.stderr
-        )
+        assert f"error: another up or down is running (pid {first.pid}: cluster up --nodes 1); waited " in second.stderr
     else:
         assert second.stdout.endswith("changed=false\n")
 

@@ -34,7 +34,7 @@ OWN = {
     "TRAINLAB_CLUSTER": "fresh",
     "TRAINLAB_NODE_SUBNET": "10.246.2.0/24",
     "TRAINLAB_POD_SUBNET": "10.248.0.0/16",
-    "TRAINLAB_SERVICE_SUBNET": "10.99.0.0/16",
+    "TRAINLAB_SERVICE_SUBNET": "10.241.0.0/16",
 }
 """Set for root: cgroups and network are this machine's, and a cluster with the default name there is the user's."""
 PARTS = Path(__file__).with_name("parts")
