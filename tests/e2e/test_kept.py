@@ -173,7 +173,7 @@ def _serves_anew(node: str, older: set[str]) -> bool:
     return bool(new and _tried("exec", new[0], "--", "wget", "-qO-", f"http://{address}/index.html"))
 
 
-@pytest.mark.slow
+@pytest.mark.tier
 @pytest.mark.parametrize(
     ("node", "name"),
     [

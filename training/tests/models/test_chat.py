@@ -145,7 +145,7 @@ def test_a_template_that_cannot_be_trained_on_is_told_before_any_rank_starts(
 ) -> None:
     folder = shaped(tiny_model, tmp_path / "base", template, [], "<|im_end|>")
     data = write_data(tmp_path / "data")
-    with pytest.raises(UserError, match=f"phase.model.source is pvc:tiny: its chat template .*: {why}; use another"):
+    with pytest.raises(UserError, match=f"phase.model.source is pvc:tiny: its chat template .*: {why}; use a"):
         recipes.of(make_phase(phase_dict)).preflight(folder, data)
     recipes.of(make_phase(phase_dict)).preflight(tiny_model, data)
     (folder / "tokenizer.json").write_text("{")
