@@ -146,7 +146,7 @@ class Site(SiteBlock):
     env: dict[str, str] = Field(
         {},
         description="Environment variables of the containers that fetch, train and serve, such as HTTPS_PROXY, "
-        "HF_ENDPOINT or NCCL_DEBUG. No secrets: see hfTokenSecret.",
+        "HF_ENDPOINT or NCCL_DEBUG. Those that would change what is trained are refused. No secrets: see hfTokenSecret.",
     )
     ca_config_map: ObjectName = Field(
         "",

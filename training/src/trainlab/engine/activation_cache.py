@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from trainlab.engine import dist
+from trainlab.errors import UserError
 from trainlab.models.layers import decoder_layers
 
 Say = Callable[[str], None]
@@ -23,9 +24,17 @@ class _Reached(Exception):
 
 
 class ActivationCache:
-    """Outputs of the frozen layers, keyed by the tokens of a row."""
+    """Outputs of the frozen layers, keyed by the tokens of a row.
+
+    Raises UserError for a model whose last layers take keys and values from layers below, which the cache does not run.
+    """
 
     def __init__(self, model: PreTrainedModel, trained_layers: int, pad: int) -> None:
+        if getattr(model.config.get_text_config(), "num_kv_shared_layers", 0):
+            raise UserError(
+                "phase.train.cache_frozen_activations is true: the last layers of this model, a "
+                f"{type(model).__name__} with num_kv_shared_layers, take keys and values from layers below; set false"
+            )
         self._model, self._pad = model, pad
         self._states: torch.Tensor | None = None
         layers = decoder_layers(model)

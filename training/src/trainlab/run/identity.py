@@ -13,7 +13,7 @@ from trainlab.config.loading import PHASE_FILE, load_values, trained
 from trainlab.config.rule import shown
 from trainlab.errors import UserError
 
-OTHERWISE = "name a new run with --run, or remove the directory"
+OTHERWISE = "name a new run with --run (in pods: by another phase.name), or remove the directory"
 
 
 def refuse_other_phase(run_dir: Path, phase: Phase) -> None:

@@ -17,6 +17,7 @@ from trainlab.data import chat_rows
 from trainlab.engine import checkpoints, training
 from trainlab.engine.steps import planned
 from trainlab.engine.training_job import TrainingJob
+from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
@@ -135,6 +136,14 @@ def family_model(folder: Path, tiny_model: Path, family: str) -> Path:
     return folder
 
 
+SHARING = {
+    **{"head_dim": 8, "global_head_dim": 8, "sliding_window": 16, "num_kv_shared_layers": 1},
+    **{"layer_types": ["sliding_attention", "full_attention", "full_attention"]},
+    **{"vocab_size_per_layer_input": 300, "hidden_size_per_layer_input": 8},
+}
+"""A family whose last layer takes keys and values from a layer below it."""
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_cached_activations_change_nothing_in_other_families(
     family: str, make_job: Make, tmp_path: Path, tiny_model: Path
@@ -149,6 +158,19 @@ def test_cached_activations_change_nothing_in_other_families(
         history = files.read_json(tmp_path / name / "training_history.json")
         losses.append([entry["loss"] for entry in history if "loss" in entry])
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_layers_that_need_those_below_are_refused_with_cached_activations(
+    make_job: Make, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, "gemma4_text", SHARING)
+    folder = family_model(tmp_path / "gemma4", tiny_model, "gemma4_text")
+    job = make_job(train={"cache_frozen_activations": True})
+    job.model, _ = chat.load_base(folder, job.phase)
+    with pytest.raises(
+        UserError, match=r"^phase.train.cache_frozen_activations is true: .* Gemma4ForCausalLM .*set false$"
+    ):
+        sft_trainer.train(job)
 
 
 def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> None:
