@@ -28,3 +28,11 @@ def test_asking_a_served_model_of_any_recipe_imports_no_torch() -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == len(VALUES)
+
+
+def test_reading_a_chat_template_before_the_ranks_start_imports_no_models() -> None:
+    """The launcher of a pod stays in memory beside its ranks; transformers' model code is 230 MB."""
+    code = "import sys; from trainlab.models import chat; assert 'transformers.modeling_utils' not in sys.modules"
+    env = os.environ | {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
