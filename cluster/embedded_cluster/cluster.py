@@ -219,12 +219,10 @@ def _stale(since: float) -> bool:
 
 def _ready_pods(deployment: dict[str, Any], pods: Sequence[dict[str, Any]]) -> int:
     """How many of these pods are the Deployment's and ready."""
-    namespace, labels = (
-        deployment["metadata"]["namespace"],
-        deployment["spec"]["selector"].get("matchLabels", {}).items(),
-    )
-    own = [pod["metadata"] for pod in pods if _is_ready(pod) and pod["metadata"]["namespace"] == namespace]
-    return sum(labels <= metadata.get("labels", {}).items() for metadata in own)
+    labels = deployment["spec"]["selector"].get("matchLabels", {}).items()
+    ready = [pod["metadata"] for pod in pods if _is_ready(pod)]
+    own = [each for each in ready if each["namespace"] == deployment["metadata"]["namespace"]]
+    return sum(labels <= each.get("labels", {}).items() for each in own)
 
 
 def _is_ready(item: dict[str, Any]) -> bool:

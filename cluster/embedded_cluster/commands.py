@@ -170,12 +170,12 @@ def main() -> int:
 def _main() -> int:
     arguments = _parser().parse_args()
     patience.factor()  # an invalid one is reported before anything starts
-    if arguments.command not in PRINTS_ONLY_ANSWERS:
-        patience.raise_for(os.getloadavg()[0], os.cpu_count() or 1)
     from embedded_cluster import apt, environment, home, preflight, system
 
     system.require_linux()
     environment.prepare()
+    if arguments.command not in PRINTS_ONLY_ANSWERS:
+        patience.raise_for(os.getloadavg()[0], os.cpu_count() or 1)
 
     if arguments.command == "check":
         return preflight.report(arguments.nodes)

@@ -14,9 +14,12 @@ from embedded_cluster import (
     home,
     host,
     identity,
+    image_store,
+    images,
     kept,
     layout,
     modules,
+    oci,
     paths,
     programs,
     running,
@@ -228,3 +231,24 @@ def test_a_node_is_ready_once_its_kubelet_is_heard_of(
 ) -> None:
     monkeypatch.setattr(cluster, "_listed", lambda *_: objects)
     assert cluster.ready_nodes(since) == {"n1": ready}
+
+
+def test_images_that_came_while_the_nodes_were_off_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the image store, whose blobs lie as in an image layout."""
+    layout_folder, store = tmp_path / "layout", tmp_path / "store"
+    (tmp_path / "file").write_text("x")
+    oci.write(oci.Recipe({"file": tmp_path / "file"}), layout_folder)
+    manifest = oci.manifest_of(layout_folder)
+    blobs = store / "root" / image_store.BLOBS
+    blobs.parent.mkdir(parents=True)
+    (layout_folder / "blobs/sha256").rename(blobs)
+    monkeypatch.setattr(image_store, "folder", lambda: store)
+    image_store.write_refs({"localhost/x:1": {"digest": manifest["digest"], "recipe": ""}})
+    loaded: list[image_store.Source] = []
+    monkeypatch.setattr(images, "_to_nodes", loaded.append)
+    cluster._load_missing()
+    (source,) = loaded
+    assert source.refs == ("localhost/x:1",)
+    assert source.manifest == {key: manifest[key] for key in ("mediaType", "digest", "size")}
+    found = oci.blobs_of(source.layout, source.manifest)
+    assert len(found) == 3 and all((blobs / digest).is_file() for digest in found)

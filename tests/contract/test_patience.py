@@ -90,3 +90,11 @@ def test_check_explains_a_wrong_patience() -> None:
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: TRAINLAB_PATIENCE=soon: give a number") and "Traceback" not in done.stderr
+
+
+def test_a_wrong_name_is_all_that_a_busy_machine_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os; os.getloadavg = lambda: (500.0, 1.0, 1.0); from embedded_cluster import commands; import sys; "
+    monkeypatch.setenv("TRAINLAB_CLUSTER", "No Name")
+    command = [sys.executable, "-c", f"{code}sys.argv = ['cluster', 'down']; sys.exit(commands.main())"]
+    done = subprocess.run(command, cwd=CLUSTER, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("error: TRAINLAB_CLUSTER=No Name")
