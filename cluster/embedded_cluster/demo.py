@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from embedded_cluster import identity, layout, locks, operators, paths, preflight, processes, progress, say
+from embedded_cluster import identity, kept, layout, locks, operators, paths, preflight, processes, progress, say
 
 COMMAND = [sys.executable, str(paths.PACKAGE.parent)]
 CONTINUE = "make demo continues where it stopped"
@@ -72,6 +72,7 @@ def run() -> int:
         say.line("\n*** This machine cannot host the embedded cluster (see above). Going on WITHOUT Kubernetes. ***")
         return alone.run()
     with locks.waiting(paths.HOME / f"demo{identity.SUFFIX}.lock", "another make demo is running", seconds=0):
+        kept.require(nodes)  # before anything is built
         meter = progress.Progress(_expected(wanted))
         with meter.step("parts"):
             beside = _parts(clock, wanted)
