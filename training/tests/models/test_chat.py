@@ -148,9 +148,11 @@ def test_a_template_that_cannot_be_trained_on_is_told_before_any_rank_starts(
     with pytest.raises(UserError, match=f"phase.model.source is pvc:tiny: its chat template .*: {why}; use a"):
         recipes.of(make_phase(phase_dict)).preflight(folder, data)
     recipes.of(make_phase(phase_dict)).preflight(tiny_model, data)
-    (folder / "tokenizer.json").write_text("{")
-    with pytest.raises(UserError, match=r"base: its tokenizer cannot be loaded \(.*\); fetch the model again"):
-        recipes.of(make_phase(phase_dict)).preflight(folder, data)
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_model, broken)
+    (broken / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"broken: its tokenizer cannot be loaded \(.*\); fetch the model again"):
+        recipes.of(make_phase(phase_dict)).preflight(broken, data)
 
 
 def as_before(tokenizer: Any, phase: Any, row: Any) -> dict[str, list[int]]:

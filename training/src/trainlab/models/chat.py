@@ -6,12 +6,12 @@ Training, scoring and serving all go through here, so base and tuned model see t
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 from jinja2 import TemplateError
@@ -274,11 +274,15 @@ def expand_gguf(folder: Path, name: str) -> None:
     it. What transformers loads from GGUF counts as quantized and refuses save_pretrained; so the weights are copied
     into a model built from the same configuration without its quantization entry.
     """
+    import gguf
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
-    with _gguf_read_once():
+    # transformers reads the file's fields for config, weights and tokenizer, and makes its table of names for each module of the
+    # model: once is 7 s of a processor instead of 18, and the same files
+    reader, names = cache(gguf.GGUFReader), cache(gguf.get_tensor_name_map)
+    with mock.patch.object(gguf, "GGUFReader", reader), mock.patch.object(gguf, "get_tensor_name_map", names):
         loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
         settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}
         with no_init_weights():  # every weight is copied below
@@ -288,18 +292,3 @@ def expand_gguf(folder: Path, name: str) -> None:
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(folder)
     export.readable(folder)
-
-
-@contextmanager
-def _gguf_read_once() -> Iterator[None]:
-    """Let transformers read a GGUF file's fields once instead of for config, weights and tokenizer, and make its table of names
-    once instead of for each module of the model: 7 s of a processor instead of 18, the same files.
-    """
-    import gguf
-
-    reader, names = gguf.GGUFReader, gguf.get_tensor_name_map
-    gguf.GGUFReader, gguf.get_tensor_name_map = cache(reader), cache(names)
-    try:
-        yield
-    finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = reader, names
