@@ -25,19 +25,23 @@ NAMED = > >(trap '' INT TERM; exec sed -u 's/^/$(1): /') 2>&1
 # loadgroup loses the tests of its groups and would wait for them forever.
 SPREAD = -q --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
-help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: # the twelve that people use, in this order
+	@for name in demo demo-down test help-all check lint venv gen package test-api bench programs; do \
+	  sed -nE "s/^($$name):.*## (.*)/\\1\t\\2/p" $(MAKEFILE_LIST); done | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: ## embedded cluster, operators, image, then train, gate, serve, compare (demo-alone where that is impossible)
+help-all: ## every target, the tiers of hours included
+	@awk -F':.*##\\+? ' '/^[a-z-]+:.*##\+? /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## a real cluster on this machine, then train, gate, serve, compare; a first answer after some minutes
 	@$(EMBEDDED_CLUSTER) demo
 
-demo-alone: ## the same phase in four local processes, without Kubernetes
+demo-alone: ##+ the same phase in four local processes, without Kubernetes
 	@$(EMBEDDED_CLUSTER) demo-alone
 
-demo-down: ## remove the cluster and end demo-alone's server; CACHE=1 also removes the caches, and what demo-alone trained
+demo-down: ## remove the cluster; CACHE=1 also removes what was built and downloaded
 	@$(EMBEDDED_CLUSTER) demo-down $(if $(CACHE),--cache)
 
-cluster: venv ## only the embedded cluster with its operators
+cluster: venv ##+ only the embedded cluster with its operators
 	@$(BIN)/ansible-playbook -i inventory/local playbooks/local.yml
 
 ready:
@@ -59,10 +63,10 @@ package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart rep
 	"$$helm" package charts/trainjob --destination artifacts/charts && \
 	"$$helm" repo index artifacts/charts $(if $(URL),--url "$(URL)")
 
-golden: gen binaries ## regenerate the charts' golden renderings
+golden: gen binaries ##+ regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q tests/charts/test_golden.py
 
-lock: venv ## regenerate the lock files
+lock: venv ##+ regenerate the lock files
 	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 	for list in models alone; do \
 	  folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/$$list.in && \
@@ -75,7 +79,7 @@ lock: venv ## regenerate the lock files
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-binaries: ready ## the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
+binaries: ready ##+ the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
 	@nice -n 10 $(EMBEDDED_CLUSTER) build --all
 	$(END)
@@ -117,7 +121,7 @@ tests-check: lint-python binaries
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
 # First what computes, then what waits: the API servers' tests, which import no torch and give way, alongside the cluster's.
 # All at once they starved the cluster's pods of processors and memory (2 cores, 24 GiB).
-test: lint binaries image ## everything, molecule's default scenario and the embedded cluster included, then where the time went
+test: lint binaries image ## one of each kind of every test, the embedded cluster included, then where the time went; CI runs this
 	@rm -f $(RESULTS)
 	-@exec $(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not tier" $(call REPORT,check)
 	-@$(MAKE) --no-print-directory --keep-going tests-api tests-e2e
@@ -137,14 +141,14 @@ test-api: binaries venv ## what `make test` leaves out of the tests on real API 
 	@rm -f artifacts/rest.xml
 	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
 
-pictures: venv ## the README's pictures, from the newest run of `make demo`; needs Chromium
+pictures: venv ##+ the README's pictures, from the newest run of `make demo`; needs Chromium
 	@$(BIN)/python docs/pictures.py
 
 bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 
-molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
+molecule: venv binaries ##+ molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
 	@$(BIN)/python tests/tiers.py passed $@
 
@@ -152,42 +156,42 @@ molecule: venv binaries ## molecule's scenarios of all OpenShift AI releases; `m
 # CHOSEN="-k trixie" runs a part of it; AGAIN=1 starts it anew.
 GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
-test-all-phases: binaries venv ## the e2e tests with every phase on the embedded cluster, and a table of times
+test-all-phases: binaries venv ##+ the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone kept demo demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
-test-openshift: binaries venv ## docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
+test-openshift: binaries venv ##+ docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m e2e tests/e2e/test_openshift.py
 
-test-kubernetes: binaries venv ## inventory/kubernetes on the embedded cluster as somebody's own, with a registry; again; teardown
+test-kubernetes: binaries venv ##+ inventory/kubernetes on the embedded cluster as somebody's own, with a registry; again; teardown
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m e2e tests/e2e/test_kubernetes.py
 
-test-engines: venv ## the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
+test-engines: venv ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
 	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
 # those beside the lock's that meta/runtime.yml allows
 ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
 
-test-ansible: binaries venv ## plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
+test-ansible: binaries venv ##+ plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)
 	@$(BIN)/python tests/tiers.py passed $@
 
-test-fresh: binaries venv ## the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
+test-fresh: binaries venv ##+ the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
 	$(GOES_ON) -m fresh tests/fresh
 
-test-vm: binaries venv ## a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
+test-vm: binaries venv ##+ a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m vm tests/vm
 
 # The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer, which is
 # no pass of the tier; the same command goes on.
-test-drills: cluster ## faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
+test-drills: cluster ##+ faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/drills.md note 100 only",\
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
-.PHONY: help demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
+.PHONY: help help-all demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills
