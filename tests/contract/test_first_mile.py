@@ -19,7 +19,7 @@ def test_ci_runs_the_command_of_the_readme() -> None:
             'cd "$(dirname "$0")/.."',
             "until=$(($(date +%s) + 3300))",
             "make test || exit",
-            "make test-api UNTIL=\"$until\"",
+            'make test-api UNTIL="$until"',
         ),
         "exec .venv/bin/python tests/summary.py artifacts/{check,api,e2e,rest}.xml",
     ]
