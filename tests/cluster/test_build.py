@@ -50,7 +50,7 @@ def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkey
     runs = tmp_path / "runs"
     runs.touch()
     (tmp_path / "cache" / "go-build").mkdir(parents=True)
-    (tmp_path / "nice").write_text(f"#!/bin/sh\nfor _ in $(seq 100); do [ ! -e {runs} ] || sleep 0.1; done\n")
+    (tmp_path / "nice").write_text(f"#!/bin/sh\nfor _ in $(seq 900); do [ ! -e {runs} ] || sleep 0.1; done\n")
     (tmp_path / "nice").chmod(0o755)
     monkeypatch.setenv("TRAINLAB_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(CLUSTER))
@@ -65,5 +65,5 @@ def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkey
         ],
     )
     assert (child.wait(), child.last) == (0, "")
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     runs.unlink()
