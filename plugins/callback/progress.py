@@ -16,7 +16,9 @@ requirements:
 """
 
 # Ansible's sanity test wants the documentation before the imports.
+import io  # noqa: E402
 import json  # noqa: E402
+import sys  # noqa: E402
 import time  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -40,8 +42,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     CALLBACK_NAME = "trainlab.rhoai.progress"
 
     def __init__(self) -> None:
-        """Start the clock."""
+        """Start the clock, and let each line out at once: through a pipe, as of `tee`, Ansible keeps them until a buffer is full,
+        so that those of a training would come when it has ended.
+        """
         super().__init__()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
         self._start = time.monotonic()
         self._task_start = self._start
         self._play = ""

@@ -1,0 +1,50 @@
+"""The callback that prints a playbook's run: a training's lines come while it runs, through a pipe, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ACTION = """
+import time
+from pathlib import Path
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        Display().display("it trains")
+        until = time.monotonic() + 30
+        while not Path(self._task.args["seen"]).exists():
+            if time.monotonic() > until:
+                return {"failed": True, "msg": "nobody has read the line"}
+            time.sleep(0.05)
+        return {"changed": False}
+"""
+
+
+@pytest.mark.whole
+def test_a_line_of_a_task_comes_before_its_end(tmp_path: Path) -> None:
+    """As in `make demo | tee log`, or in CI: Ansible's own output would keep it until the task has ended."""
+    (tmp_path / "action_plugins").mkdir()
+    (tmp_path / "action_plugins" / "trains.py").write_text(ACTION, encoding="utf-8")
+    play = "- hosts: localhost\n  gather_facts: false\n  tasks: [{trains: {seen: SEEN}}]\n"
+    (tmp_path / "play.yml").write_text(play.replace("SEEN", str(tmp_path / "seen")), encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-c", "local", "-i", "localhost,"]
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        [*command, str(tmp_path / "play.yml")], cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE
+    ) as playbook:
+        assert playbook.stdout is not None
+        lines = []
+        for line in playbook.stdout:
+            lines.append(line)
+            if "it trains" in line:
+                (tmp_path / "seen").touch()
+    assert playbook.returncode == 0, "".join(lines)
