@@ -23,7 +23,7 @@ from typing import Any
 from tiers import Tiers, shown
 
 from drills.faults import FAULTS, Fault, WrongError, installed
-from drills.place import CHECKPOINTS, OPERATORS, PATIENCE, REPO, Place
+from drills.place import CHECKPOINTS, EPOCHS, OPERATORS, PATIENCE, REPO, Place
 
 Row = dict[str, Any]
 
@@ -43,7 +43,7 @@ def main() -> int:
         dice = random.Random(f"{seed}-{number}")
         shape, name = turn(number)
         shape = Shape(args.api or shape.api, args.pods or shape.pods)
-        place = Place(shape.api, shape.pods, args.site)
+        place = Place(shape.api, shape.pods, args.site, epochs=args.epochs)
         if str(shape) not in table["undisturbed"]:
             table["undisturbed"][str(shape)] = drill(place, [], dice, 0)
             args.table.write_text(json.dumps(table, indent=1))
@@ -177,6 +177,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--api", choices=OPERATORS, help="with --together: kind of job")
     parser.add_argument("--pods", type=int, choices=(1, 2), help="with --together: how many")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of three steps each (default %(default)s)")
     return parser.parse_args()
 
 

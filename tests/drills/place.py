@@ -26,13 +26,13 @@ CHECKPOINTS = 4
 PATIENCE = 900.0
 """Seconds for a run with its restarts."""
 RANKS = 2
+EPOCHS = 4
 SETTINGS: dict[str, Any] = {
     "data": {"train_rows": 24, "heldout_rows": 2},
-    "train": {"epochs": 4, "checkpoints": CHECKPOINTS},
     "evaluate": {"generate_rows": 1, "max_new_tokens": 4},
     "questions": [],
 }
-"""The phase of seconds, 12 steps with a checkpoint every three, and little to score."""
+"""The phase of seconds, three steps an epoch, a checkpoint after each fourth of them, and little to score."""
 STORAGE = {"models": {"size": "1Gi"}, "runs": {"size": "2Gi"}}
 WEIGHTS = "lora_adapter/adapter_model.safetensors"
 OPERATORS = {"pytorchjob": "kubeflow", "trainjob": "kubeflow-system"}
@@ -47,6 +47,7 @@ class Place:
     pods_wanted: int
     site: str
     resources: dict[str, Any] = field(default_factory=dict)
+    epochs: int = EPOCHS
     playbook: subprocess.Popen[bytes] | None = None
     said: Path | None = None
     before: list[str] = field(default_factory=list)
@@ -196,7 +197,8 @@ class Place:
         site = {"serving": False, "trainingApi": self.api, "storage": STORAGE}
         each = RANKS // self.pods_wanted
         resources = {"nodes": self.pods_wanted, "processes_per_node": each, "cpu": f"{300 * each}m"} | self.resources
-        return json.dumps({"phase": SETTINGS | {"resources": resources}, "site": site})
+        train = {"epochs": self.epochs, "checkpoints": CHECKPOINTS}
+        return json.dumps({"phase": SETTINGS | {"train": train, "resources": resources}, "site": site})
 
     def _run(self, *argv: Any, ok: bool = True, given: str = "") -> str:
         done = subprocess.run(
