@@ -51,7 +51,7 @@ def again(failures: list[Failure]) -> dict[Failure, str]:
             continue
         print(f"once more, alone: {failure.nodeid}", flush=True)
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", failure.nodeid]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", failure.nodeid]
         try:
             done = subprocess.run(command, check=False, timeout=SECONDS_AGAIN, stdin=subprocess.DEVNULL)
         except subprocess.TimeoutExpired:

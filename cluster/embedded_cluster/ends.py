@@ -44,10 +44,22 @@ def run(main: Callable[[], int], after: str) -> int:
         return _failed(_with_remedy(str(error)))
     except OSError as error:
         return _failed(_explained(error))
-    except KeyboardInterrupt as error:
-        number = error.number if isinstance(error, Ended) else int(signal.SIGINT)
+    except (KeyboardInterrupt, RuntimeError) as error:
+        number = _number(error)
+        if number is None:
+            raise
         sys.stderr.write(f"error: {SIGNALS[signal.Signals(number)]}{_during()}; {after}\n")
         return 128 + number
+
+
+def _number(error: BaseException) -> int | None:
+    """The signal that ended this command, also where it came while a lock was taken, which then fails by a RuntimeError of its
+    own (a thread's start, seen); None for any other error.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause.number if isinstance(cause, Ended) else int(signal.SIGINT) if cause else None
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ expected, those of the step at work as the processors were busy since it began. 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,18 +57,7 @@ class Progress:
     def step(self, name: str) -> Iterator[None]:
         """Print the line every EVERY seconds while this step runs."""
         self._step, self._since = name, self._work()
-        ended = threading.Event()
-
-        def beat() -> None:
-            while not ended.wait(EVERY):
-                say.line(self.line())
-
-        thread = threading.Thread(target=beat, daemon=True)
-        thread.start()
-        try:
+        with say.repeating(EVERY, lambda: say.line(self.line())):
             yield
-        finally:
-            ended.set()
-            thread.join()
         self._done += self.expected.get(name, 0.0)
         self._step = ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 HEARTBEAT_SECONDS = 30.0
@@ -37,21 +38,34 @@ def step(name: str, limit: float = 0) -> Iterator[None]:
     line(f"==> {name}")
     _steps.append(name)
     start = time.monotonic()
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(HEARTBEAT_SECONDS):
-            info(f"{name}: still running after {time.monotonic() - start:.0f} s{most}")
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeating(
+            HEARTBEAT_SECONDS, lambda: info(f"{name}: still running after {time.monotonic() - start:.0f} s{most}")
+        ):
+            yield
         _steps.remove(name)  # not after an error, whose message names the step
     finally:
-        ended.set()
-        thread.join()
         info(f"{name}: {time.monotonic() - start:.1f} s")
+
+
+@contextmanager
+def repeating(seconds: float, work: Callable[[], None]) -> Iterator[None]:
+    """Do this every so many seconds while the block runs, in a thread.
+
+    Not a Thread, whose `start` waits for a lock: a signal there, of a user who ends the command at the line that was just
+    printed, ended in a RuntimeError of that lock (seen).
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    _thread.start_new_thread(repeat, ())
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def current() -> str:

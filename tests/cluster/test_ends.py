@@ -184,3 +184,18 @@ def test_what_a_script_asked_to_ignore_stays_ignored() -> None:
     body = "import signal\ndef main():\n    os.kill(os.getpid(), signal.SIGHUP)\n    return 7\n"
     command = ["bash", "-c", 'trap "" HUP; exec "$@"', "bash", *_command(body)]
     assert subprocess.run(command, cwd=CLUSTER, env=os.environ.copy(), check=False).returncode == 7
+
+
+def test_a_signal_that_breaks_a_lock_is_that_signal() -> None:
+    """Where it comes while a thread is started, that fails by `release unlocked lock`, with the signal as its context."""
+    body = """
+def main():
+    try:
+        os.kill(os.getpid(), 15)
+        time.sleep(30)
+    finally:
+        raise RuntimeError("release unlocked lock")
+"""
+    assert _said(body) == (143, "error: ended by a signal; it goes on from here\n")
+    code, said = _said("\ndef main():\n    raise RuntimeError('of our own')\n")
+    assert code == 1 and "RuntimeError: of our own" in said
