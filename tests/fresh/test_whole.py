@@ -65,6 +65,9 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
     if command == "make demo":
         assert ("==> make demo done" in ended.text) == hosts, ended.shown()
         assert ("No cluster was used" in ended.text) != hosts, ended.shown()
+        first, _, rest = ended.text.partition("Both models answered here; the tuned one was trained in ")
+        assert bool(rest) == hosts, ended.shown()
+        assert not hosts or ("image       tuned  " in first and "==> Embedded cluster of" not in first), ended.shown()
     else:
         assert " passed, 0 failed" in ended.text, ended.shown()
         assert ("this machine cannot host the cluster" in ended.text) != hosts, ended.shown()
