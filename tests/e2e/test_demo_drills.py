@@ -10,7 +10,8 @@ import pytest
 from e2e import machine
 from e2e.commands import kubectl, sh
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]
+# Not in `make test`: on an idle machine a step takes a fraction of a second, so that a fault takes effect when the training is over.
+pytestmark = [pytest.mark.e2e, pytest.mark.tier, pytest.mark.timeout(3600)]
 FAULTS = ("playbook killed", "operator restarted", "rank killed", "pod deleted", "API server away")
 """One of each kind, all in one training, as each start of a pod costs more than its 12 steps; it goes on while the API server is away, so
 that is the last."""
