@@ -44,9 +44,10 @@ def main(names: list[str]) -> int:
 def again(failures: list[Failure]) -> dict[Failure, str]:
     """Run tests that failed once more, each alone, and return a line for each that passed then."""
     found: dict[Failure, str] = {}
-    if len(failures) > MOST_AGAIN:
+    by_test = {failure.nodeid: failure for failure in failures}  # one that fails, and then in its end, too, is one test
+    if len(by_test) > MOST_AGAIN:
         return found
-    for failure in failures:
+    for failure in by_test.values():
         if not failure.nodeid or failure.nodeid.startswith(SHARED):
             continue
         print(f"once more, alone: {failure.nodeid}", flush=True)
@@ -57,7 +58,8 @@ def again(failures: list[Failure]) -> dict[Failure, str]:
         except subprocess.TimeoutExpired:
             continue
         if done.returncode == 0:
-            found[failure] = f"flaky: passed alone in {time.monotonic() - began:.0f} s, failed before: {failure.line}"
+            line = f"flaky: passed alone in {time.monotonic() - began:.0f} s, failed before: "
+            found |= {each: line + each.line for each in failures if each.nodeid == failure.nodeid}
     return found
 
 

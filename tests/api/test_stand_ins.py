@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import tarfile
-import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,12 @@ OURS: Json = {"labels": {"trainlab.dev/owner": "platform"}}
 def test_statuses_objects_and_denials_are_those_of_the_files(cluster: Cluster) -> None:
     """Each step is seen, in its order, and what OpenShift AI makes without an owner outlives its owner."""
     client, bare = cluster.client, cluster.objects()
+    csvs = client.path(f"{OLM}/v1alpha1", "ClusterServiceVersion")
+    assert csvs
+    before = (client.get(csvs) or {})["metadata"]["resourceVersion"]
     install(cluster, "rhods-operator", "redhat-ods-operator", "stable-3.4")
-    csv = (f"{OLM}/v1alpha1", "ClusterServiceVersion", "rhods-operator.3.4.3", "redhat-ods-operator")
     steps = recorded.read("olm")["sequences"]["ClusterServiceVersion"]
-    assert seen(cluster, csv, lambda status: status.get("reason"), "Succeeded") == unique(
+    assert reasons(client.watch(csvs, before), "rhods-operator.3.4.3") == unique(
         [step["status"]["reason"] for step in steps]
     )
 
@@ -179,17 +181,16 @@ def unique(values: list[str]) -> list[str]:
     return [value for at, value in enumerate(values) if at == 0 or values[at - 1] != value]
 
 
-def seen(cluster: Cluster, place: tuple[str, str, str, str], key: Any, last: str) -> list[str]:
-    """Poll an object's status until its key, or its phase, is the last one; return its values in their order."""
+def reasons(states: Iterable[Json], name: str) -> list[str]:
+    """The reasons that the status of one object has, one after the other, until its phase is Succeeded."""
     values: list[str] = []
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        status = ((cluster.client.look(*place) or {}).get("status")) or {}
-        values += [key(status)] if key(status) else []
-        if last in (key(status), status.get("phase")):
-            return unique(values)
-        time.sleep(0.05)
-    raise AssertionError(f"{place}: {unique(values)}")
+    for state in states:
+        status = state.get("status") or {}
+        if state["metadata"]["name"] == name and "reason" in status:
+            values.append(status["reason"])
+            if status.get("phase") == "Succeeded":
+                return unique(values)
+    raise AssertionError(f"{name}: {unique(values)}")
 
 
 def denied(request: Any, words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ class Client:
             if error.response is not None and error.response.status_code == 404:
                 return None
             raise
+
+    def watch(self, path: str, since: str, seconds: int = 60) -> Iterator[Json]:
+        """Yield each state of the objects of a collection after this resource version, none left out, for that long."""
+        query: dict[str, str | int] = {"watch": "1", "resourceVersion": since, "timeoutSeconds": seconds}
+        with self._session.get(f"{self.server}{path}", params=query, stream=True, timeout=seconds + SECONDS) as answer:
+            answer.raise_for_status()
+            for line in answer.iter_lines():
+                yield json.loads(line)["object"]
 
     def ready(self) -> bool:
         """Tell whether the server reports that all of it has started."""
