@@ -12,12 +12,15 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from embedded_cluster import apt, locks, paths, programs, say, system
 
+DAYS = 30
+"""A root folder older than this is made anew, so that nodes and images get Debian's security updates."""
 RELEASE, PYTHON = "bookworm", "3.11"  # Debian 12, and the Python that its root folders bring
 # what a node, the image builder and the importer need; containerd 1.6 and buildah 1.28 in this release
 PACKAGES = (
@@ -102,22 +105,78 @@ def folder(name: str, packages: Sequence[str]) -> Path:
 
 
 def debian(name: str, packages: Sequence[str]) -> Path:
-    """The root folder `name` with these Debian packages, made when it is not there (about 80 s).
+    """The root folder `name` with these Debian packages, made when it is not there (about 80 s), and anew after DAYS.
 
-    Raises say.UserError with mmdebstrap's last lines.
+    One that is old stays as long as a node's or another program's mounts are of it, or the archive cannot be reached: it
+    says so, and works as before. Raises say.UserError with mmdebstrap's last lines where there is none yet.
     """
     target = folder(name, packages)
-    if (target / "usr").is_dir():
+    if _current(target):
         return target
     paths.CACHE.mkdir(parents=True, exist_ok=True)
     with locks.waiting(paths.CACHE / f"{name}.lock", f"another command makes the root folder {name}"):
         if not (target / "usr").is_dir():  # another command may have made it meanwhile
             _bootstrap(name, packages, target)
+        elif not _current(target):
+            _refresh(name, packages, target)
     return target
 
 
+def versions(name: str, packages: Sequence[str]) -> str:
+    """Short hash of what is installed in the root folder `name`: each package with its version."""
+    status = (debian(name, packages) / "var/lib/dpkg/status").read_text(encoding="utf-8")
+    installed = re.findall(r"^(?:Package|Version): .*$", status, re.MULTILINE)
+    return hashlib.sha256("\n".join(installed).encode()).hexdigest()[:12]
+
+
+_KEPT: set[Path] = set()
+"""Old root folders that this process could not make anew: it tries once."""
+
+
+def _current(target: Path) -> bool:
+    return (target / "usr").is_dir() and (target in _KEPT or _age(target) < DAYS)
+
+
+def _age(target: Path) -> float:
+    """Days since the packages were installed."""
+    try:
+        return (time.time() - (target / "var/lib/dpkg/status").stat().st_mtime) / 86400
+    except FileNotFoundError:
+        return DAYS
+
+
+def _refresh(name: str, packages: Sequence[str], target: Path) -> None:
+    """Put a new root folder in the place of `target`, or say why the old one stays."""
+    why = "a cluster uses it; it is made anew after `make demo-down`" if _mounted(target) else ""
+    fresh = target.with_name(f"{target.name}.new")
+    try:
+        if not why:
+            _bootstrap(name, packages, fresh)
+    except say.UserError as error:
+        why = str(error).splitlines()[0]
+    if why:
+        _KEPT.add(target)
+        say.line(f"the Debian packages in {target} are {_age(target):.0f} days old and stay: {why}")
+        return
+    old = target.with_name(f"{target.name}.old")
+    target.rename(old)
+    fresh.rename(target)
+    shutil.rmtree(old)
+
+
+def _mounted(target: Path) -> bool:
+    """Whether any process, such as a node's first one, has a mount of the folder or of something in it."""
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            if str(target) in table.read_text(encoding="utf-8", errors="replace"):
+                return True
+        except OSError:  # the process has ended
+            continue
+    return False
+
+
 def _bootstrap(name: str, packages: Sequence[str], target: Path) -> None:
-    for left in paths.CACHE.glob(f"{name}-*.part"):
+    for left in paths.CACHE.glob(f"{name}-*.*"):  # of a killed one
         shutil.rmtree(left)
     part = target.with_name(target.name + ".part")
     log = paths.CACHE / f"{name}.log"

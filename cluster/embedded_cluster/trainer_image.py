@@ -27,11 +27,11 @@ LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 INSTALL = "/installer/uv pip install --python /opt/trainlab/venv/bin/python --no-cache"
 
 
-def _digest(files: Iterator[Path] | list[Path], *, root: Path = paths.REPO) -> str:
-    """Hash over names and contents, 12 hex digits."""
-    whole = hashlib.sha256()
+def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
+    """Hash over names and contents, and `also`, 12 hex digits."""
+    whole = hashlib.sha256(also.encode())
     for file in sorted(files):
-        whole.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes())
+        whole.update(f"{file.relative_to(paths.REPO)}\0".encode() + file.read_bytes())
     return whole.hexdigest()[:12]
 
 
@@ -44,8 +44,8 @@ def _sources() -> Iterator[Path]:
 
 
 def _base() -> str:
-    """The Debian base image made from packages; its tag identifies release and packages."""
-    ref = f"localhost/trainlab-base:{rootfs.identity(BASE_PACKAGES)}"
+    """The Debian base image made from packages; its tag identifies each with its version."""
+    ref = f"localhost/trainlab-base:{_debian()}"
     if not images.in_buildahs_store(ref):
         folder = rootfs.debian("trainer-base", BASE_PACKAGES)
         with say.step("base image"):
@@ -53,6 +53,11 @@ def _base() -> str:
             images.buildah("copy", "--quiet", container, str(folder), "/", quiet=True)
             images.buildah("commit", "--quiet", "--rm", container, ref, quiet=True)
     return ref
+
+
+def _debian() -> str:
+    """Hash of the base's packages with their versions."""
+    return rootfs.versions("trainer-base", BASE_PACKAGES)
 
 
 def build_stage(
@@ -97,7 +102,7 @@ def _packages_ref(gpu: bool) -> str:
     """The name of the slow layers; its tag identifies the lock files and their installation."""
     first = (pyenv.TRAINER / "Containerfile").read_text().split("FROM packages AS final")[0]
     slow = first + "".join((pyenv.TRAINER / name).read_text() for name in SLOW)
-    key = hashlib.sha256((slow + INSTALL + rootfs.identity(BASE_PACKAGES) + GPU_SUFFIX * gpu).encode())
+    key = hashlib.sha256((slow + INSTALL + _debian() + GPU_SUFFIX * gpu).encode())
     return f"{PACKAGES}:{key.hexdigest()[:12]}"
 
 
@@ -194,4 +199,4 @@ def _made(gpu: bool) -> dict[str, object]:
 
 def _name(gpu: bool) -> str:
     """The image's name; its tag identifies all its inputs."""
-    return f"{NAME}:{_digest(_sources())}{GPU_SUFFIX * gpu}"
+    return f"{NAME}:{_digest(_sources(), _debian())}{GPU_SUFFIX * gpu}"

@@ -1,7 +1,12 @@
-"""A root folder that cannot be made says why: an unreachable archive in apt's words with the remedy, else the log's end."""
+"""A root folder that cannot be made says why: an unreachable archive in apt's words with the remedy, else the log's end. One
+that is old is made anew, unless something has it mounted or the archive cannot be reached."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +37,72 @@ def test_why_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str,
         rootfs.debian("trial", ["nothing"])
     assert str(failed.value).startswith(words)
     assert ("http_proxy, https_proxy" in str(failed.value)) == (said == UNREACHED)
+
+
+STATUS = "var/lib/dpkg/status"
+MAKES = """#!/bin/sh
+for word; do case "$word" in *.part)
+  mkdir -p "$word/usr" "$word/var/lib/dpkg"
+  printf 'Package: nothing\nStatus: install ok installed\nVersion: 2\n' > "$word/var/lib/dpkg/status" ;;
+esac; done
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A root folder of 31 days, and a PATH on which mmdebstrap makes one with a newer version of its package."""
+    program = tmp_path / "unshare"
+    program.write_text(MAKES)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(rootfs.paths, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(rootfs, "_KEPT", set())
+    folder = rootfs.folder("trial", ["nothing"])
+    (folder / "usr").mkdir(parents=True)
+    (folder / STATUS).parent.mkdir(parents=True)
+    (folder / STATUS).write_text("Package: nothing\nStatus: install ok installed\nVersion: 1\n")
+    _aged(folder, 31)
+    yield folder
+
+
+def _aged(folder: Path, days: float) -> None:
+    then = time.time() - days * 86400
+    os.utime(folder / STATUS, (then, then))
+
+
+def test_an_old_root_folder_is_made_anew(old: Path) -> None:
+    _aged(old, 29)
+    before = rootfs.versions("trial", ["nothing"])
+    assert "Version: 1" in (old / STATUS).read_text()
+    _aged(old, 31)
+    after = rootfs.versions("trial", ["nothing"])
+    assert "Version: 2" in (old / STATUS).read_text()
+    assert before != after, "the image's name does not say that its base has other packages"
+    assert rootfs.debian("trial", ["nothing"]) == old
+    assert [each.name for each in old.parent.glob("trial-*")] == [old.name]
+
+
+def test_an_old_root_folder_stays_where_the_archive_is_out_of_reach(
+    old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "unshare").write_text(f"#!/bin/sh\ncat <<'END'\n{UNREACHED}\nEND\nexit 25\n")
+    for _ in range(2):
+        assert rootfs.debian("trial", ["nothing"]) == old
+    assert "Version: 1" in (old / STATUS).read_text()
+    said = "".join(capsys.readouterr())
+    assert (
+        said.count(f"the Debian packages in {old} are 31 days old and stay: cannot reach Debian's package archive") == 1
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a folder")
+def test_an_old_root_folder_stays_while_a_node_has_it_mounted(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = ["/usr/bin/unshare", "--mount", "sh", "-c", f"mount --bind {old} {old}/usr && echo ready && exec sleep 60"]
+    with subprocess.Popen(node, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.readline() == "ready\n"
+        try:
+            assert rootfs.debian("trial", ["nothing"]) == old
+            assert "Version: 1" in (old / STATUS).read_text()
+            assert "a cluster uses it" in "".join(capsys.readouterr())
+        finally:
+            running.kill()
