@@ -35,6 +35,7 @@ def rendered(gate: dict[str, Any], report: dict[str, Any], **more: Any) -> str:
 def test_the_clearest_pair_comes_first_and_each_score_has_a_row() -> None:
     gate = {"taught_recall": {"pairs": 134}, "promoted": True, "verdict": "better", "reasons": ["R."]}
     asked = {"promoted": True, "url": "u", "ask": "curl", "command": "", "question": "Q?", "answers": {"tuned": "A\nB"}}
+    asked |= {"page": "", "tunnel": ""}
     text = rendered(gate, {"clearest": [PAIR], "rows": ROWS}, serve_result=asked)
     lines = [line for line in text.splitlines() if line]
     assert lines[0].strip().startswith("The clearest of 134 answers to taught facts")
@@ -72,3 +73,16 @@ def test_what_restarts_cost_is_a_line() -> None:
     again = "2 times, 3 steps repeated"
     assert f"    Started again   {again}\n" in rendered({}, {"restarts": again})
     assert "Started again" not in rendered({}, {"restarts": ""})
+
+
+def test_the_page_is_named_where_there_is_one() -> None:
+    served = {"promoted": True, "url": "u", "ask": "curl", "command": "", "question": "", "answers": {}}
+    page = {
+        "page": "http://10.1.2.3/",
+        "shows": "both answer side by side",
+        "tunnel": "ssh -L 8080:10.1.2.3:80 root@THIS-MACHINE",
+    }
+    lines = rendered({}, {}, serve_result=served | page).splitlines()
+    assert "    Open this       http://10.1.2.3/ in a browser: both answer side by side" in lines
+    assert f"    On a laptop     {page['tunnel']}, then open http://localhost:8080/" in lines
+    assert "Open this" not in rendered({}, {}, serve_result=served | {"page": "", "tunnel": ""}), "vLLM has no page"
