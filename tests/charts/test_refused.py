@@ -50,6 +50,7 @@ def _overlay(block: str, key: str) -> str:
             "tuned",
             "test",
             "sgd",
+            "float32",
             ["a"],
             [{"length": 32, "share": 1}],
             {},

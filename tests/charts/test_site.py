@@ -298,6 +298,12 @@ def test_vllm_on_cpu_computes_as_it_was_scored_and_keeps_to_its_pod(dtype: str, 
     runtime = one(objects(*sets, "site.images.vllm=a/vllm-cpu:1", files=FULL), "ServingRuntime")
     (container,) = runtime["spec"]["containers"]
     assert {f"--dtype={dtype}", "--enforce-eager"} < set(container["args"])
+    other = "float32" if dtype == "bfloat16" else "bfloat16"
+    for served in ("phase.serve.gpus=0", "phase.serve.gpus=1"):
+        chosen = (*sets, served, f"phase.serve.dtype={other}", "site.images.vllm=a/vllm-cpu:1")
+        assert (
+            f"--dtype={other}" in one(objects(*chosen, files=FULL), "ServingRuntime")["spec"]["containers"][0]["args"]
+        )
     assert "--max-loras=2" in container["args"], (
         "one place for an adapter stays empty: training/tests/models/test_vllm.py"
     )

@@ -103,8 +103,8 @@ spec:
         {{- end }}
         - --max-model-len={{ add (int $resolved.phase.model.max_length) (int $asked.max_tokens) }}
         - --max-num-seqs={{ int $asked.max_concurrency }}
-        {{- if $onCpu }}
         - --dtype={{ include "trainjob.servedDtype" $resolved.phase }}
+        {{- if $onCpu }}
         - --enforce-eager # compiling takes a C++ compiler and minutes
         {{- else }}
         - --tensor-parallel-size={{ int $asked.gpus }}
@@ -168,10 +168,11 @@ spec:
     - {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ $resolved.phase.resources.shared_memory }}}}
 {{- end -}}
 
-{{- /* What vLLM on CPU computes in: as the run was trained and scored (models/compute.py). */}}
+{{- /* What vLLM computes in: phase.serve.dtype, else as the run was trained and scored (models/compute.py). Named on GPUs, too:
+of its own it takes float16 for weights that are saved as float32. */}}
 {{- define "trainjob.servedDtype" -}}
 {{- $auto := gt (int .resources.gpus_per_node) 0 | ternary "bfloat16" "float32" -}}
-{{- eq .model.dtype "auto" | ternary $auto .model.dtype -}}
+{{- .serve.dtype | default (eq .model.dtype "auto" | ternary $auto .model.dtype) -}}
 {{- end -}}
 
 {{- define "trainjob.inferenceService" -}}

@@ -117,7 +117,7 @@ def test_vllm_by_hand() -> None:
 def test_vllm_on_cpu_by_hand() -> None:
     """The same in float32 in a pod: 147,456 bytes a token, and a quarter of the pod in whole GiB kept for them."""
     job = replace(jobs.SURVIVAL, tie_word_embeddings=False, serve_runtime="vllm", serve_gpus=0, serve_tokens=768)
-    job = replace(job, weight_bytes=4, serve_memory=24 * 2**30)
+    job = replace(job, served_bytes=4, serve_memory=24 * 2**30)
     found = served(job, H100)  # wherever it was trained
     assert found.weights == pytest.approx(4 * 3_337_767_000, rel=0.001) and found.cache == 147_456 * 768
     assert found.room == pytest.approx(found.weights + 2.65e9 + 6 * 2**30) and found.requests == 56
@@ -139,7 +139,7 @@ def test_our_own_server_holds_base_and_tuned() -> None:
 
 def test_our_own_server_answers_several_and_keeps_adapters_of_other_runs() -> None:
     """SmolLM3 in float32, 147,456 bytes a token; a batch holds no more than its context; rank 64: four times rank 16."""
-    own: dict[str, Any] = {"serve_runtime": "trainlab", "serve_tokens": 768, "serve_memory": 64e9, "weight_bytes": 4}
+    own: dict[str, Any] = {"serve_runtime": "trainlab", "serve_tokens": 768, "serve_memory": 64e9, "served_bytes": 4}
     job = replace(jobs.SURVIVAL, trainable="lora", lora_rank=16, serve_concurrency=8, **own)
     arch = job.arch
     assert arch

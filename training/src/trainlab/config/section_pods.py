@@ -1,6 +1,6 @@
 """The sections `resources:` and `serve:`: the pods of the job and the inference server."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -67,14 +67,27 @@ class Serve(Strict):
     )
 
 
+SERVED: Any = Field(
+    None, description="What the served model computes in; null is model.dtype, in which the gate scored it."
+)
+
+
 class OwnServe(Serve):
     """The inference server of models that only our own server can serve."""
 
     runtime: Literal["trainlab"] = Field("trainlab", description="trainlab: our own CPU server for base and tuned.")
 
 
+class TextServe(OwnServe):
+    """Our own server of a language model."""
+
+    dtype: Literal["float32", "bfloat16"] | None = SERVED
+
+
 class AnswerServe(Serve):
     """The inference server of a chat model."""
+
+    dtype: Literal["float32", "bfloat16"] | None = SERVED
 
     runtime: Literal["trainlab", "vllm"] = Field(
         "trainlab",

@@ -32,7 +32,7 @@ def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> T
     resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
     if resume:
         job.progress.say(f"resuming from {resume}")
-    if compute.dtype(job.phase) == torch.bfloat16 and not job.phase.adapter_rank:
+    if compute.saved_dtype(job.phase) == torch.bfloat16 and not job.phase.adapter_rank:
         trainer.add_callback(RoundingGuard())
     began = time.monotonic()
     if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
@@ -72,7 +72,7 @@ def result(phase: LanguagePhase) -> str:
 
 
 def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> None:
-    """Write the result (safetensors and tokenizer, in the phase's dtype) from rank 0; all ranks wait for it."""
+    """Write the result (safetensors and tokenizer, in `model.saved_dtype`) from rank 0; all ranks wait for it."""
     whole = acceleration.whole_state(trainer, job.phase)  # every rank takes part if weights are sharded
     if dist.is_main():
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
@@ -82,7 +82,7 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
                 if job.phase.adapter_rank:
                     lora.save(model, folder, job.phase, whole)
                 else:
-                    _save_whole(model, folder, compute.dtype(job.phase), whole)
+                    _save_whole(model, folder, compute.saved_dtype(job.phase), whole)
                     export.save_config(model, Path(job.tokenizer.name_or_path), folder)
                 export.save_generation(model, folder, job.phase)
                 export.save_tokenizer(job.tokenizer, folder, job.phase)

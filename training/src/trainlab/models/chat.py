@@ -125,18 +125,20 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, row: Any) -> di
     return {"input_ids": prompt + answer, "completion_mask": [0] * len(prompt) + [1] * len(answer)}
 
 
-def load_base(model_dir: Path, phase: LanguagePhase) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
-    """Return the untuned model (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
+def load_base(
+    model_dir: Path, phase: LanguagePhase, dtype: torch.dtype | None = None
+) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
+    """Return the untuned model, in `dtype` or what the phase computes in (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
 
     Raises UserError if the folder holds no model.
     """
     if not (model_dir / "config.json").exists():
         raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
-    return _load(model_dir, phase)
+    return _load(model_dir, phase, dtype)
 
 
 def load_tuned(
-    run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None
+    run_dir: Path, phase: LanguagePhase, model_dir: Path | None = None, dtype: torch.dtype | None = None
 ) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     """Return the tuned model (eval mode, on `compute.device()`) and its tokenizer from RUN_DIR/best_model, or, with adapters
     (`lora.rank`), RUN_DIR/lora_adapter on the base model in `model_dir`.
@@ -148,7 +150,7 @@ def load_tuned(
     folder = run_dir / "best_model"
     if not (folder / "config.json").exists():
         raise UserError(f"{folder}: no tuned model; has the run finished?")
-    return _load(folder, phase)
+    return _load(folder, phase, dtype)
 
 
 def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizerBase:
@@ -163,11 +165,13 @@ def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizer
     return tokenizer
 
 
-def _load(folder: Path, phase: LanguagePhase) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
+def _load(
+    folder: Path, phase: LanguagePhase, dtype: torch.dtype | None
+) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
     from transformers import AutoModelForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=compute.dtype(phase))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype or compute.dtype(phase))
     return prepare(model, tokenizer, phase), tokenizer
 
 

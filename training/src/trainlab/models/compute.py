@@ -4,15 +4,28 @@ import os
 
 import torch
 
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase, Phase
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def dtype(phase: Phase) -> torch.dtype:
-    """Return the dtype of the weights: `model.dtype`, where auto depends on the hardware."""
+    """Return what training and scoring compute in: `model.dtype`, where auto depends on the hardware."""
     if phase.model.dtype == "auto":
         fast = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if fast else torch.float32
-    return torch.bfloat16 if phase.model.dtype == "bfloat16" else torch.float32
+    return DTYPES[phase.model.dtype]
+
+
+def saved_dtype(phase: LanguagePhase) -> torch.dtype:
+    """Return the dtype of the trained weights on the volume: `model.saved_dtype`, else what computes."""
+    return DTYPES[phase.model.saved_dtype] if phase.model.saved_dtype else dtype(phase)
+
+
+def served_dtype(phase: LanguagePhase) -> torch.dtype:
+    """Return what the served model computes in: `serve.dtype`, else what training computes in."""
+    served: str | None = getattr(phase.serve, "dtype", None)
+    return DTYPES[served] if served else dtype(phase)
 
 
 def device() -> torch.device:

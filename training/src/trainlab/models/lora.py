@@ -48,12 +48,12 @@ def add(model: PreTrainedModel, phase: SftPhase) -> tuple[PreTrainedModel, dict[
 
 
 def save(model: PeftModel, folder: Path, phase: LanguagePhase, whole: dict[str, Any] | None = None) -> None:
-    """Write the adapter into `folder` in the phase's dtype; `whole` holds all weights where those of `model` are sharded.
+    """Write the adapter into `folder` in `model.saved_dtype`; `whole` holds all weights where those of `model` are sharded.
 
     Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card meant for the hub,
     and records the base's path inside this pod as the model's source for whoever gets the folder.
     """
-    dtype = compute.dtype(phase)
+    dtype = compute.saved_dtype(phase)
     state = get_peft_model_state_dict(model, whole, save_embedding_layers=False)
     save_file(
         {name: tensor.detach().to(dtype).cpu().contiguous() for name, tensor in state.items()},

@@ -209,7 +209,7 @@ def _rounding(plan: Plan) -> Iterator[Finding]:
     job, when = plan.job, plan.schedule
     if job.arch is None or when is None or job.trainable == "lora" or job.learning_rate is None:
         return
-    if job.precision in ("bf16", "fp8") and (lost := rounding.lost(job.learning_rate, when.steps)):
+    if job.saved_bytes == 2 and (lost := rounding.lost(job.learning_rate, when.steps)):
         yield refuse("rounding", lost)
 
 

@@ -28,7 +28,7 @@ KEYS = {
     "fp8": "phase.stage.fp8",
     "bf16": "phase.model.dtype",
     "fp16": "phase.model.dtype",
-    "rounding": "phase.model.dtype, phase.train.learning_rate",
+    "rounding": "phase.model.saved_dtype, phase.train.learning_rate",
     "lora-rank": "phase.lora.rank",
     "few-tokens": "phase.data.train_rows",
 }

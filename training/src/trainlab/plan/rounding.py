@@ -1,6 +1,6 @@
 """Does what a run learns survive the rounding of its result to bfloat16? Used by the planner and before the first step.
 
-Weights are trained in float32 and saved as `model.dtype`. bfloat16 has 8 significant bits: between 2^e and 2^(e+1) its
+Weights are trained in float32 and saved as `model.saved_dtype`. bfloat16 has 8 significant bits: between 2^e and 2^(e+1) its
 numbers are 2^(e-7) apart, so a weight that began on one of them and moved by less than half of that is rounded back to
 it. AdamW moves a weight by about the learning rate per step whatever the gradient's size (Kingma & Ba, arXiv 1412.6980,
 section 2.1), hence by at most the sum of the rates.
@@ -36,5 +36,5 @@ def lost(learning_rate: float, steps: int) -> str | None:
     return (
         f"phase.train.learning_rate is {learning_rate:g}: {steps} steps move a weight by at most {distance:.2g}; saved as "
         f"bfloat16, {1 - share:.0%} of weights of the usual size {WEIGHT:g} are rounded back to what they were; set "
-        "phase.model.dtype to float32, or raise the rate or train.epochs"
+        "phase.model.saved_dtype to float32, or raise the rate or train.epochs"
     )

@@ -45,7 +45,7 @@ class Server:
 def server(job: Job, arch: Architecture, device: Device) -> Server | None:
     """Return the server of a job; None where it is unknown, or on GPUs while `device` is none."""
     on_gpu = job.serve_runtime == "vllm" and job.serve_gpus > 0
-    narrow = 2 if on_gpu else job.weight_bytes
+    narrow = job.served_bytes
     cache = 2.0 * arch.layers * arch.kv_heads * arch.dim * narrow * job.serve_tokens
     added = adapters(job, arch) if job.trainable == "lora" else 0
     if job.serve_runtime == "vllm":

@@ -49,6 +49,10 @@ def job_of(values: Values, files: list[Path]) -> Job:
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     needs = phase.needs.model_dump()
     sharded, weight_bytes = bool(stage and stage.fsdp), 2 if narrow else 4
+    saved_bytes, served_bytes = (
+        {"bfloat16": 2, "float32": 4}.get(chosen, weight_bytes)
+        for chosen in (block["model"].get("saved_dtype"), block["serve"].get("dtype"))
+    )
     return Job(
         name=phase.name,
         model=phase.model.source,
@@ -78,6 +82,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
         # load_best_model_at_end of engine/trainer.py; the checkpoints of resnet hold the best network themselves
         keeps_best=not sharded and phase.recipe != "resnet" and phase.train.validation_fraction > 0,
         weight_bytes=weight_bytes,
+        saved_bytes=saved_bytes,
+        served_bytes=served_bytes,
         gradient_bytes=4,  # trained weights are kept in float32 (models/layers.py), and DDP sends them unchanged
         precision="bf16" if narrow else "fp32",
         checkpointing=bool(stage and stage.gradient_checkpointing),
@@ -93,7 +99,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
         ),
-        stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], weight_bytes),
+        stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], saved_bytes),
         data_bytes=_data_bytes(phase),
         text_bytes=_text_bytes(phase),
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
@@ -113,7 +119,16 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     if gpu:
         if job.on_gpu:
             return job, devices.find(gpu), "--gpu"
-        moved = replace(job, on_gpu=True, devices_per_node=1, weight_bytes=2, precision="bf16", memory_per_pod=0)
+        moved = replace(
+            job,
+            on_gpu=True,
+            devices_per_node=1,
+            weight_bytes=2,
+            saved_bytes=2,
+            served_bytes=2,
+            precision="bf16",
+            memory_per_pod=0,
+        )
         return moved, devices.find(gpu), "--gpu"
     if not job.on_gpu:
         return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"

@@ -38,8 +38,8 @@ def needs(job: Job, arch: Architecture, steps: int | None) -> tuple[VolumeNeed, 
     """Return what the volumes of a language model's job must hold; `steps` is None where rows are unknown."""
     whole = parameters(job, arch)
     result = trainable(job, arch) if job.trainable == "lora" else whole
-    tuned = result * job.weight_bytes + _tokenizer(arch)
-    before = job.stages_before * (arch.parameters * job.weight_bytes + _tokenizer(arch))
+    tuned = result * job.saved_bytes + _tokenizer(arch)
+    before = job.stages_before * (arch.parameters * job.saved_bytes + _tokenizer(arch))
     base = arch.parameters * job.stored_bytes + _tokenizer(arch)
     what = "the first stage's random weights" if job.from_scratch or job.stages_before else "base model"
     return (*inputs(job, what, base), runs(job, checkpoint(job, arch), tuned, steps, before))

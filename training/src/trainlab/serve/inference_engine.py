@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from trainlab.config import ChatPhase, LanguagePhase, SftPhase, TextPhase
 from trainlab.errors import UserError
-from trainlab.models import chat, parents
+from trainlab.models import chat, compute, parents
 from trainlab.plan.checks import served_rank
 from trainlab.serve.generation import Row, generate, padded_tokens
 from trainlab.serve.protocol import ApiError
@@ -160,12 +160,13 @@ def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
 
 
 def _loaded(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
-    base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase)
+    dtype = compute.served_dtype(phase)
+    base, tokenizer = chat.load_base(parents.model_dir(phase, models, run_dir), phase, dtype)
     hosted = {"base": Hosted(base, tokenizer)}
     adapters = find_adapters(run_dir)
     shared = 0
     if (run_dir / "best_model").is_dir() or not adapters:
-        tuned, tuned_tokenizer = chat.load_tuned(run_dir, phase)
+        tuned, tuned_tokenizer = chat.load_tuned(run_dir, phase, dtype=dtype)
         shared = share_equal(tuned, base)
         hosted["tuned"] = Hosted(tuned, tuned_tokenizer)
     elif "adapter" in adapters:

@@ -22,6 +22,7 @@ from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
+from trainlab.serve import inference_engine
 from transformers import AutoConfig, AutoModelForCausalLM
 from trl import SFTTrainer
 
@@ -179,6 +180,24 @@ def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> No
     assert summary["dtype"] == "bfloat16" and summary["last_loss"] < summary["first_loss"]
     assert {tensor.dtype for tensor in weights(job.run_dir).values()} == {torch.bfloat16}
     assert next(p for p in job.model.parameters() if p.requires_grad).dtype == torch.float32
+
+
+@pytest.mark.parametrize("lora", [{}, {"rank": 4, "layers": 1}], ids=["weights", "adapter"])
+def test_what_computes_what_is_saved_and_what_serves_are_three_settings(
+    make_job: Make, tiny_model: Path, lora: dict[str, Any]
+) -> None:
+    blocks: dict[str, Any] = {"lora": lora} if lora else {}
+    job = make_job(model={"dtype": "bfloat16", "saved_dtype": "float32"}, serve={"dtype": "float32"}, **blocks)
+    assert sft_trainer.train(job)["dtype"] == "bfloat16"
+    (file,) = job.run_dir.glob("*/*model.safetensors")
+    trained = [name for name in load_file(file) if ".layers.1." in name]
+    assert {load_file(file)[name].dtype for name in trained} == {torch.float32}
+    narrowed = load_file(file)[trained[0]].bfloat16().float()
+    assert not torch.equal(load_file(file)[trained[0]], narrowed), "saved as float32 after it was rounded"
+    scored, _ = chat.load_tuned(job.run_dir, job.phase, tiny_model)
+    assert scored.dtype == torch.bfloat16
+    engine = inference_engine.load(job.phase, tiny_model.parent, job.run_dir)
+    assert {hosted.model.dtype for hosted in engine._hosted.values()} == {torch.float32}
 
 
 def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
