@@ -25,6 +25,13 @@ TAUGHT_KEYS = ["id", "question", "phrasings", "dev", "test", "answer", "facts"]
 MIN_TAUGHT = 60
 TRAINED, UNSEEN = 16, 2
 """Wordings of a taught fact that are trained on, and those of each unseen part."""
+REFUSED_TOPICS = (*TOPICS, "other")
+REFUSED_KEYS = ["id", "question", "split"]
+NEAR_MISSES = {"train": 3, "dev": 1, "test": 1}
+"""Refused questions near each taught fact, by split."""
+MIN_REFUSED = {"train": 110, "dev": 25, "test": 25}
+"""Refused questions of the six topics that are near no fact, and as many outside the topics, by split."""
+MIN_REFUSED_EMERGENCIES = {"train": 35, "dev": 10, "test": 15}
 
 
 class Text(NamedTuple):
@@ -64,6 +71,11 @@ def rows(split: str, topic: str) -> list[dict[str, Any]]:
 def all_rows(split: str) -> list[dict[str, Any]]:
     """Return the rows of all topics of one split."""
     return [row for topic in TOPICS for row in rows(split, topic)]
+
+
+def refused() -> list[dict[str, Any]]:
+    """Return the questions that are answered by a refusal, of the six topics and outside them."""
+    return [row for topic in REFUSED_TOPICS for row in rows("refused", topic)]
 
 
 def texts() -> list[Text]:
@@ -120,9 +132,10 @@ def unmarked(row: dict[str, Any], topic: str) -> list[str]:
 
 
 def test_only_the_six_topics_exist() -> None:
-    """Each split holds exactly one file for each topic."""
+    """Each split holds exactly one file for each topic, and refused/ one more for what is outside them."""
     for split in ("train", "heldout", "taught"):
         assert sorted(p.name for p in (DATA / split).iterdir()) == [f"{topic}.jsonl" for topic in TOPICS]
+    assert sorted(p.name for p in (DATA / "refused").iterdir()) == sorted(f"{topic}.jsonl" for topic in REFUSED_TOPICS)
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -166,6 +179,67 @@ def test_taught_rows_follow_the_schema(topic: str) -> None:
             assert fact and all(is_spelling(s) for s in fact), where
 
 
+@pytest.mark.parametrize("topic", REFUSED_TOPICS)
+def test_refused_rows_follow_the_schema(topic: str) -> None:
+    """A refused row has its keys in order, a split, and may name a taught fact of its topic and tell of an emergency."""
+    taught = {row["id"] for row in rows("taught", topic)} if topic in TOPICS else set()
+    for number, row in enumerate(rows("refused", topic), start=1):
+        where = f"refused/{topic}.jsonl line {number}"
+        assert list(row) == [*REFUSED_KEYS, *(key for key in ("near", "emergency") if key in row)], where
+        assert row["id"] == f"{topic}-r{number:03d}" and filled(row["question"]), where
+        assert row["split"] in MIN_REFUSED and row.get("emergency", True) is True, where
+        assert "near" not in row or row["near"] in taught, where
+
+
+def test_each_fact_has_near_misses() -> None:
+    """Three to train, one for dev and one for test; those of an emergency tell of other emergencies in each split."""
+    near = Counter((row["near"], row["split"]) for row in refused() if "near" in row)
+    urgent = {(row["near"], row["split"]) for row in refused() if "near" in row and "emergency" in row}
+    for row in all_rows("taught"):
+        for split, count in NEAR_MISSES.items():
+            assert near[row["id"], split] == count, (row["id"], split)
+            assert "emergency" not in row or (row["id"], split) in urgent, (row["id"], split)
+
+
+def test_enough_questions_are_refused() -> None:
+    """Of the six topics, outside them, and of emergencies, in each split."""
+    others = Counter((row["id"].startswith("other-"), row["split"]) for row in refused() if "near" not in row)
+    emergencies = Counter(row["split"] for row in refused() if "emergency" in row)
+    for split in MIN_REFUSED:
+        assert min(others[True, split], others[False, split]) >= MIN_REFUSED[split], split
+        assert emergencies[split] >= MIN_REFUSED_EMERGENCIES[split], split
+
+
+def test_no_refused_question_is_like_another() -> None:
+    """Neither another refused one nor any wording that has an answer."""
+    answered = [
+        Text(row["id"], "taught", one, grams(one))
+        for row in all_rows("taught")
+        for part in wordings(row).values()
+        for one in part
+    ]
+    asked = [Text(row["id"], "refused", row["question"], grams(row["question"])) for row in refused()]
+    found = [
+        f"{jaccard:.2f} {a.row} {a.text!r} ~ {b.row} {b.text!r}"
+        for jaccard, a, b in near_duplicates([*texts(), *answered, *asked])
+        if "refused" in (a.split, b.split)
+    ]
+    assert found == []
+
+
+def test_refusals_begin_alike() -> None:
+    """One sentence for each topic and for emergencies; it begins as no answer does."""
+    refusals = json.loads((DATA / "refusals.json").read_text(encoding="ascii"))
+    assert list(refusals) == ["begins", "answers"] and filled(refusals["begins"])
+    assert list(refusals["answers"]) == [*REFUSED_TOPICS, "emergency"]
+    for topic, answer in refusals["answers"].items():
+        assert filled(answer) and answer.isascii() and answer.startswith(f"{refusals['begins']}: "), topic
+        assert answer.count(".") == 1 and answer.endswith("."), topic
+    assert "call the emergency services" in refusals["answers"]["emergency"]
+    answers = [row["answer"] for split in ("train", "heldout", "taught") for row in all_rows(split)]
+    assert [one for one in answers if one.startswith(refusals["begins"])] == []
+
+
 def test_enough_facts_are_taught() -> None:
     """At least sixty facts, and no wording twice."""
     found = all_rows("taught")
@@ -184,6 +258,8 @@ def test_the_counts_that_the_readme_tells() -> None:
         f"{len(train)} train questions with {others} other phrasings, and {len(all_rows('heldout'))} held-out" in told
     )
     assert f"{len(taught)} taught facts" in told and f"{asked:,} wordings" in told
+    near, urgent = (sum(key in row for row in refused()) for key in ("near", "emergency"))
+    assert f"{len(refused())} refused questions, {near} of them near misses and {urgent} emergencies" in told
 
 
 def test_no_unseen_wording_is_like_one_that_is_trained() -> None:
@@ -216,7 +292,8 @@ def test_no_unseen_wording_says_its_own_answer() -> None:
 
 def test_ids_are_unique() -> None:
     """No id occurs twice in the data set."""
-    counts = Counter(row["id"] for split in ("train", "heldout", "taught") for row in all_rows(split))
+    found = [*refused(), *(row for split in ("train", "heldout", "taught") for row in all_rows(split))]
+    counts = Counter(row["id"] for row in found)
     assert [i for i, n in counts.items() if n > 1] == []
 
 
