@@ -28,6 +28,7 @@ class Numbers:
         loss = f" loss {self.train['loss']:.3f}" if "loss" in self.train else ""
         eta = f" eta {self.left:.0f} s" if self.left is not None else ""
         rate = f" {self.train['tokens_per_second']:.0f} tokens/s" if "tokens_per_second" in self.train else ""
+        rate += f" ({self.train['mfu']:.0%} MFU)" if "mfu" in self.train else ""
         return f"step {self.step}/{self.total}{loss}{rate}{eta}"
 
 
@@ -40,6 +41,7 @@ class Progress:
         self._began = self._said = time.monotonic()
         self.numbers = Numbers()
         self.ended = False
+        self.peak_tokens: float | None = None  # tokens per second at which the GPUs would compute at their peak
         self.at_step: Callable[[int], None] = lambda _: None
         self._left = threading.Event()
 

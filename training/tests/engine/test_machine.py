@@ -1,5 +1,6 @@
 """Peak memory by parts and against the pod's limit, what is said of GPUs; everything but the GPU's own counters."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,16 @@ import pytest
 import torch
 from tiny import make_phase, write_data
 from trainlab import files
+from trainlab.config.loading import load_values
 from trainlab.engine import gpus, memory
+from trainlab.engine.trainer import StepReporter
 from trainlab.plan import device_memory
+from trainlab.progress import Progress
 from trainlab.run import worker
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 MB = 2**20
+REPO = Path(__file__).resolve().parents[3]
 
 
 def test_a_part_has_its_own_peak(tmp_path: Path) -> None:
@@ -143,3 +149,29 @@ def test_the_driver_is_read_from_its_file(tmp_path: Path) -> None:
     )
     assert gpus.driver(path) == "580.95.05"
     assert torch.cuda.is_available() or gpus.check(None) == ([], [])
+
+
+def test_mfu_is_of_the_peak_of_all_gpus_without_recomputation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6 FLOP a parameter and token (Kaplan et al., arXiv 2001.08361), and some attention, for a model that is trained whole."""
+    phase = load_values([REPO / "values" / "staged-pretrain.yaml"]).phase
+    assert gpus.peak_tokens(phase) is None, "a CPU has no peak to compare with"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA H100 80GB HBM3")
+    peak = gpus.peak_tokens(phase)
+    assert peak is not None and 0.8 < peak / (8 * 989.4e12 / (6 * 7.39e9)) < 1
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA of tomorrow")
+    assert gpus.peak_tokens(phase) is None
+
+
+def test_a_step_says_its_share_of_the_peak() -> None:
+    progress, lines = Progress(False), []
+    progress.peak_tokens = 3_000.0
+    progress.at = lambda numbers: lines.append(numbers.text())  # type: ignore[method-assign]
+    reporter, arguments, control = StepReporter(progress, 900), TrainingArguments(), TrainerControl()
+    state = TrainerState(max_steps=2, num_train_epochs=1)
+    reporter.on_train_begin(arguments, state, control)
+    reporter._began -= 1
+    state.global_step = 1
+    reporter.on_log(arguments, state, control, {"loss": 2.0})
+    reporter.on_step_end(arguments, state, control)
+    assert re.fullmatch(r"step 1/2 loss 2.000 (89\d|900) tokens/s \(30% MFU\) eta .*", lines[-1]), lines

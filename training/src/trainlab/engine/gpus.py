@@ -4,11 +4,13 @@ Called by run/worker.py if there are GPUs: `measure` was run on one H100; `warni
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trainlab.config import Phase, ResnetPhase, Values
 from trainlab.errors import UserError
-from trainlab.plan import devices
+from trainlab.plan import devices, estimate, source
 
 SIZE, ROUNDS = 8192, 20  # 1.1 TFLOP a round; measured on an H100: 785 to 795 of 989 TFLOP/s
 SLOW = 0.5  # of the data sheet's dense peak: measured GPUs reach 80 to 87 % (stas00/ml-engineering, accelerators)
@@ -26,6 +28,25 @@ def check(planned_gib: float | None) -> tuple[list[dict[str, Any]], list[str]]:
 
     found = [one for one in dist.gather(measure() if torch.cuda.is_available() else None) if one]
     return found, [*(sentence(one) for one in found), *warnings(found, planned_gib)]
+
+
+def peak_tokens(phase: Phase) -> float | None:
+    """Return the tokens per second at which all ranks' GPUs would compute at the bf16 (float32) peak of the data sheet.
+
+    The share of it that a run reaches is its model FLOP utilization (MFU; Chowdhery et al., arXiv 2204.02311, appendix B):
+    recomputed activations and the pass that fills the cache do not count. None without GPUs, for an unknown model or GPU.
+    """
+    import torch
+
+    if isinstance(phase, ResnetPhase) or not torch.cuda.is_available():
+        return None
+    given: dict[str, Any] = {"phase": phase}
+    job = replace(source.job_of(Values.model_construct(**given), []), checkpointing=False)
+    device = known(torch.cuda.get_device_name())
+    if device is None or job.arch is None or not job.on_gpu:
+        return None
+    length = job.tokens_per_row if job.tokens_per_row and not job.packed else float(job.max_length)
+    return device.peak(job.precision) * job.world / estimate.flop_per_token(job, job.arch, length)
 
 
 def measure() -> dict[str, Any]:

@@ -101,6 +101,7 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
         record["ranks"] = ranks.prove()
         progress.say(ranks.sentence(record["ranks"]))
         record["gpus"], lines = gpus.check(memory.planned(phase)["planned_gib"])
+        progress.peak_tokens = gpus.peak_tokens(phase)
         for line in lines:
             progress.say(line)
         if record["gpus"]:
