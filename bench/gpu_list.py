@@ -87,8 +87,8 @@ def quick(place: one_gpu.Place, say: Say) -> bool:
             return False
     run_dir = out / name
     setup = processes.Setup("adapter", results.phase_of(run_dir), place.models, run_dir, os.cpu_count() or 1)
-    commands, variables, ready = processes.ours(setup, place.work)
-    with processes.started(setup, commands, variables, ready, place.work) as running:
+    commands, _, ready = processes.ours(setup, place.work)
+    with processes.started(setup, commands, {}, ready, place.work) as running:
         say(until="ready", since_start=round(time.monotonic() - began, 2), serving_seconds=round(running.ready, 2))
         for model in ("tuned", "base", "tuned"):
             asked = time.monotonic()
@@ -130,10 +130,10 @@ def phase(name: str, place: one_gpu.Place, say: Say) -> bool:
 
 
 PARTS: dict[str, Part] = {
-    "dispatch": Part(dispatch, 80),
-    **{f"sharded-{one}": Part(partial(sharded, one), 60) for one in ("2x16", "8x4-recomputed", "2x16-fp8")},
-    "fsdp2": Part(fsdp2, 60),
-    "quick": Part(quick, 60),
+    "dispatch": Part(dispatch, 90),
+    **{f"sharded-{one}": Part(partial(sharded, one), 65) for one in ("2x16", "8x4-recomputed", "2x16-fp8")},
+    "fsdp2": Part(fsdp2, 75),
+    "quick": Part(quick, 75),
     "adapters": Part(adapters, 60),
     **{f"one_gpu-{one}": Part(partial(phase, one), 100) for one in SHAPES},
 }
@@ -243,7 +243,10 @@ def main() -> int:
         limit = 600 if args.smoke else min(part.limit, left)
         states[name] = start(name, args, limit) if left > 10 else "not started: no time left"
         row = {"part": name, "state": states[name], "seconds": round(time.monotonic() - began, 1)}
-        write(args.out, row | ({} if states[name] == "done" else {"log": tail(args.work / f"{name}.log")} if left > 10 else {}))
+        write(
+            args.out,
+            row | ({} if states[name] == "done" else {"log": tail(args.work / f"{name}.log")} if left > 10 else {}),
+        )
         if states[name].startswith("failed"):
             print(tail(args.work / f"{name}.log"), file=sys.stderr, flush=True)
     return 0 if set(states.values()) == {"done"} else 1

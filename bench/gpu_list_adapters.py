@@ -100,10 +100,9 @@ def adapt(model: Any, owners: list[int], layers: int) -> list[Stacked]:
             made.append(Stacked(getattr(block, name), len(owners)))
             setattr(block, name, made[-1])
     for place, owner in enumerate(owners):
-        generator = torch.Generator("cpu").manual_seed(1000 + owner)
+        generator = torch.Generator(made[0].a.device).manual_seed(1000 + owner)
         for module in made:
-            width = module.linear.in_features
-            module.a.data[place] = (torch.randn(width, RANK, generator=generator) / math.sqrt(width)).to(module.a.device)
+            module.a.data[place].normal_(0, 1 / math.sqrt(module.linear.in_features), generator=generator)
     return made
 
 
@@ -132,7 +131,7 @@ def train(model: Any, owners: list[int], sizes: Sizes, device: str) -> dict[str,
     made = adapt(model, owners, sizes.layers)
     inner.layers = all_layers[-sizes.layers :]
     parameters = [one for module in made for one in (module.a, module.b)]
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0, fused=device == "cuda")
     steps = sizes.passes * sizes.rows // 2  # two rows an owner a step
     losses, times = [], []
     for step in range(steps):
