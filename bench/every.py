@@ -4,7 +4,7 @@ PYTHONPATH=training/src:cluster:tests:training/tests python bench/every.py [--mo
 (needs the environment of the checkout, its Go programs and datasketch; with nothing beside)
 A bench fails when what must be equal is not, or a floor is missed; then the exit code is 1, after all have run. What each prints
 goes to artifacts/bench/NAME.log, its result to artifacts/bench/NAME.json. `taught_wordings.py` is an ablation without a floor: hours,
-and its lines are kept beside it. `one_gpu.py` needs a GPU.
+and its lines are kept beside it. `one_gpu.py` and `gpu_list.py` need a GPU.
 """
 
 import argparse
@@ -22,6 +22,10 @@ OTHERS = (
     "drawn_weights",
     "every",
     "fp8_layers",
+    "gpu_list",
+    "gpu_list_adapters",
+    "gpu_list_dispatch",
+    "gpu_list_sharded",
     "one_gpu",
     "one_gpu_cases",
     "outcome",
