@@ -171,7 +171,7 @@ def start(name: str, args: argparse.Namespace, limit: float) -> str:
     command = [sys.executable, __file__, "--work", str(args.work), "--out", str(args.out), "--part", name]
     command += ["--wheels", str(args.wheels)] if args.wheels else []
     command += ["--smoke"] if args.smoke else []
-    env = {**os.environ, "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
     if args.smoke:
         env["CUDA_VISIBLE_DEVICES"] = ""
     log = args.work / f"{name}.log"

