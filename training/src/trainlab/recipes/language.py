@@ -1,7 +1,7 @@
 """The hooks that recipes of language models share."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -161,34 +161,36 @@ class Language(Recipe):
     ) -> Scores:
         """Return eval_<name>.json; score the held-out rows and answer the phase's questions unless it exists."""
         from trainlab.engine import dist
-        from trainlab.evaluation import answer_score
 
         phase = self.phase
         path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
         if dist.gather(path.exists() and _asked(answers) == list(phase.questions))[0]:
             progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
-        with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
-            scores = self._scores(model, tokenizer, heldout)
+        questions = f", answering {len(phase.questions)} questions" if phase.questions else ""
+        with progress.step(f"scoring {name} training on {len(heldout)} held-out rows{questions}"):
+            scores = self._scores(model, tokenizer, heldout, phase.questions)
         if phase.evaluate.tasks:
             with progress.step(f"tasks {name} training: {', '.join(phase.evaluate.tasks)}"):
                 scores["tasks"] = self._tasks(model, tokenizer)
-        with progress.step(f"answering {len(phase.questions)} questions {name} training"):
-            rank, world = dist.rank(), dist.world_size()
-            own = phase.questions[rank::world]
-            parts = dist.gather(answer_score.answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
+        texts = scores.pop("answers", [])
         if dist.is_main():
-            texts = [parts[i % world][i // world] for i in range(len(phase.questions))]
             files.write_json(answers, texts)
             files.write_json(path, scores)
         dist.barrier()
         return scores
 
-    def _scores(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", heldout: Any) -> Scores:
-        """Return the scores over all ranks; every rank calls it."""
+    def _scores(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        heldout: Any,
+        questions: Sequence[str] = (),
+    ) -> Scores:
+        """Return the scores over all ranks, with `answers` to `questions` if there are any; every rank calls it."""
         from trainlab.evaluation import answer_score
 
-        return answer_score.score(model, tokenizer, cast("ChatPhase", self.phase), heldout)
+        return answer_score.score(model, tokenizer, cast("ChatPhase", self.phase), heldout, questions=questions)
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""
