@@ -101,7 +101,7 @@ def test_ranks_without_gpus_are_forked_from_a_process_that_has_imported_torch(pl
     pod = place.start("--run", "once", "--processes", "2", PYTHONPROFILEIMPORTTIME="1")
     output = pod.communicate(timeout=300)[0]
     assert pod.returncode == 0 and "trainlab: gate: " in output, output[-2000:]
-    for module in ("torch", "trainlab.recipes.sft.sft_trainer", "trainlab.evaluation.answer_score"):
+    for module in ("torch", "trl", "datasets"):
         assert len(re.findall(rf"\| +{re.escape(module)}\n", output)) == 1, module
 
 
