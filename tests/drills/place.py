@@ -165,8 +165,9 @@ class Place:
             with contextlib.suppress(OSError):
                 text = Path(f"/proc/{pid}/environ").read_text()
                 words = dict(part.split("=", 1) for part in text.split("\0") if "=" in part)
-                if words.get("TRAINLAB_RUN", "").startswith(f"{RELEASE}-") and "TORCHELASTIC_RUN_ID" in words:
-                    found[int(words["RANK"])] = pid
+                name, _, number = Path(f"/proc/{pid}/comm").read_text().strip().partition(" ")
+                if words.get("TRAINLAB_RUN", "").startswith(f"{RELEASE}-") and name == "rank":
+                    found[int(number)] = pid
         return found
 
     def end(self, seconds: float) -> str:

@@ -27,9 +27,11 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rank(run: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A rank, which started a helper that inherits its environment."""
-    own = {"PATH": os.environ["PATH"], "TRAINLAB_RUN": run.name, "TORCHELASTIC_RUN_ID": "none", "RANK": "1"}
-    with subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait"], env=own, start_new_session=True) as process:
+    """A rank, which forked a helper that inherits its name and environment."""
+    named = run / "rank 1"  # the kernel calls a process by the file that it runs
+    named.symlink_to("/bin/sh")
+    own = {"PATH": os.environ["PATH"], "TRAINLAB_RUN": run.name}
+    with subprocess.Popen([named, "-c", "(sleep 60; :) & wait"], env=own, start_new_session=True) as process:
         yield process
         os.killpg(process.pid, signal.SIGKILL)
 

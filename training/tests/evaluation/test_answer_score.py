@@ -66,6 +66,21 @@ def test_shards_make_the_whole(loaded: tuple[Any, Any], phase_dict: dict[str, An
     assert joined["answered"] == whole["answered"] == 4
 
 
+def test_questions_are_answered_in_the_batches_of_the_rows(
+    loaded: tuple[Any, Any], phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question generates almost as long as a batch does: its weights are read once for each token of either."""
+    settings, asked = phase(phase_dict, generate_rows=4, batch_size=6), ["Hello?", "A longer question?"]
+    apart = answer_score.answers(*loaded, settings, asked)
+    calls = []
+    generate = loaded[0].generate
+    monkeypatch.setattr(loaded[0], "generate", lambda **given: calls.append(1) or generate(**given))
+    scores = answer_score.score(*loaded, settings, ROWS, questions=asked)
+    assert len(calls) == 1 and scores.pop("answers") == apart
+    plain = answer_score.score(*loaded, settings, ROWS)
+    assert {**scores, "seconds": 0} == {**plain, "seconds": 0} and scores["answered"] == 4
+
+
 def test_generated_rows_are_spread_over_topics(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
     result = answer_score.score(*loaded, phase(phase_dict, generate_rows=2), ROWS)
     answered = [item for item in result["items"] if item["text"] is not None]

@@ -95,7 +95,7 @@ def test_a_pod_ends_so_that_its_operator_restarts_it_or_does_not(
     given = iter(codes)
     monkeypatch.setattr(launch, "_torchrun", lambda *_: next(given))
     args: Any = SimpleNamespace()
-    assert [launch._attempt(phase, args, tmp_path) for _ in codes] == ends
+    assert [launch._attempt(phase, args, tmp_path, (tmp_path, tmp_path)) for _ in codes] == ends
     recorded = [start.get("ended") for start in attempts.read(tmp_path)]
     assert recorded == ([code if code < attempts.LOSSES else None for code in ends] if rank == "0" else [])
 
@@ -122,7 +122,7 @@ def test_a_pod_deleted_while_it_waits_for_its_peers_end_says_nothing(
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
     args: Any = SimpleNamespace()
     phase = make_phase(phase_dict, resources={"nodes": 2, "restarts": 2})
-    assert launch._attempt(phase, args, tmp_path) == 128 + signal.SIGTERM
+    assert launch._attempt(phase, args, tmp_path, (tmp_path, tmp_path)) == 128 + signal.SIGTERM
 
 
 def test_without_an_operator_a_lost_rank_is_exit_code_1(
@@ -132,7 +132,7 @@ def test_without_an_operator_a_lost_rank_is_exit_code_1(
         monkeypatch.delenv(name)
     monkeypatch.setattr(launch, "_torchrun", lambda *_: LOST_PEER)
     args: Any = SimpleNamespace()
-    assert launch._attempt(make_phase(phase_dict), args, tmp_path) == 1
+    assert launch._attempt(make_phase(phase_dict), args, tmp_path, (tmp_path, tmp_path)) == 1
 
 
 def test_the_first_container_leaves_its_error_to_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,11 +18,11 @@ from tiny import make_phase, phase_from, write_data
 from trainlab.config import Phase
 from trainlab.config.quantity import quantity
 from trainlab.data import chat_rows
-from trainlab.engine import dist
 from trainlab.engine.training_job import TrainingJob
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
+from trainlab.run import launch
 
 TRAIN = {"epochs": 2, "batch_size": 2, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
 
@@ -92,6 +93,33 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     outputs = [pod.communicate(timeout=120)[0] for pod in pods]
     assert [pod.returncode for pod in pods] == [0, 0], "\n".join(outputs)
     assert "is complete: nothing to do" in outputs[0] and "scoring" not in outputs[0]
+
+
+@pytest.mark.whole
+def test_ranks_without_gpus_are_forked_from_a_process_that_has_imported_torch(place: Workplace) -> None:
+    """Python names each import of each process: 5 CPU-seconds for torch and what trains, once for a pod and not for each rank."""
+    pod = place.start("--run", "once", "--processes", "2", PYTHONPROFILEIMPORTTIME="1")
+    output = pod.communicate(timeout=300)[0]
+    assert pod.returncode == 0 and "trainlab: gate: " in output, output[-2000:]
+    for module in ("torch", "trl", "datasets"):
+        assert len(re.findall(rf"\| +{re.escape(module)}\n", output)) == 1, module
+
+
+@pytest.mark.whole
+def test_a_forked_rank_that_is_killed_ends_the_job_with_a_sentence(place: Workplace) -> None:
+    """The kernel calls it by its number, which is how the drills find it."""
+    phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 100, "batch_size": 1}})
+    pod = Workplace(place.root, phase).start("--run", "killed", "--processes", "2")
+    assert pod.stdout is not None
+    while "training from step 0" not in (line := pod.stdout.readline()):
+        assert line, "ended before it trained"
+    children = Path(f"/proc/{pod.pid}/task/{pod.pid}/children").read_text().split()
+    names = {Path(f"/proc/{child}/comm").read_text().strip(): int(child) for child in children}
+    assert {"rank 0", "rank 1"} <= {*names}
+    os.kill(names["rank 1"], signal.SIGKILL)
+    output = pod.communicate(timeout=120)[0]
+    assert pod.returncode == 1 and "Traceback" not in output, output
+    assert "error: rank 1 was ended by SIGKILL: its memory ran out" in output
 
 
 def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) -> None:
@@ -174,5 +202,5 @@ def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> N
 
 def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert dist.threads(4, None) == 2 and dist.threads(16, None) == 1
-    assert dist.threads(1, quantity("300m")) == 1 and dist.threads(2, quantity("6")) == 3
+    assert launch.threads(4, None) == 2 and launch.threads(16, None) == 1
+    assert launch.threads(1, quantity("300m")) == 1 and launch.threads(2, quantity("6")) == 3

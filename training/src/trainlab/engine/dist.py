@@ -72,16 +72,12 @@ def gather(value: T) -> list[T]:
     return values
 
 
-def threads(local_ranks: int, cpu_request: float | None) -> int:
-    """Return the OpenMP threads of one rank: its share of this node's cores.
-
-    A pod does not see its neighbors, so its CPU request caps the share; without one (local processes) only
-    `local_ranks` counts.
-    """
-    cores = float(len(os.sched_getaffinity(0)))
-    if cpu_request is not None:
-        cores = min(cores, max(1.0, cpu_request))
-    return max(1, int(cores / local_ranks))
+def leave() -> None:
+    """Leave the group together with the other ranks."""
+    if td.is_initialized():
+        barrier()
+        with contextlib.suppress(RuntimeError):  # a peer that is already gone does not change this rank's result
+            td.destroy_process_group()
 
 
 def finish(code: int = 0) -> NoReturn:
@@ -90,10 +86,8 @@ def finish(code: int = 0) -> NoReturn:
     gloo in torch 2.13 and 2.15 sometimes aborts a finished process during teardown ("terminate called without an active
     exception", 10 of 81 runs), which torchrun reports as a failed job. bench/clean_exit.py measures this function.
     """
-    if code == 0 and td.is_initialized():  # a failed rank leaves at once: torchrun then ends the others
-        barrier()
-        with contextlib.suppress(RuntimeError):  # a peer that is already gone does not change this rank's result
-            td.destroy_process_group()
+    if code == 0:  # a failed rank leaves at once: torchrun then ends the others
+        leave()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

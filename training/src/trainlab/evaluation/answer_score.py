@@ -27,6 +27,7 @@ def score(
     phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
     *,
+    questions: Sequence[str] = (),
     generate: bool = True,
     say: Say | None = None,
 ) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def score(
       ended_by_itself  share of answers shorter than evaluate.max_new_tokens
       answer_tokens    mean length of the generated answers
       rows, answered, seconds
+      answers          only with `questions`, which are answered in the same batches: as `answers` returns them
       items            per row: id, topic, question, answer, facts, loss, tokens (of the right answer to the end of its turn), text,
                        text_tokens, recall and ended (1 or 0); with a label also label, said (the line that the text
                        started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
@@ -48,8 +50,22 @@ def score(
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
-    parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say))
-    return _summary(parts, rows, phase.evaluate.max_new_tokens)
+    parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say, questions))
+    summary = _summary(parts, rows, phase.evaluate.max_new_tokens)
+    if questions:
+        texts = {key: value for part in parts for key, value in part["texts"].items()}
+        summary["answers"] = [_answer(question, texts[i]) for i, question in enumerate(questions)]
+    return summary
+
+
+def answers_of_all(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, questions: Sequence[str]
+) -> list[dict[str, Any]]:
+    """As `answers`, split over all ranks: every rank calls it with the same questions and gets all answers."""
+    rank, world = dist.rank(), dist.world_size()
+    own = questions[rank::world]
+    parts = dist.gather(answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
+    return [parts[i % world][i // world] for i in range(len(questions))]
 
 
 def answers(
@@ -62,7 +78,11 @@ def answers(
 ) -> list[dict[str, Any]]:
     """Return [{question, text, text_tokens}] with the greedy answer to each of `questions`, in their order."""
     generated = _generate(model, tokenizer, phase, questions, say or _print)
-    return [{"question": q, "text": text, "text_tokens": n} for q, (text, n) in zip(questions, generated, strict=True)]
+    return [_answer(question, found) for question, found in zip(questions, generated, strict=True)]
+
+
+def _answer(question: str, generated: tuple[str, int]) -> dict[str, Any]:
+    return {"question": question, "text": generated[0], "text_tokens": generated[1]}
 
 
 def losses(
@@ -108,19 +128,23 @@ def _items(
     generate: bool,
     share: tuple[int, int],
     say: Say,
+    questions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Score every `share[1]`-th row from `share[0]` on; the rows to answer are dealt out separately."""
+    """Score every `share[1]`-th row from `share[0]` on; the rows to answer, and the questions after them, are dealt out separately."""
     began = time.monotonic()
     rank, ranks = share
     own = rows[rank::ranks]
     taught = [row for row in rows if row.get("taught")]
     others = chat_rows.even([row for row in rows if not row.get("taught")], phase.evaluate.generate_rows)
-    chosen = [*others, *taught][rank::ranks] if generate else []
+    asked: list[tuple[str | int, str]] = [*enumerate(questions)]
+    if generate:
+        asked = [*((row["id"], row["question"]) for row in (*others, *taught)), *asked]
+    asked = asked[rank::ranks]
     scored = losses(model, tokenizer, phase, own, say)
-    texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
+    texts = _generate(model, tokenizer, phase, [question for _, question in asked], say)
     return {
         "losses": {row["id"]: value for row, value in zip(own, scored, strict=True)},
-        "texts": {row["id"]: value for row, value in zip(chosen, texts, strict=True)},
+        "texts": {key: value for (key, _), value in zip(asked, texts, strict=True)},
         "seconds": time.monotonic() - began,
     }
 
@@ -159,7 +183,7 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
         "ended_by_itself": _mean([item["ended"] for item in items if item["ended"] is not None]),
         "answer_tokens": _mean([item["text_tokens"] for item in items if item["text_tokens"] is not None]),
         "rows": len(items),
-        "answered": len(texts),
+        "answered": sum(item["text"] is not None for item in items),
         "seconds": round(max(part["seconds"] for part in parts), 2),
         "items": items,
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
 import torch
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -279,14 +280,30 @@ def expand_gguf(folder: Path, name: str) -> None:
     into a model built from the same configuration without its quantization entry.
     """
     import gguf
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, modeling_gguf_pytorch_utils
     from transformers.initialization import no_init_weights
+
+    class Reader(gguf.GGUFReader):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Keep the mapped file as a plain array, of which 250,000 slices are made: one of a memmap takes five times as long."""
+            super().__setattr__(name, value.view(np.ndarray) if name == "data" else value)
 
     logging.getLogger("transformers.modeling_gguf_pytorch_utils").setLevel(logging.ERROR)
     # transformers reads the file's fields for config, weights and tokenizer, and makes its table of names for each module of the
     # model: once is 7 s of a processor instead of 18, and the same files
-    reader, names = cache(gguf.GGUFReader), cache(gguf.get_tensor_name_map)
-    with mock.patch.object(gguf, "GGUFReader", reader), mock.patch.object(gguf, "get_tensor_name_map", names):
+    reader, names = cache(Reader), cache(gguf.get_tensor_name_map)
+    parsed: dict[int, Any] = {}  # by the place of a field in the one reader
+
+    def parse(value: Any, kind: Any, plain: Any = modeling_gguf_pytorch_utils._gguf_parse_value) -> Any:
+        if id(value) not in parsed:
+            parsed[id(value)] = plain(value, kind)
+        return parsed[id(value)]
+
+    with (
+        mock.patch.object(gguf, "GGUFReader", reader),
+        mock.patch.object(gguf, "get_tensor_name_map", names),
+        mock.patch.object(modeling_gguf_pytorch_utils, "_gguf_parse_value", parse),
+    ):
         loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
         settings = {key: value for key, value in loaded.config.to_dict().items() if key != "quantization_config"}
         with no_init_weights():  # every weight is copied below

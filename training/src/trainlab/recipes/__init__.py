@@ -24,3 +24,12 @@ def of(phase: Phase, models: Path | None = None) -> Recipe:
     name = phase.recipe
     hooks: type[Recipe] = getattr(import_module(f"trainlab.recipes.{name}.{name}_recipe"), RECIPES[name])
     return hooks(phase, models)
+
+
+def preload(phase: Phase) -> None:
+    """Import what training and scoring by this recipe import: in a process that will be forked, once instead of in every rank."""
+    name = phase.recipe
+    import_module(f"trainlab.recipes.{name}.{name}_trainer")
+    import_module("torch.utils.tensorboard")
+    if name != "resnet":
+        import_module("trainlab.evaluation.answer_score")

@@ -1,7 +1,7 @@
 """The hooks that recipes of language models share."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -113,7 +113,8 @@ class Language(Recipe):
             model, tokenizer = self._base(model_dir)
         rows, heldout = self._inputs(tokenizer, data_dir, progress)
         self.memory.mark("load")
-        before = self._scored(run_dir, "before", model, tokenizer, heldout, progress)
+        known = self.origin(model_dir, data_dir)["model"].get("sha256")
+        before = self._scored(run_dir, "before", model, tokenizer, heldout, progress, known)
         self.memory.mark("score")
         with self.memory.training(phase, run_dir):
             summary = self.train_model(TrainingJob(phase, run_dir, model, tokenizer, rows, progress))
@@ -158,37 +159,70 @@ class Language(Recipe):
         tokenizer: "PreTrainedTokenizerBase",
         heldout: Any,
         progress: Progress,
+        known: str | None = None,
     ) -> Scores:
-        """Return eval_<name>.json; score the held-out rows and answer the phase's questions unless it exists."""
+        """Return eval_<name>.json; score the held-out rows and answer the phase's questions unless it exists.
+
+        `known` is the digest of a model whose scores are kept for other runs.
+        """
         from trainlab.engine import dist
-        from trainlab.evaluation import answer_score
+        from trainlab.evaluation import kept_scores
 
         phase = self.phase
         path, answers = run_dir / f"eval_{name}.json", run_dir / "demo_outputs" / f"{name}.json"
         if dist.gather(path.exists() and _asked(answers) == list(phase.questions))[0]:
             progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
-        with progress.step(f"scoring {name} training on {len(heldout)} held-out rows"):
-            scores = self._scores(model, tokenizer, heldout)
-        if phase.evaluate.tasks:
-            with progress.step(f"tasks {name} training: {', '.join(phase.evaluate.tasks)}"):
-                scores["tasks"] = self._tasks(model, tokenizer)
-        with progress.step(f"answering {len(phase.questions)} questions {name} training"):
-            rank, world = dist.rank(), dist.world_size()
-            own = phase.questions[rank::world]
-            parts = dist.gather(answer_score.answers(model, tokenizer, phase, own, say=lambda _: None) if own else [])
+        where = f"{model.device.type} {dist.world_size()}"
+        kept = kept_scores.place(phase, run_dir, known, heldout, where) if dist.is_main() else None
+        earlier, broken = dist.gather(kept_scores.read(kept) if kept else (None, None))[0]
+        if broken:
+            progress.say(broken)
+        if earlier is not None:
+            progress.say(
+                f"scores {name} training: those of an earlier run of this model, with the same rows and questions"
+            )
+            scores = earlier
+        else:
+            scores = self._all_scores(name, model, tokenizer, heldout, progress)
+            if kept:
+                kept_scores.write(kept, scores)
+        texts = scores.pop("answers", [])
         if dist.is_main():
-            texts = [parts[i % world][i // world] for i in range(len(phase.questions))]
             files.write_json(answers, texts)
             files.write_json(path, scores)
         dist.barrier()
         return scores
 
-    def _scores(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", heldout: Any) -> Scores:
-        """Return the scores over all ranks; every rank calls it."""
+    def _all_scores(
+        self,
+        name: str,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        heldout: Any,
+        progress: Progress,
+    ) -> Scores:
+        """Return the scores, with `answers` to the phase's questions, and those of the tasks; every rank calls it."""
+        phase = self.phase
+        questions = f", answering {len(phase.questions)} questions" if phase.questions else ""
+        with progress.step(f"scoring {name} training on {len(heldout)} held-out rows{questions}"):
+            scores = self._scores(model, tokenizer, heldout, phase.questions)
+        if phase.evaluate.tasks:
+            with progress.step(f"tasks {name} training: {', '.join(phase.evaluate.tasks)}"):
+                scores["tasks"] = self._tasks(model, tokenizer)
+        return scores
+
+    def _scores(
+        self,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        heldout: Any,
+        questions: Sequence[str] = (),
+    ) -> Scores:
+        """Return the scores over all ranks, with `answers` to `questions` if there are any; every rank calls it."""
         from trainlab.evaluation import answer_score
 
-        return answer_score.score(model, tokenizer, cast("ChatPhase", self.phase), heldout)
+        return answer_score.score(model, tokenizer, cast("ChatPhase", self.phase), heldout, questions=questions)
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""

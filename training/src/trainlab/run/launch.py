@@ -1,10 +1,14 @@
 """Start a run: find everything that can be wrong before the first rank starts, then hand over to torchrun.
 
-Called by the CLI: `trainlab run`, once per pod, or once on one machine. torchrun runs the same command line again in every
-rank, which then enters run/worker.py.
+Called by the CLI: `trainlab run`, once per pod, or once on one machine. Without GPUs torchrun forks the ranks from this process,
+which has imported what they need (8 CPU-seconds each). With GPUs it runs the same command line again in every rank, as CUDA does
+not survive a fork. Both enter run/worker.py.
 """
 
 import argparse
+import ctypes
+import gc
+import logging
 import os
 import signal
 import sys
@@ -29,10 +33,14 @@ RANK_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
 }
+HEAP = {"MALLOC_MMAP_MAX_": (-4, 0), "MALLOC_TRIM_THRESHOLD_": (-1, -1)}
+"""The same for a process that runs already: options and values of mallopt(3), whose -1 stands for no trimming."""
 REPORTED_FIRST = 10.0
 """Seconds that a pod whose peer is gone waits before it ends: where the peer ended with an error, its end is the job's."""
-# torchrun options. Without an address the ranks resolve this machine's hostname, and hang if neither DNS nor a file has it.
-ONE_MACHINE = ("--standalone", "--nnodes=1", "--local-addr=127.0.0.1")
+# torchrun options (--standalone in its parts). Without an address the ranks resolve this machine's hostname, and hang if neither
+# DNS nor a file has it.
+ONE_MACHINE = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1", "--local-addr=127.0.0.1")
+FORKED_LOG = "torch.distributed.elastic.multiprocessing.api"
 
 
 def launch(values: Values, args: argparse.Namespace) -> int:
@@ -51,6 +59,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         from trainlab.run.worker import rank_main
 
         rank_main(phase, run_dir, model_dir, data_dir, args.models)
+    set_environment(phase, args.processes)
     if isinstance(phase, LanguagePhase) and phase.parent:
         parents.adopt(phase, out, run_dir)
     preflight(phase, run_dir, model_dir, data_dir)
@@ -62,10 +71,10 @@ def launch(values: Values, args: argparse.Namespace) -> int:
         checkpoints.drop(run_dir, print)  # of a run that was killed before it could
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
-    return _attempt(phase, args, run_dir)
+    return _attempt(phase, args, run_dir, (model_dir, data_dir))
 
 
-def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path) -> int:
+def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tuple[Path, Path]) -> int:
     """Train until the end or the first loss; return the exit code, from 128 on only where a restart may follow."""
     operator = "PET_NNODES" in os.environ
     allowed = phase.resources.restarts if operator and phase.resources.restarts else None
@@ -78,7 +87,7 @@ def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path) -> int:
         if line:
             print(f"trainlab: {line}", flush=True)
     last = allowed is not None and attempts.last_one(run_dir, allowed)  # now: later it may be the next attempt's
-    code = _torchrun(phase, args)
+    code = _torchrun(phase, args, run_dir, inputs)
     if code == LOST_PEER:
         if not operator:
             return 1
@@ -112,41 +121,71 @@ def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> N
         raise UserError(f"{run_dir}: not writable by user {os.getuid()}; fix its owner or mode")
 
 
-def _torchrun(phase: Phase, args: argparse.Namespace) -> int:
-    """Run this node's ranks with torchrun; nodes, rank and address come from PET_* when an operator set them."""
-    # The launcher's own processes must see what the ranks will see, so set the environment before importing torch.
+def set_environment(phase: Phase, processes: int | None) -> None:
+    """Set what torch, OpenMP and the heap read when they are loaded: here for forked ranks, and for those that start anew.
+
+    `processes` is --processes. With GPUs the number of ranks, and so of their threads, is known after torch has counted them.
+    """
+    for name, value in RANK_ENVIRONMENT.items():
+        if name in HEAP and name not in os.environ and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+            libc.mallopt(*HEAP[name])
+        os.environ.setdefault(name, value)
     if phase.resources.gpus_per_node == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # 0 GPUs means the CPU, even on a machine with a GPU
-    for name, value in RANK_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+        _limit_threads(phase, _count(phase, processes))
+
+
+def _operator() -> bool:
+    """True in a pod of the training operator, which says how many there are."""
+    return "PET_NNODES" in os.environ
+
+
+def _count(phase: Phase, processes: int | None, gpus: int = 0) -> int:
+    """Return the ranks of this node; `gpus` is what torch sees."""
+    if _operator():
+        return phase.resources.processes_per_node
+    return processes or (gpus if phase.resources.gpus_per_node else phase.world_size)
+
+
+def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tuple[Path, Path]) -> int:
+    """Run this node's ranks with torchrun; nodes, rank and address come from PET_* when an operator set them."""
     import torch
     from torch.distributed import DistError
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.launcher.api import elastic_launch
 
-    operator = "PET_NNODES" in os.environ
+    operator = _operator()
     peers = operator and int(os.environ["PET_NNODES"]) > 1
-    if operator:
-        count = phase.resources.processes_per_node
-    else:
-        count = args.processes or (torch.cuda.device_count() if phase.resources.gpus_per_node else phase.world_size)
-    if phase.resources.gpus_per_node > torch.cuda.device_count():
+    gpus = torch.cuda.device_count() if phase.resources.gpus_per_node else 0
+    if phase.resources.gpus_per_node > gpus:
         raise UserError(
-            f"phase.resources.gpus_per_node is {phase.resources.gpus_per_node}: torch sees {torch.cuda.device_count()} "
+            f"phase.resources.gpus_per_node is {phase.resources.gpus_per_node}: torch sees {gpus} "
             "GPUs here; lower it, or set 0 for the CPU"
         )
-    _limit_threads(phase, count, operator)
+    count = _count(phase, args.processes, gpus)
+    _limit_threads(phase, count)
     if not operator and count != phase.world_size:
         print(f"trainlab: {count} processes instead of {phase.world_size}: the effective batch changes", flush=True)
     where = () if operator else ONE_MACHINE
     if not operator:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli"])
+    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "--start-method=fork", "-m", "trainlab.cli"])
     options.training_script_args = args.argv  # not parsed: argparse would take our --run for a torchrun option
     try:
-        torchrun.run(options)
+        if phase.resources.gpus_per_node:
+            torchrun.run(options)
+        else:
+            from trainlab.run.worker import forked_rank
+
+            recipes.preload(phase)
+            gc.freeze()  # a collection in a rank would copy the pages that it shares with this process
+            # It logs the end of a rank with a traceback of its own; the rank's sentence is above it.
+            logging.getLogger(FORKED_LOG).addFilter(_without_traceback)
+            config, *_ = torchrun.config_from_args(options)
+            elastic_launch(config, forked_rank)(phase, run_dir, *inputs, args.models)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(f"error: {ended(rank, failure.exitcode, phase)}", file=sys.stderr)
@@ -187,10 +226,25 @@ def ended(rank: int, code: int, phase: Phase) -> str:
     return f"rank {rank} was ended by {name}: {why}; {checkpoints.GOES_ON}"
 
 
-def _limit_threads(phase: Phase, ranks: int, operator: bool) -> None:
+def _limit_threads(phase: Phase, ranks: int) -> None:
     """Divide this node's cores among its ranks; a pod also stays within its CPU request."""
-    from trainlab.engine import dist
-
     if "OMP_NUM_THREADS" not in os.environ:
-        request = quantity(phase.resources.cpu) if operator and not phase.resources.gpus_per_node else None
-        os.environ["OMP_NUM_THREADS"] = str(dist.threads(ranks, request))
+        request = quantity(phase.resources.cpu) if _operator() and not phase.resources.gpus_per_node else None
+        os.environ["OMP_NUM_THREADS"] = str(threads(ranks, request))
+
+
+def threads(local_ranks: int, cpu_request: float | None) -> int:
+    """Return the OpenMP threads of one rank: its share of this node's cores.
+
+    A pod does not see its neighbors, so its CPU request caps the share; without one (local processes) only
+    `local_ranks` counts.
+    """
+    cores = float(len(os.sched_getaffinity(0)))
+    if cpu_request is not None:
+        cores = min(cores, max(1.0, cpu_request))
+    return max(1, int(cores / local_ranks))
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True

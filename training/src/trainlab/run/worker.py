@@ -3,13 +3,16 @@
 Rank 0 writes all artifacts, each atomically; a restarted run reuses what is complete.
 """
 
+import ctypes
+import io
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from torch.distributed import DistError
 
@@ -27,8 +30,29 @@ LOST_PEER_SIGNS = (
 )
 
 
+def forked_rank(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> None:
+    """As rank_main in a process forked from the launcher, but return after success: torchrun waits for that.
+
+    The launcher's handlers and buffers came with the fork. multiprocessing ends the process as dist.finish does.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        cast("io.TextIOWrapper", stream).reconfigure(line_buffering=True)
+    if code := _run(phase, run_dir, model_dir, data_dir, models):
+        dist.finish(code)
+    dist.leave()
+
+
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
     """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted, LOST_PEER a peer is gone."""
+    dist.finish(_run(phase, run_dir, model_dir, data_dir, models))
+
+
+def _run(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> int:
+    """Return the exit code."""
+    _name_process()
     where = f"rank {os.environ.get('RANK', '0')}: "
     threading.excepthook = quiet_when_full
     try:
@@ -65,7 +89,12 @@ def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mode
             )
         else:
             traceback.print_exc()
-    dist.finish(code)
+    return code
+
+
+def _name_process() -> None:
+    """Let the kernel call this process `rank N` (/proc/PID/comm), by which the drills know it: a forked rank has its launcher's environment."""
+    ctypes.CDLL(None).prctl(15, f"rank {os.environ.get('RANK', '0')}".encode(), 0, 0, 0)
 
 
 def quiet_when_full(failed: threading.ExceptHookArgs) -> None:

@@ -1,5 +1,6 @@
 """The hooks of recipe cpt; found by recipes.of. Imports torch only where it is needed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,15 @@ class CptRecipe(Language):
         progress.say(f"{blocks.sentence()}; {text.blank} empty rows and {text.duplicates} duplicate documents left out")
         return blocks
 
-    def _scores(self, model: Any, tokenizer: Any, heldout: Any) -> Scores:
+    def _scores(self, model: Any, tokenizer: Any, heldout: Any, questions: Sequence[str] = ()) -> Scores:
         """As Language._scores, of blocks."""
+        from trainlab.evaluation import answer_score
         from trainlab.recipes.cpt import block_score
 
-        return block_score.score(model, heldout, self.phase.evaluate.batch_size, lambda _: None)
+        scores = block_score.score(model, heldout, self.phase.evaluate.batch_size, lambda _: None)
+        if questions:
+            scores["answers"] = answer_score.answers_of_all(model, tokenizer, self.phase, questions)
+        return scores
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""

@@ -1,5 +1,6 @@
 """The hooks of recipe dpo; found by recipes.of. Imports torch only where it is needed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ class DpoRecipe(Language):
         """As Language.rows, each row with `rejected`."""
         return pairs.load(self.phase, data_dir)
 
-    def _scores(self, model: Any, tokenizer: Any, heldout: Any) -> Scores:
+    def _scores(self, model: Any, tokenizer: Any, heldout: Any, questions: Sequence[str] = ()) -> Scores:
         """As Language._scores, plus the log-probability of each chosen and rejected answer, in nats, the end of the turn included."""
         from trainlab.engine import dist
         from trainlab.evaluation import answer_score
 
-        scores = super()._scores(model, tokenizer, heldout)
+        scores = super()._scores(model, tokenizer, heldout, questions)
         own = heldout[dist.rank() :: dist.world_size()]
         rejected = [{**row, "answer": row["rejected"]} for row in own]
         lost = answer_score.losses(model, tokenizer, self.phase, rejected)

@@ -1,0 +1,61 @@
+"""Scores of the model that a training starts from, kept by content beside the runs: the next run that would compute the same reads them.
+
+Not in the model volume, which pods that train mount read-only. Used by recipes/language.py. No torch on import.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from trainlab import files
+from trainlab.config import ChatPhase, LanguagePhase
+
+FOLDER = ".scores"
+LIBRARIES = ("torch", "transformers", "tokenizers")
+CODE = Path(__file__).parents[1]
+
+
+def place(phase: LanguagePhase, run_dir: Path, model: str | None, rows: Sequence[Any], where: str) -> Path | None:
+    """Return the file of the scores, whose name is a digest of all that decides them; None where that is not known.
+
+    `model` is the SHA-256 of its files, None for a pvc: source, whose content may change; `rows` are the held-out ones;
+    `where` names device and number of ranks, whose batches decide the last digits. Tasks have data of their own, and
+    recipes of texts score blocks: neither is kept.
+    """
+    if model is None or not isinstance(phase, ChatPhase) or phase.evaluate.tasks:
+        return None
+    sections = {"recipe", "model", "data", "evaluate", "questions"}
+    content = {
+        "model": model,
+        "rows": rows,
+        "where": where,
+        "phase": phase.model_dump(mode="json", include=sections),
+        "versions": {name: version(name) for name in LIBRARIES},
+        "code": files.folder_sha256(CODE, "**/*.py"),
+    }
+    return run_dir.parent / FOLDER / f"{_digest(content)}.json"
+
+
+def write(path: Path, scores: dict[str, Any]) -> None:
+    """Keep the scores, atomically; a second writer has the same content."""
+    files.write_json(path, {"sha256": _digest(scores), "scores": scores})
+
+
+def read(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """Return (scores, None), or (None, sentence) for a file that is not as it was written, or (None, None) without one."""
+    if not path.exists():
+        return None, None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["sha256"] == _digest(kept["scores"]):
+            return dict(kept["scores"]), None
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None, f"{path}: kept scores, not as they were written; computed again"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
