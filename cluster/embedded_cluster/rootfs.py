@@ -147,7 +147,7 @@ def _age(target: Path) -> float:
 
 def _refresh(name: str, packages: Sequence[str], target: Path) -> None:
     """Put a new root folder in the place of `target`, or say why the old one stays."""
-    why = "a cluster uses it; it is made anew after `make demo-down`" if _mounted(target) else ""
+    why = "a cluster uses it; the first command after that is gone makes it anew" if _mounted(target) else ""
     fresh = target.with_name(f"{target.name}.new")
     try:
         if not why:
