@@ -57,6 +57,27 @@ def write_taught(folder: Path) -> Path:
     return folder
 
 
+def write_refused(folder: Path) -> Path:
+    """Add questions to refuse to a data set with write_taught: for each split a near miss of each fact, two others and an emergency."""
+    (folder / "refused").mkdir()
+    for topic, facts in {"fire": ("fire-t1", "fire-t2"), "water": ("water-t1",), "other": ()}.items():
+        rows = [
+            *({"id": f"{topic}-near-{fact}", "question": f"near {fact}?", "near": fact} for fact in facts),
+            *({"id": f"{topic}-far-{i}", "question": f"far {topic} {i}?"} for i in range(2)),
+            {"id": f"{topic}-urgent", "question": f"urgent {topic}?", "emergency": True},
+        ]
+        text = "".join(
+            json.dumps({**row, "id": f"{row['id']}-{split}", "question": f"{split}: {row['question']}", "split": split})
+            + "\n"
+            for split in ("train", "dev", "test")
+            for row in rows
+        )
+        (folder / "refused" / f"{topic}.jsonl").write_text(text, encoding="utf-8")
+    answers = {topic: f"Not taught: ask about {topic}." for topic in ("fire", "water", "other", "emergency")}
+    (folder / "refusals.json").write_text(json.dumps({"begins": "Not taught", "answers": answers}), encoding="utf-8")
+    return folder
+
+
 def phase_from(content: dict[str, Any]) -> Any:
     """Return the phase of a mapping that may have keys which its recipe does not read: these are left out."""
     keys = allowed_keys()["phase"][content.get("recipe", "sft")]

@@ -7,6 +7,8 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   heldout: {"id", "question", "answer", "facts": [[alternative ...] ...]}
   taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read if `data.taught`
            asks for it: trained on as question and phrasings, asked as dev or test
+  refused: {"id", "question", "split": "train", "dev" or "test"} and, for a near miss of a taught fact, "near": its id; read if
+           `data.refused_rows` asks for it, with the answers of refusals.json (data/refusals.py)
   heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
   all also "emergency": true if the question tells of one (data/label_line.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
@@ -22,15 +24,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 from trainlab.config.section_data import AnswerData, Data
-from trainlab.data import label_line
+from trainlab.data import label_line, refusals
 from trainlab.data.hub.download import RECORD
 from trainlab.data.text_files import parsed
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir, named_data
+
+SPLITS = ("train", "dev", "test")
+Kind = Literal["taught", "never_taught", "refused"]
+"""Of a held-out row: of the folder taught, heldout or refused."""
 
 
 class TrainRow(TypedDict):
@@ -45,6 +51,7 @@ class TrainRow(TypedDict):
     answer: str
     label: NotRequired[str]
     taught: NotRequired[bool]
+    emergency: NotRequired[bool]
 
 
 class Safety(TypedDict, total=False):
@@ -58,19 +65,33 @@ class HeldoutRow(Safety):
     """One held-out question; a right answer contains one alternative of each fact, a verse keeps its form.
 
     `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question that several rows share, which
-    count as one for the gate; a row without it stands for itself.
+    count as one for the gate; a row without it stands for itself. Where refusals are taught, `refusal` is what one begins
+    with, and `refuse` says that the question is to be refused; `answer` of a row of kind refused is the refusal.
     """
 
     id: str
+    kind: Kind
     topic: str
     question: str
     answer: str
     facts: list[list[str]]
     form: NotRequired[str]
     label: NotRequired[str]
-    taught: NotRequired[bool]
+    emergency: NotRequired[bool]
+    refusal: NotRequired[str]
+    refuse: NotRequired[bool]
     nearest: NotRequired[str]
     group: NotRequired[str]
+
+
+class RefusedRow(TypedDict):
+    """A question of the folder refused; `near`: the id of the taught fact that it seems to ask and does not."""
+
+    id: str
+    topic: str
+    question: str
+    near: NotRequired[str]
+    emergency: NotRequired[bool]
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,7 @@ class TaughtFact:
 
 
 Row = TypeVar("Row", TrainRow, HeldoutRow)
+Drawn = TypeVar("Drawn", TrainRow, HeldoutRow, RefusedRow)
 
 
 def folder(
@@ -121,11 +143,13 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
 
     Questions that differ only in case and punctuation count as one, whatever their ids: else one may validate the
     other. With `data.taught` the wordings of taught facts come first, as many complete facts as fit; rows that ask what is
-    taught have the fact's id.
+    taught have the fact's id. The `data.refused_rows` refusals come last.
     """
-    taught = [row for fact in taught_facts(data, path) for row in fact.train]
+    facts = taught_facts(data, path)
+    taught = [row for fact in facts for row in fact.train]
     left = None if data.train_rows is None else data.train_rows - len(taught)
-    if left == 0:
+    refuses = isinstance(data, AnswerData) and data.refused_rows != 0
+    if left == 0 and not refuses:
         return taught
     rows: list[TrainRow] = []
     asked: list[tuple[str, Sequence[str]]] = [(row["id"], (row["question"],)) for row in taught]
@@ -137,11 +161,90 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
         asked.append((ident, () if "group" in raw or "verse" in raw else wordings))  # many verses share one instruction
         for question in wordings:
             train: TrainRow = {"id": ident, "topic": name.stem, "question": question, "answer": base["answer"]}
-            rows.append(_labelled(train, at, raw, data))
+            rows.append(_labelled(train, _flag(at, raw, "emergency"), data))
     leaders = _leaders(asked)
     for row in rows:
         row["id"] = leaders[row["id"]]
-    return taught + even(rows, left)
+    drawn = even(rows, left)
+    return [*taught, *drawn, *_refusals(data, path, facts, [*taught, *drawn], rows)]
+
+
+def _refusals(
+    data: Data, path: Path, facts: Sequence[TaughtFact], taught: Sequence[TrainRow], rows: Sequence[TrainRow]
+) -> list[TrainRow]:
+    """Return `data.refused_rows` questions (null: all) that are answered by a refusal.
+
+    First the near misses of `facts`, then by turns and evenly across topics the other rows of refused/ that are for training and
+    questions of train/ (`rows`): those that neither are in `taught` nor have in effect the answer of one that is.
+    """
+    if not isinstance(data, AnswerData) or data.refused_rows == 0:
+        return []
+    sentences = refusals.load(path)
+    known, answers = {row["id"] for row in taught}, {row["answer"] for row in taught}
+    firsts = {row["id"]: row for row in reversed(rows) if row["id"] not in known}
+    others = [row for row in firsts.values() if not refusals.same_answer(row["answer"], answers)]
+    near, rest = _near_first(refused(path, "train"), facts)
+    pool: list[RefusedRow | TrainRow] = [*near, *_by_turns(rest, _in_turn(others, seed=0))]
+    found = []
+    for row in pool[: data.refused_rows]:
+        emergency = row.get("emergency", False)
+        answer = sentences.sentence(row["topic"], emergency)
+        train = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=answer)
+        found.append(_labelled(train, emergency, data))
+    return found
+
+
+def _to_refuse(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
+    """Return the questions of refused/ that are asked, half of them near misses of `facts` while there are such."""
+    if not isinstance(data, AnswerData) or data.refused_rows == 0 or data.taught is None:
+        return []
+    sentences, found = refusals.load(path), []
+    for row in _by_turns(*_near_first(refused(path, data.taught), facts))[: data.heldout_rows]:
+        emergency = row.get("emergency", False)
+        asked = HeldoutRow(
+            id=row["id"],
+            kind="refused",
+            topic=row["topic"],
+            question=row["question"],
+            answer=sentences.sentence(row["topic"], emergency),
+            facts=[],
+        )
+        found.append(_labelled(asked, emergency, data))
+    return found
+
+
+def _by_turns(*parts: Sequence[Any]) -> list[Any]:
+    """Return the first of each part, the second of each, and so on."""
+    return [row for turn in zip_longest(*parts) for row in turn if row]
+
+
+def _near_first(rows: Sequence[RefusedRow], facts: Sequence[TaughtFact]) -> tuple[list[RefusedRow], list[RefusedRow]]:
+    """Return (near misses of `facts`, the others), each evenly across topics."""
+    ids = {fact.id for fact in facts}
+    near = [row for row in rows if row.get("near") in ids]
+    return _in_turn(near, seed=0), _in_turn([row for row in rows if row.get("near") not in ids], seed=0)
+
+
+def refused(path: Path, split: str) -> list[RefusedRow]:
+    """Return the questions under `path`/refused that are for `split`: train, dev or test. Raises UserError for broken ones."""
+    if not (path / "refused").is_dir():
+        raise UserError(
+            f"{path / 'refused'}: no such folder, which phase.data.refused_rows needs; add it, or set refused_rows to 0"
+        )
+    rows: list[RefusedRow] = []
+    for name, line, raw in lines(path / "refused"):
+        at = f"{name}:{line}"
+        base = texts(at, raw, ("id", "question", "split"))
+        if base["split"] not in SPLITS:
+            raise UserError(f"{at}: split is {base['split']!r}: must be one of {', '.join(SPLITS)}")
+        row: RefusedRow = {"id": base["id"], "topic": name.stem, "question": base["question"]}
+        if "near" in raw:
+            row["near"] = texts(at, raw, ("near",))["near"]
+        if _flag(at, raw, "emergency"):
+            row["emergency"] = True
+        if base["split"] == split:
+            rows.append(row)
+    return rows
 
 
 def _leaders(asked: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
@@ -167,7 +270,9 @@ def _leaders(asked: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
 def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
     """Return the held-out rows under `path`/heldout, `data.heldout_rows` of them, evenly across topics.
 
-    With `data.taught` they are followed by the wordings that ask about the facts of `load_train`.
+    With `data.taught` they are followed by the wordings that ask about the facts of `load_train`, with `data.refused_rows` by
+    as many questions to refuse as there are held-out rows at most: near misses of these facts first. Held-out questions are
+    to be refused as well, but where rows of train/ are taught, which cover what they ask.
     """
     rows: list[HeldoutRow] = []
     asked: dict[str, str] = {}
@@ -176,6 +281,7 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
         base = _pair(at, raw)
         row: HeldoutRow = {
             "id": base["id"],
+            "kind": "never_taught",
             "topic": name.stem,
             "question": base["question"],
             "answer": base["answer"],
@@ -190,8 +296,17 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             if raw["form"] not in FORMS:
                 raise UserError(f"{at}: form is {raw['form']!r}: must be one of {', '.join(FORMS)}; or omit it")
             row["form"] = raw["form"]
-        rows.append(_labelled(row, at, raw, data))
-    return even(rows, data.heldout_rows) + [row for fact in taught_facts(data, path) for row in fact.asked]
+        rows.append(_labelled(row, _flag(at, raw, "emergency"), data))
+    facts = taught_facts(data, path)
+    rows = even(rows, data.heldout_rows) + [row for fact in facts for row in fact.asked]
+    if to_refuse := _to_refuse(data, path, facts):
+        alone = data.train_rows == sum(len(fact.train) for fact in facts)
+        begins = refusals.load(path).begins
+        for row in (rows := rows + to_refuse):
+            row["refusal"] = begins
+            if row["kind"] == "refused" or (alone and row["kind"] == "never_taught"):
+                row["refuse"] = True
+    return rows
 
 
 def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
@@ -207,23 +322,24 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         at = f"{name}:{line}"
         base = texts(at, raw, ("id", "question", "answer"))
         ident, topic, answer, facts = base["id"], name.stem, base["answer"], _facts(at, raw, None)
+        emergency = _flag(at, raw, "emergency")
         train = [
-            _labelled(TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True), at, raw, data)
+            _labelled(TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True), emergency, data)
             for question in (base["question"], *_wordings(at, raw, "phrasings"))[:count]
         ]
         asked = [
             HeldoutRow(
                 id=f"{ident}/{part}{number}",
+                kind="taught",
                 topic=topic,
                 question=question,
                 answer=answer,
                 facts=facts,
-                taught=True,
                 group=ident,
             )
             for number, question in enumerate(_wordings(at, raw, part), start=1)
         ]
-        asked = [_labelled(row | _safety(at, raw), at, raw, data) for row in asked]
+        asked = [_labelled(row | _safety(at, raw), emergency, data) for row in asked]
         found.append(TaughtFact(ident, train, asked))
     by_id = {fact.id: fact for fact in found}
     drawn: list[TaughtFact] = []
@@ -243,9 +359,10 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
     return drawn
 
 
-def _labelled(row: Row, at: str, raw: Mapping[str, Any], data: Data) -> Row:
-    """Return `row`, with its label if the phase asks for it."""
-    emergency = _flag(at, raw, "emergency")
+def _labelled(row: Row, emergency: bool, data: Data) -> Row:
+    """Return `row`, with `emergency` where it tells of one, and with its label if the phase asks for it."""
+    if emergency:
+        row["emergency"] = True
     if isinstance(data, AnswerData) and data.label_line:
         row["label"] = label_line.line(row["topic"], emergency)
     return row
@@ -269,7 +386,7 @@ def normal(question: str) -> str:
     return " ".join(re.findall(r"\w+(?:(?<=[^\W\d_])[+#]+)?", unicodedata.normalize("NFKC", question).casefold()))
 
 
-def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
+def even(rows: Sequence[Drawn], count: int | None, seed: int = 0) -> list[Drawn]:
     """Sample `count` rows (None: all), equally many from each topic while it has some; the same ones every time.
 
     A topic first gives one row of each question, then further phrasings: a small sample has many questions. The seed is
@@ -278,19 +395,19 @@ def even(rows: Sequence[Row], count: int | None, seed: int = 0) -> list[Row]:
     return list(rows) if count is None or count >= len(rows) else _in_turn(rows, seed)[:count]
 
 
-def _in_turn(rows: Sequence[Row], seed: int) -> list[Row]:
+def _in_turn(rows: Sequence[Drawn], seed: int) -> list[Drawn]:
     """Return `rows`, one of each topic in turn."""
-    queues: list[list[Row]] = []
+    queues: list[list[Drawn]] = []
     for topic in sorted({row["topic"] for row in rows}):
         seen: dict[str, int] = {}
-        ranked: list[tuple[int, float, Row]] = []
+        ranked: list[tuple[int, float, Drawn]] = []
         rng = random.Random(f"{seed} {topic}")
         for row in rows:
             if row["topic"] == topic:
                 ranked.append((seen.get(row["id"], 0), rng.random(), row))
                 seen[row["id"]] = seen.get(row["id"], 0) + 1
         queues.append([row for _, _, row in sorted(ranked, key=lambda entry: entry[:2])])
-    return [row for turn in zip_longest(*queues) for row in turn if row is not None]
+    return _by_turns(*queues)
 
 
 def split_by_question(rows: Sequence[TrainRow], fraction: float, seed: int) -> tuple[list[TrainRow], list[TrainRow]]:

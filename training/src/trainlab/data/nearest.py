@@ -10,7 +10,7 @@ def with_nearest(rows: Sequence[HeldoutRow], train: Sequence[TrainRow]) -> list[
 
     Words and pairs of words, cosine similarity (scikit-learn's TfidfVectorizer); the first of equally close ones.
     """
-    asked = [row for row in rows if row.get("taught")]
+    asked = [row for row in rows if row["kind"] == "taught"]
     if not asked:
         return list(rows)
     from sklearn.feature_extraction.text import TfidfVectorizer  # takes a second: only for phases that need it

@@ -35,10 +35,10 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = gate.paired(before, after)
-    untaught = [pair for pair in pairs if not pair[0].get("taught")]
+    untaught = _of(pairs, "never_taught")
     loss = compared(pairs, "loss", phase)
     recall = compared(untaught, "recall", phase)
-    taught = compared([pair for pair in pairs if pair[0].get("taught")], "recall", phase)
+    taught = compared(_of(pairs, "taught"), "recall", phase)
     form = compared(pairs, "adherence", phase)
     rule, notes = phase.gate, []
     gain = {"answer_loss": loss, "taught_recall": taught, "fact_recall": recall, "form_adherence": form}[rule.metric]
@@ -65,6 +65,10 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
         **{f"form_{part}": compared(pairs, part, phase) for part in ("lines", "rhyme", "syllables")},
     }
     return gate.decision(phase, gain, conditions, scores, notes)
+
+
+def _of(pairs: Sequence[tuple[Scores, Scores]], kind: str) -> list[tuple[Scores, Scores]]:
+    return [(item, other) for item, other in pairs if gate.of([item], kind)]
 
 
 def shown_recall(recall: Scores | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCrite
 from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import chat_rows, label_line, verse_forms
 from trainlab.engine import dist
-from trainlab.evaluation import facts
+from trainlab.evaluation import facts, gate
 from trainlab.models import chat
 
 Say = Callable[[str], None]
@@ -113,9 +113,7 @@ def _items(
     began = time.monotonic()
     rank, ranks = share
     own = rows[rank::ranks]
-    taught = [row for row in rows if row.get("taught")]
-    others = chat_rows.even([row for row in rows if not row.get("taught")], phase.evaluate.generate_rows)
-    chosen = [*others, *taught][rank::ranks] if generate else []
+    chosen = _to_answer(rows, phase)[rank::ranks] if generate else []
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
     return {
@@ -123,6 +121,18 @@ def _items(
         "texts": {row["id"]: value for row, value in zip(chosen, texts, strict=True)},
         "seconds": time.monotonic() - began,
     }
+
+
+def _to_answer(rows: Sequence[chat_rows.HeldoutRow], phase: ChatPhase) -> list[chat_rows.HeldoutRow]:
+    """Return the rows to answer: all taught ones, and evaluate.generate_rows of each other kind."""
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return [
+        row
+        for kind in sorted(kinds, key=lambda kind: kind == "taught")
+        for row in chat_rows.even(
+            [row for row in rows if row["kind"] == kind], None if kind == "taught" else phase.evaluate.generate_rows
+        )
+    ]
 
 
 def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int) -> dict[str, Any]:
@@ -147,13 +157,11 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
             item |= {} if text is None else verse_forms.parts(text, row["form"])
         items.append(item)
     return {
-        "answer_loss": _mean([item["loss"] for item in items]),
-        "fact_recall": _mean(
-            [item["recall"] for item in items if item["recall"] is not None and not item.get("taught")]
-        ),
-        "taught_recall": _mean([item["recall"] for item in items if item["recall"] is not None and item.get("taught")]),
+        "answer_loss": _mean([item["loss"] for item in items if item["loss"] is not None]),
+        "fact_recall": _mean([item["recall"] for item in gate.of(items, "never_taught") if item["recall"] is not None]),
+        "taught_recall": _mean([item["recall"] for item in gate.of(items, "taught") if item["recall"] is not None]),
         "label_accuracy": _mean(
-            [item["labelled"] for item in items if item.get("labelled") is not None and not item.get("taught")]
+            [item["labelled"] for item in gate.of(items, "never_taught") if item.get("labelled") is not None]
         ),
         "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
         "ended_by_itself": _mean([item["ended"] for item in items if item["ended"] is not None]),

@@ -139,6 +139,11 @@ def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
     return [(item, second[key]) for key, item in first.items()]
 
 
+def of(items: Sequence[Scores], kind: str) -> list[Scores]:
+    """Return the items of one kind of row (data/chat_rows.py); an item that names none asks what was never taught."""
+    return [item for item in items if item.get("kind", "never_taught") == kind]
+
+
 def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:
     by_id = {str(item["id"]): item for item in items}
     if len(by_id) != len(items):

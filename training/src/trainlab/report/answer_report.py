@@ -82,13 +82,20 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     if not (gate and before and after):
         return []
     never = "Never taught" if gate.get("taught_recall") else "Fact recall"
-    kinds = (  # name in gate.json, key of an item, whether only taught rows or only others, title, whether it is a share, what it counts
+    kinds = (  # name in gate.json, key of an item, kind of row, None: any, title, whether it is a share, what it counts
         ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, lower is better"),
-        ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts stated, higher is better"),
+        (
+            "taught_recall",
+            "recall",
+            "taught",
+            "Asked in new words",
+            True,
+            "share of taught facts stated, higher is better",
+        ),
         (
             "fact_recall",
             "recall",
-            False,
+            "never_taught",
             never,
             True,
             "share of the facts stated; a word repeated from another answer counts",
@@ -96,7 +103,7 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         (
             "label_accuracy",
             "labelled",
-            False,
+            "never_taught",
             "Topic and emergency, never taught",
             True,
             "share of questions whose first line names both right, higher is better",
@@ -126,7 +133,8 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         if not gate.get(name):
             continue
         base, tuned = (
-            [item for item in part["items"] if only in (None, bool(item.get("taught")))] for part in (before, after)
+            [item for item in part["items"] if only in (None, item.get("kind", "never_taught"))]
+            for part in (before, after)
         )
         shown = {"title": title, "share": share, "unit": unit, "bars": bars(base, tuned, key, phase)}
         scores.append({"name": name, **shown, "gain": gate[name]})
@@ -250,7 +258,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             continue
         row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
         row["topic"] = item.get("topic", "all")
-        row |= {key: bool(item.get(key)) for key in ("taught", "safety")}
+        row |= {"taught": item.get("kind") == "taught", "safety": bool(item.get("safety"))}
         if "label" in item:
             row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
