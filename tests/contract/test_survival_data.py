@@ -21,7 +21,7 @@ MIN_HELDOUT_PER_TOPIC = 25
 NEAR_DUPLICATE = 0.6
 TRAIN_KEYS = ["id", "question", "phrasings", "answer"]
 HELDOUT_KEYS = ["id", "question", "answer", "facts", "distractors"]
-TAUGHT_KEYS = ["id", "question", "phrasings", "dev", "test", "answer", "facts"]
+TAUGHT_KEYS = ["id", "question", "phrasings", "dev", "test", "answer", "facts", "reversed", "steps"]
 MIN_TAUGHT = 60
 TRAINED, UNSEEN = 16, 2
 """Wordings of a taught fact that are trained on, and those of each unseen part."""
