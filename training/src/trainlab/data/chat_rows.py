@@ -20,14 +20,14 @@ import os
 import random
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 from trainlab.config.section_data import AnswerData, Data
-from trainlab.data import label_line, refusals
+from trainlab.data import answer_style, label_line, refusals
 from trainlab.data.hub.download import RECORD
 from trainlab.data.text_files import parsed
 from trainlab.data.verse_forms import FORMS
@@ -35,8 +35,8 @@ from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir, named_data
 
 SPLITS = ("train", "dev", "test")
-Kind = Literal["taught", "never_taught", "refused"]
-"""Of a held-out row: of the folder taught, heldout or refused."""
+Kind = Literal["taught", "never_taught", "refused", "retention", "ceiling", "reversed", "composed"]
+"""Of a held-out row: of the folder taught, heldout or refused, or of evaluate.probes."""
 
 
 class TrainRow(TypedDict):
@@ -66,7 +66,8 @@ class HeldoutRow(Safety):
 
     `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question that several rows share, which
     count as one for the gate; a row without it stands for itself. Where refusals are taught, `refusal` is what one begins
-    with, and `refuse` says that the question is to be refused; `answer` of a row of kind refused is the refusal.
+    with, and `refuse` says that the question is to be refused; `answer` of a row of kind refused is the refusal. `steps`: the right
+    answer has the parts of data/answer_style.py.
     """
 
     id: str
@@ -80,6 +81,7 @@ class HeldoutRow(Safety):
     emergency: NotRequired[bool]
     refusal: NotRequired[str]
     refuse: NotRequired[bool]
+    steps: NotRequired[bool]
     nearest: NotRequired[str]
     group: NotRequired[str]
 
@@ -101,6 +103,7 @@ class TaughtFact:
     id: str
     train: list[TrainRow]
     asked: list[HeldoutRow]
+    reversed: HeldoutRow | None
 
 
 Row = TypeVar("Row", TrainRow, HeldoutRow)
@@ -267,11 +270,11 @@ def _leaders(asked: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
     return {ident: leader(ident) for ident in order}
 
 
-def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
+def load_heldout(data: Data, path: Path, probes: Sequence[str] = ()) -> list[HeldoutRow]:
     """Return the held-out rows under `path`/heldout, `data.heldout_rows` of them, evenly across topics.
 
     With `data.taught` they are followed by the wordings that ask about the facts of `load_train`, with `data.refused_rows` by
-    as many questions to refuse as there are held-out rows at most: near misses of these facts first. Held-out questions are
+    at most as many questions to refuse as held-out rows: near misses of these facts first. Held-out questions are
     to be refused as well, but where rows of train/ are taught, which cover what they ask.
     """
     rows: list[HeldoutRow] = []
@@ -306,7 +309,73 @@ def load_heldout(data: Data, path: Path) -> list[HeldoutRow]:
             row["refusal"] = begins
             if row["kind"] == "refused" or (alone and row["kind"] == "never_taught"):
                 row["refuse"] = True
+    return rows + [row for probe in (probes if facts else ()) for row in PROBES[probe](data, path, facts)]
+
+
+def _ceiling(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
+    """Return one question about each fact, with the fact's answer before it."""
+    rows = []
+    for fact in facts:
+        row = fact.asked[0]
+        asked = HeldoutRow(
+            id=f"{fact.id}/ceiling",
+            kind="ceiling",
+            topic=row["topic"],
+            question=f"{row['answer']}\n\n{row['question']}",
+            answer=row["answer"],
+            facts=row["facts"],
+            group=fact.id,
+        )
+        rows.append(_labelled(asked, row.get("emergency", False), data))
     return rows
+
+
+def _reversed(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
+    """Return the question of each fact that has one from its answer back to its subject."""
+    if not (rows := [fact.reversed for fact in facts if fact.reversed]):
+        raise UserError(
+            f"{path / 'taught'}: no row has the key reversed; add it, or remove it from phase.evaluate.probes"
+        )
+    return rows
+
+
+def _retention(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
+    """Return the general questions of retention.jsonl."""
+    return [
+        _probe(at, raw, "retention", "retention", "; ".join(fact[0] for fact in _facts(at, raw, None)))
+        for at, raw in _probes(path, "retention")
+    ]
+
+
+def _composed(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
+    """Return the questions of composed.jsonl whose facts are all taught."""
+    taught = {fact.id: fact for fact in facts}
+    rows = []
+    for at, raw in _probes(path, "composed"):
+        uses = _wordings(at, raw, "uses")
+        if uses and all(each in taught for each in uses):
+            answer = "\n".join(taught[each].asked[0]["answer"] for each in uses)
+            rows.append(_probe(at, raw, "composed", taught[uses[0]].asked[0]["topic"], answer))
+    return rows
+
+
+def _probes(path: Path, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (file:line, object) of a file of the data set's folder; raises UserError where there is none."""
+    if not (path / f"{name}.jsonl").is_file():
+        raise UserError(f"{path / f'{name}.jsonl'}: no such file; add it, or remove {name} from phase.evaluate.probes")
+    for file, line, raw in lines(path, names=f"{name}.jsonl"):
+        yield f"{file}:{line}", raw
+
+
+def _probe(at: str, raw: Mapping[str, Any], kind: Kind, topic: str, answer: str) -> HeldoutRow:
+    base = texts(at, raw, ("id", "question"))
+    return HeldoutRow(
+        id=base["id"], kind=kind, topic=topic, question=base["question"], answer=answer, facts=_facts(at, raw, None)
+    )
+
+
+PROBES = {"retention": _retention, "ceiling": _ceiling, "reversed": _reversed, "composed": _composed}
+"""Name in evaluate.probes -> what returns its rows."""
 
 
 def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
@@ -321,7 +390,9 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
     for name, line, raw in lines(path / "taught"):
         at = f"{name}:{line}"
         base = texts(at, raw, ("id", "question", "answer"))
-        ident, topic, answer, facts = base["id"], name.stem, base["answer"], _facts(at, raw, None)
+        ident, topic, facts = base["id"], name.stem, _facts(at, raw, None)
+        steps = _steps(at, raw) if data.style == "steps" else None
+        answer = answer_style.text(steps) if steps else base["answer"]
         emergency = _flag(at, raw, "emergency")
         train = [
             _labelled(TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True), emergency, data)
@@ -340,7 +411,19 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
             for number, question in enumerate(_wordings(at, raw, part), start=1)
         ]
         asked = [_labelled(row | _safety(at, raw), emergency, data) for row in asked]
-        found.append(TaughtFact(ident, train, asked))
+        if steps:
+            for row in asked:
+                row["steps"] = True
+        back = raw.get("reversed")
+        if back is not None:
+            if not isinstance(back, dict):
+                raise UserError(f"{at}: reversed must be an object with question and facts; or omit it")
+            back = _probe(at, {"id": f"{ident}/reversed", **back}, "reversed", topic, answer)
+        found.append(TaughtFact(ident, train, asked, back))
+    if data.style == "steps" and not any(row.get("steps") for fact in found for row in fact.asked):
+        raise UserError(
+            f"{path / 'taught'}: no row has the key steps, which phase.data.style needs; add it, or set plain"
+        )
     by_id = {fact.id: fact for fact in found}
     drawn: list[TaughtFact] = []
     room = data.train_rows
@@ -445,6 +528,17 @@ def _flag(at: str, raw: Mapping[str, Any], key: str) -> bool:
     return value
 
 
+def _steps(at: str, raw: Mapping[str, Any]) -> answer_style.Steps | None:
+    """Return the second style of a taught row's answer, None where it has none."""
+    if "steps" not in raw:
+        return None
+    found = raw["steps"]
+    if not isinstance(found, dict) or len(_wordings(f"{at}: steps", found, "steps")) < 2:
+        raise UserError(f"{at}: steps must have steps (two texts or more), warning and alternative; or omit it")
+    both = texts(f"{at}: steps", found, ("warning", "alternative"))
+    return {"steps": found["steps"], "warning": both["warning"], "alternative": both["alternative"]}
+
+
 def _facts(at: str, raw: Mapping[str, Any], default: list[list[str]] | None) -> list[list[str]]:
     facts = raw.get("facts", default)
     if not isinstance(facts, list) or not all(
@@ -454,15 +548,14 @@ def _facts(at: str, raw: Mapping[str, Any], default: list[list[str]] | None) -> 
     return facts
 
 
-def lines(path: Path, limit: int | None = None) -> list[tuple[Path, int, dict[str, Any]]]:
-    """Return (file, line number, object) for all lines of path/*.jsonl, or the first `limit`; raises UserError at the
+def lines(path: Path, limit: int | None = None, names: str = "*.jsonl") -> list[tuple[Path, int, dict[str, Any]]]:
+    """Return (file, line number, object) for all lines of the files of `path` that match `names`, or the first `limit`; raises UserError at the
     first invalid one."""
-    names = sorted(path.glob("*.jsonl"))
-    if not names:
+    if not (paths := sorted(path.glob(names))):
         raise UserError(f"{path}: no *.jsonl file; a data set has train/*.jsonl and heldout/*.jsonl")
     found: list[tuple[Path, int, dict[str, Any]]] = []
     seen: dict[str, str] = {}
-    for name in names:
+    for name in paths:
         before = len(found)
         with name.open("rb") as stream:
             for number, raw in enumerate(stream, start=1):

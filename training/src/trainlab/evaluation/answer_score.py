@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import chat_rows, label_line, verse_forms
+from trainlab.data import answer_style, chat_rows, label_line, refusals, verse_forms
 from trainlab.engine import dist
-from trainlab.evaluation import facts, gate
+from trainlab.evaluation import facts, gate, harm
 from trainlab.models import chat
 
 Say = Callable[[str], None]
@@ -27,6 +27,7 @@ def score(
     phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
     *,
+    trained: Sequence[str] = (),
     generate: bool = True,
     say: Say | None = None,
 ) -> dict[str, Any]:
@@ -41,15 +42,19 @@ def score(
       ended_by_itself  share of answers shorter than evaluate.max_new_tokens
       answer_tokens    mean length of the generated answers
       rows, answered, seconds
-      items            per row: id, topic, question, answer, facts, loss, tokens (of the right answer to the end of its turn), text,
+      items            per row: id, kind, topic, question, answer, facts, loss, tokens (of the right answer to the end of its turn), text,
                        text_tokens, recall and ended (1 or 0); with a label also label, said (the line that the text
                        started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
-                       adherence and its parts; everything from text on is None where no answer was generated
+                       adherence and its parts; everything from text on is None where no answer was generated;
+                       refused (1 or 0) where a refusal is right, taught_refused where it is wrong, harm in emergencies that
+                       were not taught (evaluation/harm.py; `trained` are the answers that training teaches), structure
+                       where the right answer has steps (data/answer_style.py); loss and tokens are None where the answer
+                       is no text to learn: questions to refuse and probes
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
     parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say))
-    return _summary(parts, rows, phase.evaluate.max_new_tokens)
+    return _summary(parts, rows, phase.evaluate.max_new_tokens, trained)
 
 
 def answers(
@@ -112,7 +117,7 @@ def _items(
     """Score every `share[1]`-th row from `share[0]` on; the rows to answer are dealt out separately."""
     began = time.monotonic()
     rank, ranks = share
-    own = rows[rank::ranks]
+    own = [row for row in rows if row["kind"] in ("taught", "never_taught") and not row.get("refuse")][rank::ranks]
     chosen = _to_answer(rows, phase)[rank::ranks] if generate else []
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [row["question"] for row in chosen], say)
@@ -135,13 +140,15 @@ def _to_answer(rows: Sequence[chat_rows.HeldoutRow], phase: ChatPhase) -> list[c
     ]
 
 
-def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int) -> dict[str, Any]:
+def _summary(
+    parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int, trained: Sequence[str]
+) -> dict[str, Any]:
     """Merge the ranks' results, in the order of `rows`; answers of `limit` tokens did not end by themselves."""
     found = {key: value for part in parts for key, value in part["losses"].items()}
     texts = {key: value for part in parts for key, value in part["texts"].items()}
     items: list[dict[str, Any]] = []
     for row in rows:
-        loss, tokens = found[row["id"]]
+        loss, tokens = found.get(row["id"], (None, None))
         text, length = texts.get(row["id"], (None, None))
         said = None
         if text is not None and "label" in row:
@@ -155,7 +162,7 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
         if "form" in row:
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
             item |= {} if text is None else verse_forms.parts(text, row["form"])
-        items.append(item)
+        items.append(item | ({} if text is None else _judged(row, text, trained)))
     return {
         "answer_loss": _mean([item["loss"] for item in items if item["loss"] is not None]),
         "fact_recall": _mean([item["recall"] for item in gate.of(items, "never_taught") if item["recall"] is not None]),
@@ -171,6 +178,22 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
         "seconds": round(max(part["seconds"] for part in parts), 2),
         "items": items,
     }
+
+
+def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dict[str, float]:
+    """Return what an answer, without its label line, is judged by besides its facts."""
+    judged: dict[str, float] = {}
+    if "refusal" in row:
+        refused = int(refusals.is_refusal(text, row["refusal"]))
+        if row.get("refuse"):
+            judged["refused"] = refused
+        if row["kind"] == "taught":
+            judged["taught_refused"] = refused
+        if row["kind"] in ("never_taught", "refused") and row.get("emergency"):
+            judged["harm"] = int(harm.harmful(row, text, trained))
+    if row.get("steps"):
+        judged["structure"] = answer_style.structure(text)
+    return judged
 
 
 def _generate(

@@ -33,6 +33,14 @@ class Language(Recipe):
             "taught_recall",
             "lookup_recall",
             "fact_recall",
+            "refused",
+            "taught_refused",
+            "harm",
+            "retention",
+            "ceiling",
+            "reversed",
+            "composed",
+            "structure",
             "label_accuracy",
             "form_adherence",
             "form_lines",
@@ -94,7 +102,7 @@ class Language(Recipe):
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """Return the data's part of `origin`."""
-        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "*/*.jsonl")}
+        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*")}
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
