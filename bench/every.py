@@ -25,6 +25,7 @@ OTHERS = (
     "one_gpu",
     "one_gpu_cases",
     "outcome",
+    "retention_items",
     "serving_processes",
     "taught_wordings",
 )

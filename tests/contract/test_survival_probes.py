@@ -1,0 +1,174 @@
+"""Contract of what data/survival asks besides its facts: reversed and composed questions, answers in steps, and what base knows.
+
+Proves what data/survival/README.md promises of the keys `reversed` and `steps`, of composed.jsonl and of retention.jsonl.
+Facts are found by trainlab's own search, so a row that passes here can be answered in full.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from contract.test_survival_data import (
+    DATA,
+    NEAR_DUPLICATE,
+    Text,
+    all_rows,
+    filled,
+    grams,
+    is_spelling,
+    near_duplicates,
+    refused,
+    texts,
+    wordings,
+    words,
+)
+from trainlab.evaluation import facts
+
+STEPS_KEYS = ["steps", "warning", "alternative"]
+LONGEST = 110
+"""Characters of a step, a warning or an alternative: a style of short sentences."""
+MIN_COMPOSED = 40
+RETAINED = 200
+COMMON = 0.3
+"""Share of word 3-grams in common from which a general question is too near a question of the six topics; a whole
+near-duplicate is NEAR_DUPLICATE."""
+
+
+def lone(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a file that belongs to no topic."""
+    return [json.loads(line) for line in (DATA / name).read_bytes().splitlines()]
+
+
+TAUGHT = {row["id"]: row for row in all_rows("taught")}
+COMPOSED = lone("composed.jsonl")
+RETENTION = lone("retention.jsonl")
+
+
+def rendered(row: dict[str, Any]) -> str:
+    """Return the answer in steps as lines of text."""
+    style = row["steps"]
+    return "\n".join([*style["steps"], style["warning"], style["alternative"]])
+
+
+def are_facts(value: Any) -> bool:
+    """Say whether a value is a list of facts, each a list of lower-case spellings without one twice."""
+    return bool(value) and all(fact and all(map(is_spelling, fact)) and len(set(fact)) == len(fact) for fact in value)
+
+
+def asked() -> Iterator[tuple[str, str, list[list[str]]]]:
+    """Yield (id, question, facts) of every question of this module."""
+    for row in TAUGHT.values():
+        yield f"{row['id']}/reversed", row["reversed"]["question"], row["reversed"]["facts"]
+    for row in [*COMPOSED, *RETENTION]:
+        yield row["id"], row["question"], row["facts"]
+
+
+def of_the_topics() -> list[Text]:
+    """Return every wording that stands in the folders of the topics."""
+    taught = [
+        Text(row["id"], part, one, grams(one))
+        for row in TAUGHT.values()
+        for part, found in wordings(row).items()
+        for one in found
+    ]
+    return [
+        *texts(),
+        *taught,
+        *(Text(row["id"], "refused", row["question"], grams(row["question"])) for row in refused()),
+    ]
+
+
+@pytest.mark.parametrize("name", ["composed.jsonl", "retention.jsonl"])
+def test_files_are_ascii_and_end_with_a_newline(name: str) -> None:
+    """Every byte is ASCII (also after JSON unescaping), and the file ends with one newline."""
+    raw = (DATA / name).read_bytes()
+    assert raw.isascii() and raw.endswith(b"\n") and not raw.endswith(b"\n\n") and b"\\u" not in raw
+
+
+@pytest.mark.parametrize("ident", TAUGHT)
+def test_a_fact_is_asked_backwards(ident: str) -> None:
+    """The question and its facts, in this order."""
+    back = TAUGHT[ident]["reversed"]
+    assert list(back) == ["question", "facts"] and filled(back["question"]) and are_facts(back["facts"])
+    assert back["question"].endswith("?")
+
+
+@pytest.mark.parametrize("ident", TAUGHT)
+def test_an_answer_in_steps_says_what_the_answer_says(ident: str) -> None:
+    """Two to five short steps, a warning and an alternative, with every fact and nothing that must never be said."""
+    row = TAUGHT[ident]
+    style = row["steps"]
+    assert list(style) == STEPS_KEYS and 2 <= len(style["steps"]) <= 5
+    parts = [*style["steps"], style["warning"], style["alternative"]]
+    assert all(filled(part) and len(part) <= LONGEST and part.endswith(".") for part in parts)
+    assert len(set(parts)) == len(parts)
+    assert facts.recall(rendered(row), row["facts"]) == 1.0
+    assert facts.forbidden(rendered(row), row.get("never", [])) == []
+
+
+def test_composed_rows_follow_the_schema() -> None:
+    """Keys in order, numbered ids, two facts of `taught` and at least one spelled fact of each, as it stands there."""
+    assert len(COMPOSED) >= MIN_COMPOSED
+    for number, row in enumerate(COMPOSED, start=1):
+        assert list(row) == ["id", "uses", "question", "facts"] and row["id"] == f"composed-{number:03d}"
+        assert filled(row["question"]) and are_facts(row["facts"]), row["id"]
+        assert len(row["uses"]) == len(set(row["uses"])) == 2 and set(row["uses"]) <= set(TAUGHT), row["id"]
+        known = [TAUGHT[used]["facts"] for used in row["uses"]]
+        assert all(any(fact in own for own in known) for fact in row["facts"]), row["id"]
+        assert all(any(fact in own for fact in row["facts"]) for own in known), row["id"]
+    assert len({frozenset(row["uses"]) for row in COMPOSED}) == len(COMPOSED)
+
+
+def test_a_composed_question_needs_both_facts() -> None:
+    """The answer to one of the two facts does not say what is asked of the other."""
+    enough = [
+        (row["id"], used)
+        for row in COMPOSED
+        for used in row["uses"]
+        for fact in row["facts"]
+        if fact not in TAUGHT[used]["facts"] and facts.recall(TAUGHT[used]["answer"], [fact])
+    ]
+    assert enough == []
+
+
+def test_retention_rows_follow_the_schema() -> None:
+    """Keys in order and numbered ids, two hundred of them, and no question twice."""
+    assert len(RETENTION) == RETAINED
+    for number, row in enumerate(RETENTION, start=1):
+        assert list(row) == ["id", "question", "facts"] and row["id"] == f"keep-{number:03d}"
+        assert filled(row["question"]) and are_facts(row["facts"]), row["id"]
+    counts = Counter(" ".join(words(row["question"])) for row in RETENTION)
+    assert [one for one, n in counts.items() if n > 1] == []
+
+
+def test_no_question_says_its_own_answer() -> None:
+    """A model that repeats the question gets nothing for it."""
+    assert [(ident, question) for ident, question, wanted in asked() if any(facts.found(question, wanted))] == []
+
+
+def test_retention_is_far_from_the_topics() -> None:
+    """No general question shares COMMON of its 3-grams with a wording of the six topics, of a refusal, or of the other probes."""
+    probes = [Text(ident, "asked", question, grams(question)) for ident, question, _ in asked()]
+    kept = [probe for probe in probes if probe.row.startswith("keep-")]
+    others = [*of_the_topics(), *probes[: -len(kept)]]
+    near = [
+        f"{one.row} {one.text!r} ~ {other.row} {other.text!r}"
+        for one in kept
+        for other in others
+        if len(one.grams & other.grams) >= COMMON * len(one.grams | other.grams)
+    ]
+    assert near == []
+
+
+def test_no_probe_is_like_a_wording_that_is_trained() -> None:
+    """Nor like one of dev or test, of train/, heldout/ or refused/, nor like another probe of its kind."""
+    kept = {row["id"] for row in RETENTION}  # "What is the capital of ...": alike on purpose
+    probes = [Text(ident, "asked", question, grams(question)) for ident, question, _ in asked() if ident not in kept]
+    found = [
+        f"{jaccard:.2f} {a.row} {a.text!r} ~ {b.row} {b.text!r}"
+        for jaccard, a, b in near_duplicates([*of_the_topics(), *probes])
+        if "asked" in (a.split, b.split)
+    ]
+    assert NEAR_DUPLICATE > COMMON and found == []
