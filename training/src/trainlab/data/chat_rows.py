@@ -104,6 +104,8 @@ class TaughtFact:
     train: list[TrainRow]
     asked: list[HeldoutRow]
     reversed: HeldoutRow | None
+    wordings: list[str]
+    """All of them, trained on or not."""
 
 
 Row = TypeVar("Row", TrainRow, HeldoutRow)
@@ -412,14 +414,15 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         ]
         asked = [_labelled(row | _safety(at, raw), emergency, data) for row in asked]
         if steps:
-            for row in asked:
-                row["steps"] = True
+            for question in asked:
+                question["steps"] = True
         back = raw.get("reversed")
         if back is not None:
             if not isinstance(back, dict):
                 raise UserError(f"{at}: reversed must be an object with question and facts; or omit it")
             back = _probe(at, {"id": f"{ident}/reversed", **back}, "reversed", topic, answer)
-        found.append(TaughtFact(ident, train, asked, back))
+        wordings = [base["question"], *(one for key in ("phrasings", "dev", "test") for one in _wordings(at, raw, key))]
+        found.append(TaughtFact(ident, train, asked, back, wordings))
     if data.style == "steps" and not any(row.get("steps") for fact in found for row in fact.asked):
         raise UserError(
             f"{path / 'taught'}: no row has the key steps, which phase.data.style needs; add it, or set plain"
@@ -440,6 +443,14 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
             f"least {len(found[0].train)}"
         )
     return drawn
+
+
+def never_taught(questions: Sequence[str], data: AnswerData, path: Path) -> list[str]:
+    """Return those of `questions` that the phase does not teach: no wording of what it trains on, nor any of a taught fact, be it
+    trained on or not; case and punctuation do not count."""
+    taught = {normal(row["question"]) for row in load_train(data.model_copy(update={"refused_rows": 0}), path)}
+    taught |= {normal(wording) for fact in taught_facts(data, path) for wording in fact.wordings}
+    return [question for question in questions if normal(question) not in taught]
 
 
 def _labelled(row: Row, emergency: bool, data: Data) -> Row:

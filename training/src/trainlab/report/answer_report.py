@@ -67,7 +67,12 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "scores": _scores(gate, before, after, phase),
         "topics": topics(before, after),
         "curves": curves(found.get("training_history.json") or []),
-        "answers": answers(found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json"), phase),
+        "answers": answers(
+            found.get("demo_outputs/before.json"),
+            found.get("demo_outputs/after.json"),
+            phase,
+            (manifest.get("data") or {}).get("never_taught", []),
+        ),
         **_answered(before, after, phase),
         "training": words.training(phase, summary),
         "machine": words.machine(summary, manifest),
@@ -233,12 +238,19 @@ def curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, fl
     }
 
 
-def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the phase's questions with the answers that exist."""
+def answers(
+    before: Any, after: Any, phase: Mapping[str, Any], never_taught: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the phase's questions with the answers that exist, and which of them were never taught."""
     sides = [{entry["question"]: entry for entry in part or []} for part in (before, after)]
     questions = [question for question in phase["questions"] if any(question in side for side in sides)]
     return [
-        {"question": q, "base": _said(sides[0].get(q), phase), "tuned": _said(sides[1].get(q), phase)}
+        {
+            "question": q,
+            "never_taught": q in never_taught,
+            "base": _said(sides[0].get(q), phase),
+            "tuned": _said(sides[1].get(q), phase),
+        }
         for q in questions
     ]
 

@@ -38,8 +38,12 @@ class SftRecipe(Language):
         return chat_rows.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
-        """As Language.data_origin, with what is known of a hub's rows."""
-        return super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
+        """As Language.data_origin, with what is known of a hub's rows and, where facts are taught, which of the phase's questions
+        are not."""
+        found = super().data_origin(data_dir) | hub_rows.origin(self.phase, data_dir)
+        if self.phase.data.taught:
+            found["never_taught"] = chat_rows.never_taught(self.phase.questions, self.phase.data, data_dir)
+        return found
 
     def _inputs(self, tokenizer: "PreTrainedTokenizerBase", data_dir: Path, progress: Progress) -> tuple[Any, Any]:
         rows, heldout = super()._inputs(tokenizer, data_dir, progress)
