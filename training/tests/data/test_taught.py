@@ -106,3 +106,14 @@ def test_a_search_finds_the_answer_of_the_nearest_wording(folder: Path) -> None:
     found = {row["id"]: row.get("nearest") for row in rows}
     assert found["fire-t2/test1"] == "Oak." and found["water-t1/test2"] == "Mostly."
     assert all(("nearest" in row) == (row["kind"] == "taught") for row in rows)
+
+
+def test_a_question_is_taught_in_any_wording_of_what_is_taught(folder: Path) -> None:
+    """Also in one that is not trained on; not in one of a fact that does not fit into train_rows."""
+    asked = ["is rain safe to drink", "Dev: Is rain safe to drink?", "fire 3?", "What is a knot?"]
+    assert chat_rows.never_taught(asked, taught(), folder) == ["What is a knot?"]
+    assert chat_rows.never_taught(asked, taught({"taught_wordings": 1, "train_rows": 3}), folder) == asked[2:]
+    fewer = chat_rows.never_taught(
+        ["Which wood burns slowly?", "How do I put out a candle?"], taught({"train_rows": 6}), folder
+    )
+    assert len(fewer) == 1

@@ -242,17 +242,6 @@ RULES: tuple[Rule, ...] = (
         "{phase.data.taught_wordings} without data.taught; name the wordings to ask, test or dev, or remove it",
         (_set("phase.data.taught_wordings"), _unset("phase.data.taught")),
     ),
-    *(
-        Rule(
-            f"phase.data.{key}",
-            f"{{phase.data.{key}}} without data.taught; name the wordings to ask, test or dev, or remove it",
-            (when, _unset("phase.data.taught")),
-        )
-        for key, when in (
-            ("refused_rows", ("phase.data.refused_rows", "is not", 0)),
-            ("style", ("phase.data.style", "is", "steps")),
-        )
-    ),
     Rule(
         "phase.lora.target_modules",
         "names lm_head or embed_tokens; vLLM cannot serve such an adapter: remove them",

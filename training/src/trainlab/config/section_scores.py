@@ -57,7 +57,7 @@ class AnswerEvaluate(LanguageEvaluate):
     )
     probes: tuple[Literal["retention", "ceiling", "reversed", "composed"], ...] = Field(
         (),
-        description="Ask as well, if facts are taught: what the base knew of other topics (retention), taught facts with the answer in "
+        description="With data.taught, ask as well: what the base knew of other topics (retention), taught facts with the answer in "
         "the question (ceiling), from the answer back to the subject (reversed), and two at once (composed).",
     )
 

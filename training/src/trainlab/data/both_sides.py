@@ -24,7 +24,7 @@ def refuse(data: Data, path: Path) -> None:
     if part:
         trained |= {normal(text): at for at, text in _wordings(path / "taught", wordings)}
         asked += _wordings(path / "taught", (part,))
-    if isinstance(data, AnswerData) and data.refused_rows != 0 and part:
+    if isinstance(data, AnswerData) and data.refuses and part:
         trained |= {normal(row["question"]): f"{path / 'refused'}: {row['id']}" for row in refused(path, "train")}
         asked += [(f"{path / 'refused'}: {row['id']}", row["question"]) for row in refused(path, part)]
     remedy = "remove one of the two, or split the questions with `trainlab questions`"

@@ -153,7 +153,7 @@ def load_train(data: Data, path: Path) -> list[TrainRow]:
     facts = taught_facts(data, path)
     taught = [row for fact in facts for row in fact.train]
     left = None if data.train_rows is None else data.train_rows - len(taught)
-    refuses = isinstance(data, AnswerData) and data.refused_rows != 0
+    refuses = isinstance(data, AnswerData) and data.refuses
     if left == 0 and not refuses:
         return taught
     rows: list[TrainRow] = []
@@ -182,7 +182,7 @@ def _refusals(
     First the near misses of `facts`, then by turns and evenly across topics the other rows of refused/ that are for training and
     questions of train/ (`rows`): those that neither are in `taught` nor have in effect the answer of one that is.
     """
-    if not isinstance(data, AnswerData) or data.refused_rows == 0:
+    if not isinstance(data, AnswerData) or not data.refuses:
         return []
     sentences = refusals.load(path)
     known, answers = {row["id"] for row in taught}, {row["answer"] for row in taught}
@@ -201,7 +201,7 @@ def _refusals(
 
 def _to_refuse(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
     """Return the questions of refused/ that are asked, half of them near misses of `facts` while there are such."""
-    if not isinstance(data, AnswerData) or data.refused_rows == 0 or data.taught is None:
+    if not isinstance(data, AnswerData) or not data.refuses or data.taught is None:
         return []
     sentences, found = refusals.load(path), []
     for row in _by_turns(*_near_first(refused(path, data.taught), facts))[: data.heldout_rows]:

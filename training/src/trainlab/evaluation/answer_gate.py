@@ -52,7 +52,7 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     reported = shown_recall(recall)
     refused, taught_refused = (compared(pairs, key, phase) for key in ("refused", "taught_refused"))
     harm = compared(pairs, "harm", phase)
-    if phase.data.refused_rows != 0:
+    if phase.data.refuses:
         conditions += _refusals(refused, taught_refused, harm, phase)
     if (
         not (answerable := compared([pair for pair in untaught if not pair[0].get("refuse")], "recall", phase))
