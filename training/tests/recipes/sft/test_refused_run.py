@@ -18,6 +18,7 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
         {
             **phase_dict,
             "data": {**phase_dict["data"], **taught},
+            "train": {**phase_dict.get("train", {}), "validation_fraction": 0},
             "evaluate": {
                 "max_new_tokens": 4,
                 "bootstrap_samples": 100,
