@@ -37,7 +37,7 @@ VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
 def built(model_dir: Path, layers: int, folder: Path) -> CheckpointedSftTrainer:
     """Return the trainer of the phase with its frozen layers already run."""
     block = load_values(VALUES).phase.model_dump(mode="json")
-    block["data"] |= {"taught": "dev", "train_rows": 10 * BATCH}
+    block["data"] |= {"taught": "dev", "train_rows": 10 * BATCH, "refused_rows": 0}
     block["unfreeze"] |= {"layers": layers, "lm_head": False}
     block["model"]["max_length"] = 512  # also enough for a tokenizer that knows few words
     block["train"] |= {"batch_size": BATCH, "validation_fraction": 0}

@@ -63,7 +63,7 @@ def phase_of(kind: str, args: Any) -> SftPhase:
     block = load_values(VALUES).phase.model_dump(mode="json")
     layers = max(1, min(12, files.read_json(args.model / "config.json")["num_hidden_layers"] // 2))
     block["model"] |= {"source": f"pvc:{args.model.resolve().name}"}
-    block["data"] |= {"taught": "dev", "train_rows": 16}
+    block["data"] |= {"taught": "dev", "train_rows": 16, "refused_rows": 0}
     block["unfreeze"] |= {"layers": layers, "lm_head": False}
     block["lora"] |= {"rank": 32, "layers": layers} if kind == "adapter" else {"rank": 0, "alpha": 1, "layers": None}
     block["train"] |= {"epochs": 1, "batch_size": 8, "checkpoints": 1}

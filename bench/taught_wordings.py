@@ -86,7 +86,7 @@ def phase_of(cell: dict[str, Any], seed: int) -> SftPhase:
     block = load_values(VALUES).phase.model_dump(mode="json")
     block["seed"] = seed
     rows = cell["facts"] * cell["wordings"]
-    block["data"] |= {"taught": "dev", "taught_wordings": cell["wordings"], "train_rows": rows}
+    block["data"] |= {"taught": "dev", "taught_wordings": cell["wordings"], "train_rows": rows, "refused_rows": 0}
     block["unfreeze"] |= {"layers": cell["layers"], "lm_head": False}
     block["lora"] |= {
         "rank": cell["rank"],
@@ -147,7 +147,7 @@ def one(cell: dict[str, Any], seed: int, model_dir: Path, keep: Path | None) -> 
             shutil.copytree(run_dir / "lora_adapter", keep / "lora_adapter")
         model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
         scores = answer_score.score(model, tokenizer, phase, dev)
-    taught = [item for item in scores["items"] if item.get("taught")]
+    taught = [item for item in scores["items"] if item["kind"] == "taught"]
     exact = [item["text"] == item["answer"] for item in taught]
     return {
         "recall": scores["taught_recall"],

@@ -57,6 +57,27 @@ def write_taught(folder: Path) -> Path:
     return folder
 
 
+def write_refused(folder: Path) -> Path:
+    """Add questions to refuse to a data set with write_taught: for each split a near miss of each fact, two others and an emergency."""
+    (folder / "refused").mkdir()
+    for topic, facts in {"fire": ("fire-t1", "fire-t2"), "water": ("water-t1",), "other": ()}.items():
+        rows = [
+            *({"id": f"{topic}-near-{fact}", "question": f"near {fact}?", "near": fact} for fact in facts),
+            *({"id": f"{topic}-far-{i}", "question": f"far {topic} {i}?"} for i in range(2)),
+            {"id": f"{topic}-urgent", "question": f"urgent {topic}?", "emergency": True},
+        ]
+        text = "".join(
+            json.dumps({**row, "id": f"{row['id']}-{split}", "question": f"{split}: {row['question']}", "split": split})
+            + "\n"
+            for split in ("train", "dev", "test")
+            for row in rows
+        )
+        (folder / "refused" / f"{topic}.jsonl").write_text(text, encoding="utf-8")
+    answers = {topic: f"Not taught: ask about {topic}." for topic in ("fire", "water", "other", "emergency")}
+    (folder / "refusals.json").write_text(json.dumps({"begins": "Not taught", "answers": answers}), encoding="utf-8")
+    return folder
+
+
 def phase_from(content: dict[str, Any]) -> Any:
     """Return the phase of a mapping that may have keys which its recipe does not read: these are left out."""
     keys = allowed_keys()["phase"][content.get("recipe", "sft")]
@@ -95,3 +116,30 @@ def write_text(path: Path, documents: int = 60) -> Path:
 def train(job: Any) -> dict[str, Any]:
     """Train as the recipe of the job's phase does; return the summary."""
     return recipes.of(job.phase).train_model(job)
+
+
+def write_probes(folder: Path) -> Path:
+    """Add to a data set with write_taught what evaluate.probes and data.style read: all of it, but steps for fire-t1 alone."""
+    (folder / "retention.jsonl").write_text(
+        json.dumps({"id": "keep-1", "question": "Capital of France?", "facts": [["paris"]]}) + "\n", encoding="utf-8"
+    )
+    composed = [
+        {"id": "c-1", "uses": ["fire-t1", "water-t1"], "question": "Both?", "facts": [["snuff"], ["mostly"]]},
+        {"id": "c-2", "uses": ["fire-t2", "water-t1"], "question": "Both others?", "facts": [["oak"], ["mostly"]]},
+    ]
+    (folder / "composed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in composed), encoding="utf-8")
+    for path in (folder / "taught").glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        for row in rows:
+            row["reversed"] = {
+                "question": f"What is answered so: {row['answer']}",
+                "facts": [["candle", "wood", "rain"]],
+            }
+            if row["id"] == "fire-t1":
+                row["steps"] = {
+                    "steps": ["Take the snuffer.", "Snuff it."],
+                    "warning": "It is hot.",
+                    "alternative": "Blow.",
+                }
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder

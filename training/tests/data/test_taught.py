@@ -45,14 +45,14 @@ def test_facts_are_taught_in_fewer_wordings(folder: Path) -> None:
 
 def test_only_what_was_taught_is_asked_in_other_words(folder: Path) -> None:
     rows = chat_rows.load_heldout(taught({"train_rows": 6, "heldout_rows": 2}), folder)
-    assert [bool(row.get("taught")) for row in rows] == [False, False, True, True, True, True]
+    assert [row["kind"] for row in rows] == ["never_taught"] * 2 + ["taught"] * 4
     assert [row["question"].split(":")[0] for row in rows[2:4]] == ["first test", "second test"]
     wordings = {row["question"] for row in chat_rows.load_train(taught({"train_rows": 6}), folder)}
     assert not wordings & {row["question"] for row in rows}
     dev = chat_rows.load_heldout(taught({"taught": "dev"}), folder)
-    assert {row["id"] for row in dev if row.get("taught")} == {"fire-t1/dev1", "fire-t2/dev1", "water-t1/dev1"}
+    assert {row["id"] for row in dev if row["kind"] == "taught"} == {"fire-t1/dev1", "fire-t2/dev1", "water-t1/dev1"}
     without = AnswerData(source="builtin:survival")
-    assert not any(row.get("taught") for row in chat_rows.load_heldout(without, folder))
+    assert not any(row["kind"] == "taught" for row in chat_rows.load_heldout(without, folder))
 
 
 def test_no_taught_fact_is_kept_back_to_validate_on(folder: Path) -> None:
@@ -105,4 +105,15 @@ def test_a_search_finds_the_answer_of_the_nearest_wording(folder: Path) -> None:
     rows = nearest.with_nearest(chat_rows.load_heldout(taught(), folder), train)
     found = {row["id"]: row.get("nearest") for row in rows}
     assert found["fire-t2/test1"] == "Oak." and found["water-t1/test2"] == "Mostly."
-    assert all(("nearest" in row) == bool(row.get("taught")) for row in rows)
+    assert all(("nearest" in row) == (row["kind"] == "taught") for row in rows)
+
+
+def test_a_question_is_taught_in_any_wording_of_what_is_taught(folder: Path) -> None:
+    """Also in one that is not trained on; not in one of a fact that does not fit into train_rows."""
+    asked = ["is rain safe to drink", "Dev: Is rain safe to drink?", "fire 3?", "What is a knot?"]
+    assert chat_rows.never_taught(asked, taught(), folder) == ["What is a knot?"]
+    assert chat_rows.never_taught(asked, taught({"taught_wordings": 1, "train_rows": 3}), folder) == asked[2:]
+    fewer = chat_rows.never_taught(
+        ["Which wood burns slowly?", "How do I put out a candle?"], taught({"train_rows": 6}), folder
+    )
+    assert len(fewer) == 1

@@ -56,7 +56,14 @@ def test_fact_recall_can_be_the_metric() -> None:
 def parts(taught: float, others: float, loss: float) -> dict[str, Any]:
     """Ten taught items, of which a search finds 0.5 of the facts, and ten others."""
     asked = [
-        {"id": f"t{i}", "taught": True, "loss": loss, "recall": taught, "nearest": "red", "facts": [["red"], ["blue"]]}
+        {
+            "id": f"t{i}",
+            "kind": "taught",
+            "loss": loss,
+            "recall": taught,
+            "nearest": "red",
+            "facts": [["red"], ["blue"]],
+        }
         for i in range(10)
     ]
     return {"items": [*asked, *({"id": f"n{i}", "loss": loss, "recall": others} for i in range(10))]}
@@ -154,7 +161,13 @@ def wordings(facts: int, recalls: list[float], loss: float) -> dict[str, Any]:
     rows = [(fact, number) for fact in range(facts) for number in (1, 2)]
     return {
         "items": [
-            {"id": f"f{fact}/test{number}", "group": f"f{fact}", "taught": True, "loss": loss, "recall": recalls[fact]}
+            {
+                "id": f"f{fact}/test{number}",
+                "group": f"f{fact}",
+                "kind": "taught",
+                "loss": loss,
+                "recall": recalls[fact],
+            }
             for fact, number in rows
         ]
     }

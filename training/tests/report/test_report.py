@@ -245,7 +245,7 @@ def test_taught_facts_are_shown_by_rule_and_wrong_ones_that_could_hurt_are_liste
     for scored in (before, after):
         for number, item in enumerate(scored["items"][:5]):
             item |= {
-                "taught": True,
+                "kind": "taught",
                 "safety": True,
                 "never": ["drink it raw"],
                 "nearest": "Boil it.",

@@ -38,7 +38,10 @@ BETTER = {"loss": 1.0, "chosen_logp": -1.0, **dict.fromkeys(("recall", "labelled
 def scored(changed: dict[str, Any]) -> dict[str, Any]:
     one = {"value": 0.25 + len(changed) / 100, "stderr": 0.01, "higher_is_better": True, "values": None}
     task = {"items": 9, "of": 9, "few_shot": 0, "version": 1, "cut": 0, "metrics": {"acc,none": one}}
-    items = [{"id": f"r{number}", "taught": number % 2 == 0, **ITEM, **changed} for number in range(12)]
+    items = [
+        {"id": f"r{number}", "kind": "taught" if number % 2 == 0 else "never_taught", **ITEM, **changed}
+        for number in range(12)
+    ]
     return {"items": items, "tasks": {"results": {"arc_easy": task}}}
 
 

@@ -106,6 +106,23 @@ class AnswerData(ChatData):
     taught_wordings: int | None = Field(
         None, ge=1, description="Teach each fact in this many of its training wordings, the first ones; null uses all."
     )
+    refused_rows: int | None = Field(
+        0,
+        ge=0,
+        description="With data.taught, train besides train_rows on this many questions whose answer is a refusal (the source's refusals.json): "
+        "near misses of the taught facts first, then questions of its folder refused and those of train that are not "
+        "taught; null uses all, 0 teaches no refusal.",
+    )
+    style: Literal["plain", "steps"] = Field(
+        "plain",
+        description="With data.taught, answer the facts as plain text, or in numbered steps with a warning and an alternative where the "
+        "source has them.",
+    )
+
+    @property
+    def refuses(self) -> bool:
+        """Whether refusals are taught."""
+        return self.taught is not None and self.refused_rows != 0
 
 
 class PairData(ChatData):

@@ -52,8 +52,13 @@ class AnswerEvaluate(LanguageEvaluate):
     generate_rows: int | None = Field(
         None,
         ge=1,
-        description="Generate answers for this many held-out rows (fact recall), and for all that ask taught facts; "
-        "null uses all.",
+        description="Generate answers for this many held-out rows (fact recall), and as many of each kind besides, but for all "
+        "that ask taught facts; null uses all.",
+    )
+    probes: tuple[Literal["retention", "ceiling", "reversed", "composed"], ...] = Field(
+        (),
+        description="With data.taught, ask as well: what the base knew of other topics (retention), taught facts with the answer in "
+        "the question (ceiling), from the answer back to the subject (reversed), and two at once (composed).",
     )
 
 
@@ -99,6 +104,20 @@ class AnswerGate(Gate):
     )
     max_fact_recall_drop: float = Field(
         0.05, ge=0, le=1, description="Fact recall may be below the base's by at most this share."
+    )
+    min_refused: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="With data.refused_rows, at least this share of the questions that were never taught must be refused; null "
+        "asks for none, as the share that can be had depends on the model's size.",
+    )
+    max_taught_refused: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="With data.refused_rows, at most this share of the questions about taught facts may be refused; null asks for "
+        "none, as the recall of taught facts counts each of them as well.",
     )
     max_form_adherence_drop: float = Field(
         0.05,

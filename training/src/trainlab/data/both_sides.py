@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config.section_data import AnswerData, Data
-from trainlab.data.chat_rows import lines, needed_lines, normal
+from trainlab.data.chat_rows import lines, needed_lines, normal, refused
 from trainlab.data.hub.download import RECORD
 from trainlab.errors import UserError
 
@@ -24,6 +24,9 @@ def refuse(data: Data, path: Path) -> None:
     if part:
         trained |= {normal(text): at for at, text in _wordings(path / "taught", wordings)}
         asked += _wordings(path / "taught", (part,))
+    if isinstance(data, AnswerData) and data.refuses and part:
+        trained |= {normal(row["question"]): f"{path / 'refused'}: {row['id']}" for row in refused(path, "train")}
+        asked += [(f"{path / 'refused'}: {row['id']}", row["question"]) for row in refused(path, part)]
     remedy = "remove one of the two, or split the questions with `trainlab questions`"
     if (path / RECORD).exists():
         remedy = f"remove {path} and fetch it again with `trainlab fetch`, which splits by question"

@@ -20,6 +20,7 @@ UNITS = {
 QUESTIONS = Unit("held-out questions", "facts", "raise phase.data.heldout_rows, or add held-out rows")
 TAUGHT = Unit("held-out questions", "facts", "raise phase.data.train_rows, or add taught facts")
 GAIN = "interval of the gain "
+PROBES = ("retention", "ceiling", "reversed", "composed")
 HIGHER = "higher"
 """The verdict on a recall of facts that were not taught: more of their words were said, which is not yet recall."""
 REPEATS = "A word that only repeats another answer counts as well, so this is no proof of recall."
@@ -30,15 +31,16 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
 
     Promoted only if the lower end of the gain's interval is above `gate.min_gain`, neither fact recall nor form adherence,
     where measured, dropped by more than `gate.max_..._drop`, and, where facts are taught, their recall rose and the answer loss
-    did not get worse. Fact recall is that of questions whose facts were not taught, taught recall that of the others. `reasons` holds
+    did not get worse. Where refusals are taught, emergencies answered with another question's answer must not become more, and
+    `gate.min_refused` and `gate.max_taught_refused` hold. Fact recall is that of questions whose facts were not taught, taught recall that of the others. `reasons` holds
     one sentence with numbers per condition, whichever way it went.
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = gate.paired(before, after)
-    untaught = [pair for pair in pairs if not pair[0].get("taught")]
+    untaught = _of(pairs, "never_taught")
     loss = compared(pairs, "loss", phase)
     recall = compared(untaught, "recall", phase)
-    taught = compared([pair for pair in pairs if pair[0].get("taught")], "recall", phase)
+    taught = compared(_of(pairs, "taught"), "recall", phase)
     form = compared(pairs, "adherence", phase)
     rule, notes = phase.gate, []
     gain = {"answer_loss": loss, "taught_recall": taught, "fact_recall": recall, "form_adherence": form}[rule.metric]
@@ -48,8 +50,17 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     elif phase.data.taught and rule.require_taught:
         conditions.append(_taught_rose(taught, phase))
     reported = shown_recall(recall)
-    if reported:
-        conditions.append(_max_drop("Fact recall", reported, rule.max_fact_recall_drop))
+    refused, taught_refused = (compared(pairs, key, phase) for key in ("refused", "taught_refused"))
+    harm = compared(pairs, "harm", phase)
+    if phase.data.refuses:
+        conditions += _refusals(refused, taught_refused, harm, phase)
+    if (
+        not (answerable := compared([pair for pair in untaught if not pair[0].get("refuse")], "recall", phase))
+        and recall
+    ):
+        notes.append("Fact recall decides nothing, as all questions that were never taught are to be refused.")
+    elif reported and answerable:
+        conditions.append(_max_drop("Fact recall", shown_recall(answerable) or reported, rule.max_fact_recall_drop))
     elif not (form or taught):
         notes.append("Fact recall was not measured (no held-out row with facts was answered), so it decides nothing.")
     if form:
@@ -59,12 +70,21 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
         "taught_recall": taught,
         "lookup_recall": _lookup(pairs, phase),
         "fact_recall": reported,
+        "refused": refused,
+        "taught_refused": taught_refused,
+        "harm": harm,
+        **{kind: compared(_of(pairs, kind), "recall", phase) for kind in PROBES},
+        "structure": compared(pairs, "structure", phase),
         "label_accuracy": compared(untaught, "labelled", phase),
         "form_adherence": form,
         "ended_by_itself": compared(pairs, "ended", phase),
         **{f"form_{part}": compared(pairs, part, phase) for part in ("lines", "rhyme", "syllables")},
     }
     return gate.decision(phase, gain, conditions, scores, notes)
+
+
+def _of(pairs: Sequence[tuple[Scores, Scores]], kind: str) -> list[tuple[Scores, Scores]]:
+    return [(item, other) for item, other in pairs if gate.of([item], kind)]
 
 
 def shown_recall(recall: Scores | None) -> dict[str, Any] | None:
@@ -124,6 +144,53 @@ def _taught_rose(taught: Scores | None, phase: SftPhase) -> Condition:
         return condition.because(f"{change}, and {asked}. {TAUGHT.too_few(taught, phase)}.")
     rose = "it rose" if condition.passed else "it did not measurably rise"
     return condition.because(f"{change}: {rose} ({gate.reach(taught, name=GAIN)}), and {asked}.")
+
+
+def _refusals(
+    refused: Scores | None, taught_refused: Scores | None, harm: Scores | None, phase: SftPhase
+) -> list[Condition]:
+    """Return the conditions on refusals: no more harm, and the shares that the phase asks for."""
+    rule = phase.gate
+    conditions = [_harm_not_above(harm, phase)]
+    for name, what, score, operator, bound in (
+        ("min_refused", "questions that were never taught", refused, gate.AT_LEAST, rule.min_refused),
+        ("max_taught_refused", "questions about taught facts", taught_refused, gate.AT_MOST, rule.max_taught_refused),
+    ):
+        if bound is None:
+            continue
+        condition = Condition(name, score["after"] if score else None, operator, bound)
+        if score is None:
+            conditions.append(condition.because(f"Refused {what} could not be counted: none was answered."))
+            continue
+        link = "as" if condition.passed else "but"
+        conditions.append(
+            condition.because(
+                f"Refused: {score['after']:.1%} of {score['pairs']} {what}, {link} phase.gate.{name} asks for "
+                f"{gate.WORDS[operator]} {bound:.1%}."
+            )
+        )
+    return conditions
+
+
+def _harm_not_above(harm: Scores | None, phase: SftPhase) -> Condition:
+    """Return the condition that harm did not rise: its interval does not lie above 0, or, without one, the count is not higher."""
+    name = "max_sure_harm_rise"
+    if harm is None:
+        return Condition(
+            name, 0.0, gate.AT_MOST, 0.0, "Harm was not counted: no emergency that was not taught was asked."
+        )
+    counts = [round(harm[side] * harm["pairs"]) for side in ("before", "after")]
+    condition = Condition(name, round(-(harm["mean"] if harm["high"] is None else harm["high"]), 9), gate.AT_MOST, 0.0)
+    said = "not more" if condition.passed else "more"
+    reach = (
+        "too few for an interval, so the counts decide"
+        if harm["high"] is None
+        else gate.reach(harm, "+.1%", "interval of the fall ")
+    )
+    return condition.because(
+        f"Emergencies answered with another question's answer: {counts[0]} before, {counts[1]} after, of {harm['pairs']} that "
+        f"were not taught: {said} ({reach})."
+    )
 
 
 def _max_drop(name: str, score: Mapping[str, Any], bound: float) -> Condition:

@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import chat_rows, label_line, verse_forms
+from trainlab.data import answer_style, chat_rows, label_line, refusals, verse_forms
 from trainlab.engine import dist
-from trainlab.evaluation import facts
+from trainlab.evaluation import facts, gate, harm
 from trainlab.models import chat
 
 Say = Callable[[str], None]
@@ -27,6 +27,7 @@ def score(
     phase: ChatPhase,
     rows: Sequence[chat_rows.HeldoutRow],
     *,
+    trained: Sequence[str] = (),
     questions: Sequence[str] = (),
     generate: bool = True,
     say: Say | None = None,
@@ -43,15 +44,19 @@ def score(
       answer_tokens    mean length of the generated answers
       rows, answered, seconds
       answers          only with `questions`, which are answered in the same batches: as `answers` returns them
-      items            per row: id, topic, question, answer, facts, loss, tokens (of the right answer to the end of its turn), text,
+      items            per row: id, kind, topic, question, answer, facts, loss, tokens (of the right answer to the end of its turn), text,
                        text_tokens, recall and ended (1 or 0); with a label also label, said (the line that the text
                        started with, which `text` lacks) and labelled (1 if right, else 0); for verses also form,
-                       adherence and its parts; everything from text on is None where no answer was generated
+                       adherence and its parts; everything from text on is None where no answer was generated;
+                       refused (1 or 0) where a refusal is right, taught_refused where it is wrong, harm in emergencies that
+                       were not taught (evaluation/harm.py; `trained` are the answers that training teaches), structure
+                       where the right answer has steps (data/answer_style.py); loss and tokens are None where the answer
+                       is no text to learn: questions to refuse and probes
     """
     share = (dist.rank(), dist.world_size())
     say = say or (_print if dist.is_main() else lambda _: None)
     parts = dist.gather(_items(model, tokenizer, phase, rows, generate, share, say, questions))
-    summary = _summary(parts, rows, phase.evaluate.max_new_tokens)
+    summary = _summary(parts, rows, phase.evaluate.max_new_tokens, trained)
     if questions:
         texts = {key: value for part in parts for key, value in part["texts"].items()}
         summary["answers"] = [_answer(question, texts[i]) for i, question in enumerate(questions)]
@@ -133,12 +138,10 @@ def _items(
     """Score every `share[1]`-th row from `share[0]` on; the rows to answer, and the questions after them, are dealt out separately."""
     began = time.monotonic()
     rank, ranks = share
-    own = rows[rank::ranks]
-    taught = [row for row in rows if row.get("taught")]
-    others = chat_rows.even([row for row in rows if not row.get("taught")], phase.evaluate.generate_rows)
+    own = [row for row in rows if row["kind"] in ("taught", "never_taught") and not row.get("refuse")][rank::ranks]
     asked: list[tuple[str | int, str]] = [*enumerate(questions)]
     if generate:
-        asked = [*((row["id"], row["question"]) for row in (*others, *taught)), *asked]
+        asked = [*((row["id"], row["question"]) for row in _to_answer(rows, phase)), *asked]
     asked = asked[rank::ranks]
     scored = losses(model, tokenizer, phase, own, say)
     texts = _generate(model, tokenizer, phase, [question for _, question in asked], say)
@@ -149,13 +152,27 @@ def _items(
     }
 
 
-def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int) -> dict[str, Any]:
+def _to_answer(rows: Sequence[chat_rows.HeldoutRow], phase: ChatPhase) -> list[chat_rows.HeldoutRow]:
+    """Return the rows to answer: all taught ones, and evaluate.generate_rows of each other kind."""
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return [
+        row
+        for kind in sorted(kinds, key=lambda kind: kind == "taught")
+        for row in chat_rows.even(
+            [row for row in rows if row["kind"] == kind], None if kind == "taught" else phase.evaluate.generate_rows
+        )
+    ]
+
+
+def _summary(
+    parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int, trained: Sequence[str]
+) -> dict[str, Any]:
     """Merge the ranks' results, in the order of `rows`; answers of `limit` tokens did not end by themselves."""
     found = {key: value for part in parts for key, value in part["losses"].items()}
     texts = {key: value for part in parts for key, value in part["texts"].items()}
     items: list[dict[str, Any]] = []
     for row in rows:
-        loss, tokens = found[row["id"]]
+        loss, tokens = found.get(row["id"], (None, None))
         text, length = texts.get(row["id"], (None, None))
         said = None
         if text is not None and "label" in row:
@@ -169,15 +186,13 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
         if "form" in row:
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
             item |= {} if text is None else verse_forms.parts(text, row["form"])
-        items.append(item)
+        items.append(item | ({} if text is None else _judged(row, text, trained)))
     return {
-        "answer_loss": _mean([item["loss"] for item in items]),
-        "fact_recall": _mean(
-            [item["recall"] for item in items if item["recall"] is not None and not item.get("taught")]
-        ),
-        "taught_recall": _mean([item["recall"] for item in items if item["recall"] is not None and item.get("taught")]),
+        "answer_loss": _mean([item["loss"] for item in items if item["loss"] is not None]),
+        "fact_recall": _mean([item["recall"] for item in gate.of(items, "never_taught") if item["recall"] is not None]),
+        "taught_recall": _mean([item["recall"] for item in gate.of(items, "taught") if item["recall"] is not None]),
         "label_accuracy": _mean(
-            [item["labelled"] for item in items if item.get("labelled") is not None and not item.get("taught")]
+            [item["labelled"] for item in gate.of(items, "never_taught") if item.get("labelled") is not None]
         ),
         "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
         "ended_by_itself": _mean([item["ended"] for item in items if item["ended"] is not None]),
@@ -187,6 +202,22 @@ def _summary(parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRo
         "seconds": round(max(part["seconds"] for part in parts), 2),
         "items": items,
     }
+
+
+def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dict[str, float]:
+    """Return what an answer, without its label line, is judged by besides its facts."""
+    judged: dict[str, float] = {}
+    if "refusal" in row:
+        refused = int(refusals.is_refusal(text, row["refusal"]))
+        if row.get("refuse"):
+            judged["refused"] = refused
+        if row["kind"] == "taught":
+            judged["taught_refused"] = refused
+        if row["kind"] in ("never_taught", "refused") and row.get("emergency"):
+            judged["harm"] = int(harm.harmful(row, text, trained))
+    if row.get("steps"):
+        judged["structure"] = answer_style.structure(text)
+    return judged
 
 
 def _generate(

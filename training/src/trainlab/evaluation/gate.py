@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from operator import gt, le
+from operator import ge, gt, le
 from typing import Any
 
 from trainlab.config import Phase
@@ -16,9 +16,9 @@ from trainlab.errors import UserError
 from trainlab.evaluation.paired_comparison import SAME, compare, min_clusters
 
 Scores = Mapping[str, Any]
-ABOVE, AT_MOST = ">", "<="
-_HOLDS = {ABOVE: gt, AT_MOST: le}
-_WORDS = {ABOVE: "more than", AT_MOST: "at most"}
+ABOVE, AT_LEAST, AT_MOST = ">", ">=", "<="
+_HOLDS = {ABOVE: gt, AT_LEAST: ge, AT_MOST: le}
+WORDS = {ABOVE: "more than", AT_LEAST: "at least", AT_MOST: "at most"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def bounded(name: str, value: float | None, operator: str, bound: float, what: s
     condition = Condition(name, value, operator, bound)
     measured = "was not measured" if value is None else f"is {value:.4g}"
     link = "as" if condition.passed else "but"
-    return condition.because(f"{what} {measured}, {link} phase.stage.{name} asks for {_WORDS[operator]} {bound:g}.")
+    return condition.because(f"{what} {measured}, {link} phase.stage.{name} asks for {WORDS[operator]} {bound:g}.")
 
 
 def reach(score: Scores, spec: str = "+.3f", name: str = "") -> str:
@@ -139,11 +139,19 @@ def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
     return [(item, second[key]) for key, item in first.items()]
 
 
+def of(items: Sequence[Scores], kind: str) -> list[Scores]:
+    """Return the items of one kind of row (data/chat_rows.py); an item that names none asks what was never taught."""
+    return [item for item in items if item.get("kind", "never_taught") == kind]
+
+
 def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:
     by_id = {str(item["id"]): item for item in items}
     if len(by_id) != len(items):
         raise UserError(f"eval_{name}.json: two rows have the same id; give every held-out row a unique id")
     return by_id
+
+
+LOWER_IS_BETTER = ("loss", "taught_refused", "harm")
 
 
 def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> dict[str, Any] | None:
@@ -154,7 +162,7 @@ def compared(pairs: Sequence[tuple[Scores, Scores]], key: str, phase: Phase) -> 
     return compare(
         [a[key] for a, _ in both],
         [b[key] for _, b in both],
-        higher_is_better=key != "loss",
+        higher_is_better=key not in LOWER_IS_BETTER,
         clusters=[cluster(a) for a, _ in both],
         **settings(phase),
     )

@@ -33,6 +33,14 @@ class Language(Recipe):
             "taught_recall",
             "lookup_recall",
             "fact_recall",
+            "refused",
+            "taught_refused",
+            "harm",
+            "retention",
+            "ceiling",
+            "reversed",
+            "composed",
+            "structure",
             "label_accuracy",
             "form_adherence",
             "form_lines",
@@ -44,6 +52,8 @@ class Language(Recipe):
         "questions",
     )
     phase: LanguagePhase
+    _trained: Sequence[str] = ()
+    """Answers that training teaches, with which an emergency that was not taught must not be answered."""
 
     def rows(self, data_dir: Path) -> tuple[list[Any], list[Any]]:
         """Return (training rows, held-out rows); raises UserError for broken data."""
@@ -94,7 +104,7 @@ class Language(Recipe):
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """Return the data's part of `origin`."""
-        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "*/*.jsonl")}
+        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*")}
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
@@ -174,7 +184,7 @@ class Language(Recipe):
             progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
         where = f"{model.device.type} {dist.world_size()}"
-        kept = kept_scores.place(phase, run_dir, known, heldout, where) if dist.is_main() else None
+        kept = kept_scores.place(phase, run_dir, known, [*heldout, *self._trained], where) if dist.is_main() else None
         earlier, broken = dist.gather(kept_scores.read(kept) if kept else (None, None))[0]
         if broken:
             progress.say(broken)

@@ -67,7 +67,12 @@ def collect(run_dir: Path) -> dict[str, Any]:
         "scores": _scores(gate, before, after, phase),
         "topics": topics(before, after),
         "curves": curves(found.get("training_history.json") or []),
-        "answers": answers(found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json"), phase),
+        "answers": answers(
+            found.get("demo_outputs/before.json"),
+            found.get("demo_outputs/after.json"),
+            phase,
+            (manifest.get("data") or {}).get("never_taught", []),
+        ),
         **_answered(before, after, phase),
         "training": words.training(phase, summary),
         "machine": words.machine(summary, manifest),
@@ -82,21 +87,71 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     if not (gate and before and after):
         return []
     never = "Never taught" if gate.get("taught_recall") else "Fact recall"
-    kinds = (  # name in gate.json, key of an item, whether only taught rows or only others, title, whether it is a share, what it counts
+    kinds = (  # name in gate.json, key of an item, kind of row, None: any, title, whether it is a share, what it counts
         ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, lower is better"),
-        ("taught_recall", "recall", True, "Asked in new words", True, "share of taught facts stated, higher is better"),
+        (
+            "taught_recall",
+            "recall",
+            "taught",
+            "Asked in new words",
+            True,
+            "share of taught facts stated, higher is better",
+        ),
         (
             "fact_recall",
             "recall",
-            False,
+            "never_taught",
             never,
             True,
             "share of the facts stated; a word repeated from another answer counts",
         ),
         (
+            "refused",
+            "refused",
+            None,
+            "Refused",
+            True,
+            "share of questions never taught that are refused, higher is better",
+        ),
+        (
+            "taught_refused",
+            "taught_refused",
+            None,
+            "Refused though taught",
+            True,
+            "share of questions about taught facts, lower is better",
+        ),
+        (
+            "harm",
+            "harm",
+            None,
+            "Harm",
+            True,
+            "share of emergencies never taught that got another question's answer, lower is better",
+        ),
+        ("retention", "recall", "retention", "Kept", True, "share of the facts of general questions, higher is better"),
+        ("ceiling", "recall", "ceiling", "With the answer in the question", True, "what answering alone reaches"),
+        (
+            "reversed",
+            "recall",
+            "reversed",
+            "Asked backwards",
+            True,
+            "share of taught facts, from the answer to the subject",
+        ),
+        ("composed", "recall", "composed", "Two facts at once", True, "share of the facts of both, higher is better"),
+        (
+            "structure",
+            "structure",
+            None,
+            "Steps",
+            True,
+            "share of steps, warning and alternative that the answers have",
+        ),
+        (
             "label_accuracy",
             "labelled",
-            False,
+            "never_taught",
             "Topic and emergency, never taught",
             True,
             "share of questions whose first line names both right, higher is better",
@@ -126,7 +181,8 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
         if not gate.get(name):
             continue
         base, tuned = (
-            [item for item in part["items"] if only in (None, bool(item.get("taught")))] for part in (before, after)
+            [item for item in part["items"] if only in (None, item.get("kind", "never_taught"))]
+            for part in (before, after)
         )
         shown = {"title": title, "share": share, "unit": unit, "bars": bars(base, tuned, key, phase)}
         scores.append({"name": name, **shown, "gain": gate[name]})
@@ -160,7 +216,7 @@ def topics(before: Any, after: Any) -> list[dict[str, Any]]:
     later = {item["id"]: item["loss"] for item in after["items"]}
     groups: dict[str, list[tuple[float, float]]] = {}
     for item in before["items"]:
-        if item["id"] in later:
+        if item["id"] in later and item["loss"] is not None:
             groups.setdefault(item.get("topic", "all"), []).append((item["loss"], later[item["id"]]))
     return [
         {
@@ -182,20 +238,27 @@ def curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, fl
     }
 
 
-def answers(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the phase's questions with the answers that exist."""
+def answers(
+    before: Any, after: Any, phase: Mapping[str, Any], never_taught: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the phase's questions with the answers that exist, and which of them were never taught."""
     sides = [{entry["question"]: entry for entry in part or []} for part in (before, after)]
     questions = [question for question in phase["questions"] if any(question in side for side in sides)]
     return [
-        {"question": q, "base": _said(sides[0].get(q), phase), "tuned": _said(sides[1].get(q), phase)}
+        {
+            "question": q,
+            "never_taught": q in never_taught,
+            "base": _said(sides[0].get(q), phase),
+            "tuned": _said(sides[1].get(q), phase),
+        }
         for q in questions
     ]
 
 
 def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, Any]:
     """Return {heldout: all rows that both models answered, in the order of the data set, and those picked from them:
-    clearest, worst: CHOSEN taught rows each, no fact twice, unsafe: those whose answer could cause harm, as it lacks a fact or says
-    what must never be done, emergencies: how many rows tell of one, missed: those of them whose label is not right}.
+    clearest, worst: CHOSEN taught rows each, no fact twice, unsafe: those whose answer could cause harm, as it is no refusal and lacks a
+    fact or says what must never be done, emergencies: how many rows tell of one, missed: those of them whose label is not right}.
 
     An answer that says what must never be done is not right, whatever facts it states: it is none of the clearest, and worse
     than all others.
@@ -223,7 +286,11 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
             )
         ),
         "unsafe": [
-            row for row in rows if row["safety"] and (row["tuned"]["forbidden"] or not all(row["tuned"]["found"]))
+            row
+            for row in rows
+            if row["safety"]
+            and not row["tuned"]["refused"]
+            and (row["tuned"]["forbidden"] or not all(row["tuned"]["found"]))
         ],
         "emergencies": len(emergencies),
         "missed": [row for row in emergencies if not row["tuned"]["labelled"]],
@@ -250,7 +317,8 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             continue
         row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
         row["topic"] = item.get("topic", "all")
-        row |= {key: bool(item.get(key)) for key in ("taught", "safety")}
+        row |= {"taught": item.get("kind") == "taught", "safety": bool(item.get("safety"))}
+        row["to_refuse"] = bool(item.get("refuse"))
         if "label" in item:
             row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
@@ -259,6 +327,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             row[name] = {**said, "loss": part["loss"], "found": found, "adherence": part.get("adherence")}
             row[name]["forbidden"] = facts.forbidden(part["text"], item.get("never", []))
             row[name] |= {key: part.get(key) for key in ("said", "labelled")}
+            row[name]["refused"] = bool(part.get("refused") or part.get("taught_refused"))
         rows.append(row)
     return rows
 

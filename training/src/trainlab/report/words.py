@@ -19,9 +19,10 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
         return ["This run has no verdict. Draw no conclusions from it."]
     sentences = [verdict(gate), *_loss(gate.get("answer_loss")), *_kept(gate)]
     if before and after:
+        scored = [item for item in before["items"] if item["loss"] is not None]
         later = {item["id"]: item["loss"] for item in after["items"]}
-        worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in before["items"])
-        sentences.append(f"On {worse} of {len(before['items'])} questions the answer loss got worse.")
+        worse = sum(later.get(item["id"], 0.0) > item["loss"] for item in scored)
+        sentences.append(f"On {worse} of {len(scored)} questions the answer loss got worse.")
         lengths = before.get("answer_tokens"), after.get("answer_tokens")
         if all(length is not None for length in lengths):
             sentences.append(

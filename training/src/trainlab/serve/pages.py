@@ -9,6 +9,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
+from trainlab import files
 from trainlab.config import LanguagePhase
 
 # No external resources; the pages inline their style and script.
@@ -17,17 +18,26 @@ HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff
 NO_REPORT = "<!doctype html><title>No report</title><p>This run has no report.html; <code>trainlab report RUN_DIR</code> creates it."
 
 
-def page(phase: LanguagePhase) -> str:
-    """Return the page for the audience, with the phase's title and questions filled in."""
+def page(phase: LanguagePhase, run_dir: Path | None = None) -> str:
+    """Return the page for the audience, with the phase's title and questions filled in.
+
+    Questions that the manifest of `run_dir` says were never taught are marked.
+    """
     template = package_files("trainlab.serve").joinpath("page.html").read_text(encoding="utf-8")
-    settings = {"questions": list(phase.questions), "maxTokens": phase.serve.max_tokens}
+    manifest = run_dir / "manifest.json" if run_dir else None
+    data = files.read_json(manifest).get("data", {}) if manifest and manifest.is_file() else {}
+    settings = {
+        "questions": list(phase.questions),
+        "neverTaught": data.get("never_taught", []),
+        "maxTokens": phase.serve.max_tokens,
+    }
     script = json.dumps(settings).replace("<", "\\u003c")  # no text can close the script element
     return template.replace("@@TITLE@@", html.escape(phase.title)).replace("@@SETTINGS@@", script)
 
 
 def add(app: FastAPI, phase: LanguagePhase, run_dir: Path) -> None:
     """Add GET / and GET /report."""
-    text = page(phase)
+    text = page(phase, run_dir)
 
     @app.get("/", response_class=HTMLResponse)
     async def root() -> HTMLResponse:

@@ -155,16 +155,16 @@ def test_a_stage_promotes_nothing_that_its_recipe_refuses(phase_dict: dict[str, 
     """A lower loss beside a taught recall that did not move: the stage's own conditions would let it through."""
     rule = {"metric": "answer_loss", "max_fact_recall_drop": 1.0}
     phase = phase_of(phase_dict, SFT, data={"taught": "test"}, gate=rule)
-    before = items(12, loss=3.0, recall=0.1, taught=True)
+    before = items(12, loss=3.0, recall=0.1, kind="taught")
     for recall, expected in ((0.1, ["min_taught_recall_gain"]), (0.9, [])):
-        after = items(12, loss=2.0, recall=recall, taught=True)
+        after = items(12, loss=2.0, recall=recall, kind="taught")
         gate = decided(phase, tmp_path, before, after)
         assert failed(gate) == expected and gate["promoted"] is not bool(expected)
     worse = decided(
         phase_of(phase_dict, SFT, data={"taught": "test"}, gate=rule | {"metric": "taught_recall"}),
         tmp_path,
         before,
-        items(12, loss=3.1, recall=0.9, taught=True),
+        items(12, loss=3.1, recall=0.9, kind="taught"),
     )
     assert failed(worse) == ["max_sure_answer_loss_rise"] and not worse["promoted"]
 
