@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import SOURCES
+from checkout import SOURCES, VALUES
 from ports import free_port
 from safetensors.torch import load_file
 from tiny import make_phase, phase_from, write_data
@@ -204,3 +204,32 @@ def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pyte
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert launch.threads(4, None) == 2 and launch.threads(16, None) == 1
     assert launch.threads(1, quantity("300m")) == 1 and launch.threads(2, quantity("6")) == 3
+
+
+BLOCKS = """
+import ctypes, resource, sys
+from trainlab.config.loading import load_values
+from trainlab.run import launch
+from pathlib import Path
+launch.set_environment(load_values([Path(sys.argv[1])]).phase, 2)
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    block = libc.malloc(48 << 20)
+    ctypes.memset(block, 1, 48 << 20)
+    libc.free(block)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, True), ({"MALLOC_MMAP_MAX_": "65536"}, False)])
+def test_big_blocks_stay_on_the_heap_of_a_launcher_whose_ranks_are_forked(given: dict[str, str], kept: bool) -> None:
+    """The pages of a block are faulted in once, and not each time; what the user has set wins."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "MALLOC_", "OMP_"))}
+    env = {**clean, "PYTHONPATH": str(SOURCES), **given}
+    command = [sys.executable, "-c", BLOCKS, str(VALUES / "quick.yaml")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = (48 << 20) // os.sysconf("SC_PAGESIZE")
+    assert (int(done.stdout) < 2 * pages) is kept, done.stdout

@@ -7,7 +7,7 @@ training_summary.json. A new one is a folder, a line in RECIPES and a phase clas
 from importlib import import_module
 from pathlib import Path
 
-from trainlab.config import Phase
+from trainlab.config import LanguagePhase, Phase
 from trainlab.recipes.base import Recipe
 
 RECIPES = {  # the class of its hooks, in recipes/NAME/NAME_recipe.py
@@ -31,5 +31,5 @@ def preload(phase: Phase) -> None:
     name = phase.recipe
     import_module(f"trainlab.recipes.{name}.{name}_trainer")
     import_module("torch.utils.tensorboard")
-    if name != "resnet":
+    if isinstance(phase, LanguagePhase):
         import_module("trainlab.evaluation.answer_score")

@@ -172,7 +172,7 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
     where = () if operator else ONE_MACHINE
     if not operator:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "--start-method=fork", "-m", "trainlab.cli"])
+    options = torchrun.parse_args([*where, f"--nproc-per-node={count}", "-m", "trainlab.cli"])
     options.training_script_args = args.argv  # not parsed: argparse would take our --run for a torchrun option
     try:
         if phase.resources.gpus_per_node:
@@ -184,6 +184,7 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
             gc.freeze()  # a collection in a rank would copy the pages that it shares with this process
             # It logs the end of a rank with a traceback of its own; the rank's sentence is above it.
             logging.getLogger(FORKED_LOG).addFilter(_without_traceback)
+            options.start_method = "fork"
             config, *_ = torchrun.config_from_args(options)
             elastic_launch(config, forked_rank)(phase, run_dir, *inputs, args.models)
     except ChildFailedError as error:

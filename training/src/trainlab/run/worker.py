@@ -24,6 +24,7 @@ from trainlab.progress import Progress
 from trainlab.run import attempts, identity, manifest, results
 from trainlab.run.tracker import Tracker
 
+PR_SET_NAME = 15  # prctl(2)
 LOST_PEER_SIGNS = (
     *("remote process exit", "Connection closed", "Connection was likely closed", "Connection reset by peer"),
     *("Connection refused", "Broken pipe"),
@@ -94,7 +95,9 @@ def _run(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
 
 def _name_process() -> None:
     """Let the kernel call this process `rank N` (/proc/PID/comm), by which the drills know it: a forked rank has its launcher's environment."""
-    ctypes.CDLL(None).prctl(15, f"rank {os.environ.get('RANK', '0')}".encode(), 0, 0, 0)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "prctl"):  # on Linux
+        libc.prctl(PR_SET_NAME, f"rank {os.environ.get('RANK', '0')}".encode(), 0, 0, 0)
 
 
 def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
