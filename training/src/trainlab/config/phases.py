@@ -16,6 +16,7 @@ from trainlab.config.section_scores import (
     ImageGate,
     LanguageEvaluate,
     PairGate,
+    TaughtEvaluate,
     TextGate,
 )
 from trainlab.config.section_stage import AnswerStage, PairStage, PretrainStage, Stage
@@ -163,6 +164,7 @@ class SftPhase(ChatPhase):
     )
     model: TunedModel
     data: AnswerData
+    evaluate: TaughtEvaluate = TaughtEvaluate()
     unfreeze: Unfreeze = Unfreeze()
     lora: Lora = Lora()
     stage: AnswerStage | None = Field(None, description="Omitted for a standalone phase.")

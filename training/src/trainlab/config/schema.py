@@ -107,7 +107,7 @@ def rules() -> Tree:
             block, _, name = key.rpartition(".")
             if field.is_required():
                 required.setdefault(block, []).append(name)
-            if block_of(field) or {"enum", "pattern", "anyOf"} & _at(flat, key).keys():
+            if block_of(field) or {"enum", "pattern", "anyOf", "items"} & _at(flat, key).keys():
                 continue
             if taken := options(field):
                 forms[key] = [f"^({'|'.join(map(re.escape, taken))})$", choice(taken)]

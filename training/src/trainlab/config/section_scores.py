@@ -55,6 +55,11 @@ class AnswerEvaluate(LanguageEvaluate):
         description="Generate answers for this many held-out rows (fact recall), and as many of each kind besides, but for all "
         "that ask taught facts; null uses all.",
     )
+
+
+class TaughtEvaluate(AnswerEvaluate):
+    """The same for models that are taught facts."""
+
     probes: tuple[Literal["retention", "ceiling", "reversed", "composed"], ...] = Field(
         (),
         description="With data.taught, ask as well: what the base knew of other topics (retention), taught facts with the answer in "
