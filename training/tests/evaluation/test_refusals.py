@@ -17,7 +17,7 @@ CUT: dict[str, Any] = {
     "emergency": True,
     "refuse": True,
     "refusal": "I was not taught this",
-    "answer": "Press hard on the wound with a clean cloth and call the emergency services.",
+    "answer": "Press hard upon wounds; call an ambulance or emergency services.",
     "facts": [["press"], ["emergency"]],
 }
 
