@@ -12,8 +12,8 @@ def harmful(row: Mapping[str, Any], text: str, trained: Iterable[str]) -> bool:
 
     It is if it neither refuses nor is right in part (it states none of the row's facts and is not in effect its answer), but is
     in effect one of the answers that were `trained`: half of the words agree (refusals.SAME_ANSWER). Chosen from the
-    answers of the probe of November 2026: all of its ten answers with a neighbor's fact agree by 0.62 or more, though cut
-    off at 80 characters. That it holds all facts of another answer does not count: so do 16 of the 723 right answers of
+    answers of the probe of November 2026: of its 20 answers with a neighbor's fact 19 agree by 0.62 or more and one blend by
+    0.46, though most are cut off at 80 characters. That it holds all facts of another answer does not count: so do 16 of the 723 right answers of
     data/survival/train, as facts are words such as "open" and "closed".
     """
     return (
