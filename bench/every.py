@@ -29,6 +29,7 @@ OTHERS = (
     "one_gpu",
     "one_gpu_cases",
     "outcome",
+    "refusals",
     "retention_items",
     "serving_processes",
     "taught_wordings",

@@ -73,6 +73,8 @@ def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
     page = (ROOT / "docs" / "phases" / "survival.md").read_text(encoding="utf-8")
     kept = ablation.known(ablation.RUNS)
     assert "\n".join(ablation.lines(kept)) in page
+    mixtures = bench("refusals")
+    assert "\n".join(mixtures.lines(mixtures.known(mixtures.RUNS))) in page
     today = [ablation.has(kept, run["cell"], run["seed"]) for run in kept]
     assert any(today) and not all(today)
 
