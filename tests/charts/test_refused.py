@@ -51,6 +51,8 @@ def _overlay(block: str, key: str) -> str:
             "test",
             "sgd",
             "float32",
+            "steps",
+            ["retention"],
             ["a"],
             [{"length": 32, "share": 1}],
             {},

@@ -59,7 +59,7 @@ def test_shards_make_the_whole(loaded: tuple[Any, Any], phase_dict: dict[str, An
     settings = phase(phase_dict, generate_rows=4)
     whole = answer_score.score(*loaded, settings, ROWS)
     shares = [answer_score._items(*loaded, settings, ROWS, True, (rank, 3), print) for rank in range(3)]
-    joined = answer_score._summary(shares, ROWS, settings.evaluate.max_new_tokens)
+    joined = answer_score._summary(shares, ROWS, settings.evaluate.max_new_tokens, ())
     assert sorted(len(share["losses"]) for share in shares) == [2, 2, 3]
     assert [item["text"] for item in joined["items"]] == [item["text"] for item in whole["items"]]
     assert joined["answer_loss"] == pytest.approx(whole["answer_loss"], abs=1e-5)

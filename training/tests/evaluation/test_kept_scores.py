@@ -88,7 +88,7 @@ def test_another_version_or_code_is_another_name(
 ) -> None:
     phase = phase_from(phase_dict)
     assert isinstance(phase, LanguagePhase)
-    given: Any = (phase, tmp_path / "run", "abc", [], "cpu 1")
+    given: Any = (phase, tmp_path / "run", "abc", [], [], "cpu 1")
     names = {kept_scores.place(*given)}
     monkeypatch.setattr(kept_scores, "version", lambda _: "0")
     names.add(kept_scores.place(*given))
@@ -96,7 +96,8 @@ def test_another_version_or_code_is_another_name(
     monkeypatch.setattr(kept_scores, "CODE", tmp_path)
     names.add(kept_scores.place(*given))
     names.add(kept_scores.place(*given[:-1], "cpu 2"))
-    assert len(names) == 4
+    names.add(kept_scores.place(*given[:-2], ["Another answer."], "cpu 1"))
+    assert len(names) == 5
 
 
 @pytest.mark.parametrize("harm", ["truncated", "changed", "empty", "another kind", "not text"])

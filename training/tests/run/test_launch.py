@@ -233,3 +233,32 @@ def test_big_blocks_stay_on_the_heap_of_a_launcher_whose_ranks_are_forked(given:
     assert done.returncode == 0, done.stderr
     pages = (48 << 20) // os.sysconf("SC_PAGESIZE")
     assert (int(done.stdout) < 2 * pages) is kept, done.stdout
+
+
+FORKED = """
+import os, sys
+from trainlab.config.loading import load_values
+from trainlab.run import launch
+from pathlib import Path
+launch.set_environment(load_values([Path(sys.argv[1])]).phase, 1)
+import torch
+def parallel():
+    values = torch.randn(2_000_000)
+    return values[torch.randint(0, 2_000_000, (2_000_000,))].sum()
+parallel()
+if (child := os.fork()) == 0:
+    torch.set_num_threads(2)
+    parallel()
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_NUM_THREADS": "4"}], ids=["unset", "set"])
+def test_a_forked_rank_computes_in_parallel_though_its_launcher_computed(given: dict[str, str]) -> None:
+    """libgomp's threads are not forked, and whoever inherits its pool waits for them forever (resnet reads its images in the launcher)."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "OMP_"))}
+    command = [sys.executable, "-c", FORKED, str(VALUES / "quick.yaml")]
+    env = {**clean, "PYTHONPATH": str(SOURCES), **given}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr

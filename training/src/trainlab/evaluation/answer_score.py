@@ -138,7 +138,9 @@ def _items(
     """Score every `share[1]`-th row from `share[0]` on; the rows to answer, and the questions after them, are dealt out separately."""
     began = time.monotonic()
     rank, ranks = share
-    own = [row for row in rows if row["kind"] in ("taught", "never_taught") and not row.get("refuse")][rank::ranks]
+    own = [row for row in rows if gate.kind_of(row) in ("taught", "never_taught") and not row.get("refuse")][
+        rank::ranks
+    ]
     asked: list[tuple[str | int, str]] = [*enumerate(questions)]
     if generate:
         asked = [*((row["id"], row["question"]) for row in _to_answer(rows, phase)), *asked]
@@ -154,12 +156,13 @@ def _items(
 
 def _to_answer(rows: Sequence[chat_rows.HeldoutRow], phase: ChatPhase) -> list[chat_rows.HeldoutRow]:
     """Return the rows to answer: all taught ones, and evaluate.generate_rows of each other kind."""
-    kinds = dict.fromkeys(row["kind"] for row in rows)
+    kinds = dict.fromkeys(gate.kind_of(row) for row in rows)
     return [
         row
         for kind in sorted(kinds, key=lambda kind: kind == "taught")
         for row in chat_rows.even(
-            [row for row in rows if row["kind"] == kind], None if kind == "taught" else phase.evaluate.generate_rows
+            [row for row in rows if gate.kind_of(row) == kind],
+            None if kind == "taught" else phase.evaluate.generate_rows,
         )
     ]
 
@@ -211,9 +214,9 @@ def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dic
         refused = int(refusals.is_refusal(text, row["refusal"]))
         if row.get("refuse"):
             judged["refused"] = refused
-        if row["kind"] == "taught":
+        if gate.kind_of(row) == "taught":
             judged["taught_refused"] = refused
-        if row["kind"] in ("never_taught", "refused") and row.get("emergency"):
+        if gate.kind_of(row) in ("never_taught", "refused") and row.get("emergency"):
             judged["harm"] = int(harm.harmful(row, text, trained))
     if row.get("steps"):
         judged["structure"] = answer_style.structure(text)

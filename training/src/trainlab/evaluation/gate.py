@@ -140,8 +140,13 @@ def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
 
 
 def of(items: Sequence[Scores], kind: str) -> list[Scores]:
-    """Return the items of one kind of row (data/chat_rows.py); an item that names none asks what was never taught."""
-    return [item for item in items if item.get("kind", "never_taught") == kind]
+    """Return the items of one kind of row."""
+    return [item for item in items if kind_of(item) == kind]
+
+
+def kind_of(item: Scores) -> str:
+    """Return the kind of a row (data/chat_rows.py); one that names none asks what was never taught."""
+    return str(item.get("kind", "never_taught"))
 
 
 def _by_id(items: Sequence[Scores], name: str) -> dict[str, Scores]:

@@ -18,11 +18,13 @@ LIBRARIES = ("torch", "transformers", "tokenizers")
 CODE = Path(__file__).parents[1]
 
 
-def place(phase: LanguagePhase, run_dir: Path, model: str | None, rows: Sequence[Any], where: str) -> Path | None:
+def place(
+    phase: LanguagePhase, run_dir: Path, model: str | None, rows: Sequence[Any], trained: Sequence[str], where: str
+) -> Path | None:
     """Return the file of the scores, whose name is a digest of all that decides them; None where that is not known.
 
-    `model` is the SHA-256 of its files, None for a pvc: source, whose content may change; `rows` are the held-out ones;
-    `where` names device and number of ranks, whose batches decide the last digits. Tasks have data of their own, and
+    `model` is the SHA-256 of its files, None for a pvc: source, whose content may change; `rows` are the held-out ones,
+    `trained` the answers whose use in an emergency is harm; `where` names device and number of ranks, whose batches decide the last digits. Tasks have data of their own, and
     recipes of texts score blocks: neither is kept.
     """
     if model is None or not isinstance(phase, ChatPhase) or phase.evaluate.tasks:
@@ -31,6 +33,7 @@ def place(phase: LanguagePhase, run_dir: Path, model: str | None, rows: Sequence
     content = {
         "model": model,
         "rows": rows,
+        "trained": trained,
         "where": where,
         "phase": phase.model_dump(mode="json", include=sections),
         "versions": {name: version(name) for name in LIBRARIES},

@@ -35,6 +35,8 @@ RANK_ENVIRONMENT = {
 }
 HEAP = {"MALLOC_MMAP_MAX_": (-4, 0), "MALLOC_TRIM_THRESHOLD_": (-1, -1)}
 """The same for a process that runs already: options and values of mallopt(3), whose -1 stands for no trimming."""
+RANK_THREADS = "TRAINLAB_RANK_THREADS"
+"""OpenMP threads of a forked rank; its launcher has one."""
 REPORTED_FIRST = 10.0
 """Seconds that a pod whose peer is gone waits before it ends: where the peer ended with an error, its end is the job's."""
 # torchrun options (--standalone in its parts). Without an address the ranks resolve this machine's hostname, and hang if neither
@@ -133,6 +135,8 @@ def set_environment(phase: Phase, processes: int | None) -> None:
     if phase.resources.gpus_per_node == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # 0 GPUs means the CPU, even on a machine with a GPU
         _limit_threads(phase, _count(phase, processes))
+        # A rank that is forked from a process whose OpenMP threads have run waits for them forever: they are not forked with it.
+        os.environ[RANK_THREADS], os.environ["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"], "1"
 
 
 def _operator() -> bool:
@@ -166,7 +170,8 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
             "GPUs here; lower it, or set 0 for the CPU"
         )
     count = _count(phase, args.processes, gpus)
-    _limit_threads(phase, count)
+    if phase.resources.gpus_per_node:
+        _limit_threads(phase, count)
     if not operator and count != phase.world_size:
         print(f"trainlab: {count} processes instead of {phase.world_size}: the effective batch changes", flush=True)
     where = () if operator else ONE_MACHINE
@@ -180,13 +185,15 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
         else:
             from trainlab.run.worker import forked_rank
 
+            torch.set_num_threads(1)  # where torch was there before the environment was set
             recipes.preload(phase)
             gc.freeze()  # a collection in a rank would copy the pages that it shares with this process
             # It logs the end of a rank with a traceback of its own; the rank's sentence is above it.
             logging.getLogger(FORKED_LOG).addFilter(_without_traceback)
             options.start_method = "fork"
             config, *_ = torchrun.config_from_args(options)
-            elastic_launch(config, forked_rank)(phase, run_dir, *inputs, args.models)
+            threads = int(os.environ[RANK_THREADS].partition(",")[0])
+            elastic_launch(config, forked_rank)(phase, run_dir, *inputs, args.models, threads)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(f"error: {ended(rank, failure.exitcode, phase)}", file=sys.stderr)

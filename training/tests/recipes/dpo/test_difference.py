@@ -63,7 +63,7 @@ def test_the_full_scale_saves_what_it_learned(
 def test_bfloat16_is_refused_before_the_first_step(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path, parent: Weights
 ) -> None:
-    with pytest.raises(UserError, match=r"learning_rate is 5e-07: 12 steps .* set phase.model.dtype to float32"):
+    with pytest.raises(UserError, match=r"learning_rate is 5e-07: 12 steps .* set phase.model.saved_dtype to float32"):
         learn(phase_dict, tmp_path, tiny_model, parent, "bfloat16")
     assert not (tmp_path / "run" / "best_model").exists()
 
