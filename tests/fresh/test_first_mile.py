@@ -13,7 +13,7 @@ from fresh.fresh_machine import AMPLE, HOME, Machine, booted
 from fresh.watching import HANGS, Ended
 
 pytestmark = pytest.mark.fresh
-BUILD = r"==> build \d+ of \d+ programs"
+BUILD, GO = r"==> build \d+ of \d+ programs", r"==> Go 1\."
 LINT = r"ruff check"
 LARGE = r"==> (wheels of|Python environment)"
 """The steps that download or unpack gigabytes."""
@@ -33,7 +33,7 @@ def ends_well(ended: Ended) -> None:
 def test_demo_builds(suite: str, tmp: str) -> None:
     """`make demo` installs what is missing, finds or downloads Go and builds, and needs nothing of /tmp."""
     with booted(Machine(suite, tmp=tmp, caches=WHEELS.get(suite, ()), setup=AMPLE)) as fresh:
-        ended = fresh.run("make demo", until=BUILD, seconds=HANGS)
+        ended = fresh.run("make demo", until=GO, seconds=HANGS)
     ends_well(ended)
     for line in ("==> Debian packages: ", "==> Can this machine host the cluster?", "==> Go 1."):
         assert line in ended.text, ended.shown()
@@ -107,7 +107,7 @@ def test_again_after_the_end() -> None:
     After `make demo-down CACHE=1` nothing is left below TRAINLAB_HOME, and no link in the checkout.
     """
     with booted(Machine(more=apt.PACKAGES, setup=AMPLE)) as fresh:
-        ends_well(fresh.run("make demo", until=r"==> Go 1\.", seconds=HANGS))
+        ends_well(fresh.run("make demo", until=GO, seconds=HANGS))
         again = fresh.run("make demo", until=BUILD, seconds=HANGS)
         down = fresh.run(f"make demo-down CACHE=1 && ls -A {HOME} && git status --short --ignored", seconds=HANGS)
     ends_well(again)
