@@ -76,7 +76,7 @@ def test_demo_trains_gates_serves_and_compares(demo: str) -> None:
         assert needed in demo, f"{needed} is not in the output"
     (line,) = re.findall(r"^ +Ask it +(curl .*)$", demo, re.MULTILINE)
     assert json.loads(sh("sh", "-c", line))["choices"][0]["message"]["content"]
-    (address,) = re.findall(r"^ +Open this +(http://\S+/) in a browser: base and tuned", demo, re.MULTILINE)
+    *_, address = re.findall(r"^ +Open this +(http://\S+/) in a browser: base and tuned", demo, re.MULTILINE)
     assert "<title>" in sh("curl", "--noproxy", "*", "-sf", address)
     (tunnel,) = re.findall(r"^ +On a laptop +ssh -L 8080:(\S+):80 root@", demo, re.MULTILINE)
     assert address == f"http://{tunnel}/"
