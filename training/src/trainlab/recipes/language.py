@@ -232,7 +232,8 @@ class Language(Recipe):
         """Return the scores over all ranks, with `answers` to `questions` if there are any; every rank calls it."""
         from trainlab.evaluation import answer_score
 
-        return answer_score.score(model, tokenizer, cast("ChatPhase", self.phase), heldout, questions=questions)
+        phase = cast("ChatPhase", self.phase)
+        return answer_score.score(model, tokenizer, phase, heldout, trained=self._trained, questions=questions)
 
     def _tasks(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Scores:
         """Return what the model scores on `evaluate.tasks`; every rank calls it."""

@@ -1,6 +1,5 @@
 """The hooks of recipe sft; found by recipes.of. Imports torch only where it is needed."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 
 class SftRecipe(Language):
@@ -50,17 +49,6 @@ class SftRecipe(Language):
         if begins:
             self._trained = sorted({row["answer"] for row in rows if not refusals.is_refusal(row["answer"], begins)})
         return rows, with_nearest(heldout, rows)
-
-    def _scores(
-        self,
-        model: "PreTrainedModel",
-        tokenizer: "PreTrainedTokenizerBase",
-        heldout: Any,
-        questions: Sequence[str] = (),
-    ) -> Scores:
-        from trainlab.evaluation import answer_score
-
-        return answer_score.score(model, tokenizer, self.phase, heldout, trained=self._trained, questions=questions)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
         """As Recipe.decide."""
