@@ -90,10 +90,10 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def folder_sha256(folder: Path, pattern: str = "**/*") -> str:
-    """Return one SHA-256 over names and contents of the files in `folder` that match `pattern`."""
+def folder_sha256(folder: Path, pattern: str = "**/*", without: str = "") -> str:
+    """Return one SHA-256 over names and contents of the files in `folder` that match `pattern` and are not named `without`."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.glob(pattern) if p.is_file()):
+    for path in sorted(p for p in folder.glob(pattern) if p.is_file() and p.name != without):
         digest.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
     return digest.hexdigest()
 

@@ -93,6 +93,9 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     assert all(chat.encode(tokenizer, phase, row) for row in loaded) and len(loaded) == 200  # none is too long there
     assert sorted(one.name for one in folder.iterdir()) == ["heldout", "source.json", "train"]
     record = SftRecipe(phase).origin(tiny_model, folder)["data"]
+    fetched = folder / "source.json"
+    files.write_json(fetched, {**files.read_json(fetched), "fetched": "another day"})
+    assert SftRecipe(phase).origin(tiny_model, folder)["data"] == record, "the same rows, fetched again, are other data"
     assert record["rows"] == counts and record["license"].startswith("not stated on its card; the right to train")
 
 

@@ -129,7 +129,8 @@ def encode(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, row: Any) -> di
 def load_base(
     model_dir: Path, phase: LanguagePhase, dtype: torch.dtype | None = None
 ) -> tuple["PreTrainedModel", PreTrainedTokenizerBase]:
-    """Return the untuned model, in `dtype` or what the phase computes in (eval mode, on `compute.device()`) and its tokenizer from a folder that `trainlab fetch` filled.
+    """Return the untuned model, in `dtype` or what the phase computes in (eval mode, on `compute.device()`), and its tokenizer
+    from a folder that `trainlab fetch` filled.
 
     Raises UserError if the folder holds no model.
     """

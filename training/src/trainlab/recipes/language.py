@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import both_sides, chat_rows
+from trainlab.data.hub.download import RECORD
 from trainlab.errors import UserError
 from trainlab.models import chat_template, fetch
 from trainlab.progress import Progress
@@ -96,15 +97,16 @@ class Language(Recipe):
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
         """As Recipe.origin."""
+        return {"model": self.model_origin(model_dir), "data": self.data_origin(data_dir)}
+
+    def model_origin(self, model_dir: Path) -> dict[str, Any]:
+        """Return the model's part of `origin`."""
         source = model_dir / "source.json"
-        return {
-            "model": {"source": self.phase.model.source, **(files.read_json(source) if source.exists() else {})},
-            "data": self.data_origin(data_dir),
-        }
+        return {"source": self.phase.model.source, **(files.read_json(source) if source.exists() else {})}
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """Return the data's part of `origin`."""
-        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*")}
+        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*", RECORD)}
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]
@@ -123,7 +125,7 @@ class Language(Recipe):
             model, tokenizer = self._base(model_dir)
         rows, heldout = self._inputs(tokenizer, data_dir, progress)
         self.memory.mark("load")
-        known = self.origin(model_dir, data_dir)["model"].get("sha256")
+        known = self.model_origin(model_dir).get("sha256")
         before = self._scored(run_dir, "before", model, tokenizer, heldout, progress, known)
         self.memory.mark("score")
         with self.memory.training(phase, run_dir):

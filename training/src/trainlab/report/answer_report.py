@@ -8,7 +8,7 @@ from trainlab import files
 from trainlab.data import label_line
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
-from trainlab.evaluation.gate import cluster
+from trainlab.evaluation.gate import cluster, kind_of
 from trainlab.evaluation.paired_comparison import interval
 from trainlab.report import words
 
@@ -180,10 +180,7 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     for name, key, only, title, share, unit in kinds:
         if not gate.get(name):
             continue
-        base, tuned = (
-            [item for item in part["items"] if only in (None, item.get("kind", "never_taught"))]
-            for part in (before, after)
-        )
+        base, tuned = ([item for item in part["items"] if only in (None, kind_of(item))] for part in (before, after))
         shown = {"title": title, "share": share, "unit": unit, "bars": bars(base, tuned, key, phase)}
         scores.append({"name": name, **shown, "gain": gate[name]})
     return scores
@@ -317,7 +314,7 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             continue
         row = {"id": item["id"], "question": item["question"], "reference": item["answer"], "facts": item["facts"]}
         row["topic"] = item.get("topic", "all")
-        row |= {"taught": item.get("kind") == "taught", "safety": bool(item.get("safety"))}
+        row |= {"taught": kind_of(item) == "taught", "safety": bool(item.get("safety"))}
         row["to_refuse"] = bool(item.get("refuse"))
         if "label" in item:
             row["label"] = item["label"]

@@ -78,7 +78,7 @@ def launch(values: Values, args: argparse.Namespace) -> int:
 
 def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tuple[Path, Path]) -> int:
     """Train until the end or the first loss; return the exit code, from 128 on only where a restart may follow."""
-    operator = "PET_NNODES" in os.environ
+    operator = _operator()
     allowed = phase.resources.restarts if operator and phase.resources.restarts else None
     first = int(os.environ.get("PET_NODE_RANK", "0")) == 0
     if first and not results.finished(run_dir):

@@ -27,7 +27,7 @@ from trainlab.run.tracker import Tracker
 
 PR_SET_NAME = 15  # prctl(2)
 NAMED_FIRST = 2.0
-"""Seconds; torchrun looks at its ranks ten times a second."""
+"""Seconds that a rank waits whose peer is gone: of two that have ended torchrun names the first by number, and it looks ten times a second."""
 LOST_PEER_SIGNS = (
     *("remote process exit", "Connection closed", "Connection was likely closed", "Connection reset by peer"),
     *("Connection refused", "Broken pipe"),
@@ -37,7 +37,8 @@ LOST_PEER_SIGNS = (
 def forked_rank(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path, threads: int) -> None:
     """As rank_main in a process forked from the launcher, but return after success: torchrun waits for that.
 
-    The launcher's handlers and buffers came with the fork, and its one OpenMP thread, of which a rank has `threads`. multiprocessing ends the process as dist.finish does.
+    The launcher's handlers and buffers came with the fork, and its one OpenMP thread, of which a rank has `threads`.
+    multiprocessing ends the process as dist.finish does.
     """
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
@@ -47,9 +48,7 @@ def forked_rank(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mo
     for stream in (sys.stdout, sys.stderr):
         cast("io.TextIOWrapper", stream).reconfigure(line_buffering=True)
     if code := _run(phase, run_dir, model_dir, data_dir, models):
-        if (
-            code == LOST_PEER
-        ):  # of two ranks that have ended torchrun names the first by number: let it see the other, and end this one
+        if code == LOST_PEER:
             time.sleep(NAMED_FIRST)
         dist.finish(code)
     dist.leave()
