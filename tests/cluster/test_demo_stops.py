@@ -17,6 +17,7 @@ import pytest
 from e2e import stopping
 from embedded_cluster import locks, paths, system
 from embedded_cluster.home import MARK
+from fresh import checkout
 
 # The disk space of a whole cold demo may not be free next to the caches of the test machine, nor its memory next to a cluster.
 DEMO = """
@@ -53,9 +54,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home on the file system of the caches, whose files can be linked."""
+    """A home on the file system of the caches, whose files can be linked, with a checkout: a demo links its .venv."""
     paths.CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="stops-", dir=paths.CACHE) as folder:
+        checkout.clone(Path(folder, "checkout"), os.getuid())
         yield Path(folder)
 
 
@@ -68,8 +70,8 @@ def test_nothing_runs_on_after_a_signal(home: Path, line: str, number: signal.Si
         shutil.copy2(paths.CACHE / MARK, home / "cache")  # made by trainlab
     for folder in (found for pattern in left for found in paths.CACHE.glob(pattern) if found.is_dir()):
         subprocess.run(["cp", "--archive", "--link", str(folder), str(home / "cache")], check=True)
-    env = {"TRAINLAB_HOME": str(home), "PYTHONPATH": str(stopping.REPO / "cluster"), **OWN}
-    ended = stopping.at(f"==> {line}", number, ["cluster/python", "-c", DEMO], env)
+    env = {"TRAINLAB_HOME": str(home), "PYTHONPATH": str(home / "checkout" / "cluster"), **OWN}
+    ended = stopping.at(f"==> {line}", number, ["cluster/python", "-c", DEMO], env, home / "checkout")
     output = "".join(ended.lines)
     assert ended.code == 128 + number, output
     assert ended.lines[-1].startswith("error: ") and ended.lines[-1].endswith("continues from here\n"), output

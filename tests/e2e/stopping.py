@@ -29,12 +29,14 @@ class Stopped:
     left: list[str]
 
 
-def at(line: str, number: signal.Signals, argv: Sequence[str], env: Mapping[str, str]) -> Stopped:
+def at(
+    line: str, number: signal.Signals, argv: Sequence[str], env: Mapping[str, str], checkout: Path = REPO
+) -> Stopped:
     """Send the signal to the command alone, once it has printed a line with `line`; kill it if that takes too long."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     process = subprocess.Popen(
         argv,
-        cwd=REPO,
+        cwd=checkout,
         env={**os.environ, **env, MARK: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
