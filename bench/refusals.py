@@ -163,6 +163,7 @@ def run_cell(name: str, seed: int, model_dir: Path) -> dict[str, Any]:
         "steps": summary["steps"],
         "train_seconds": round(seconds, 1),
         "train_cpu_seconds": round(spent, 1),
+        "dtype": summary["dtype"],
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_model(),
         "items": items,
     }

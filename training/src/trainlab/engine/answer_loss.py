@@ -1,4 +1,4 @@
-"""The loss over the answers' positions only; used by trainer.py on CPU.
+"""The loss over the answers' positions only; used by trainer.py on CPU, its head by scoring, too.
 
 TRL 1.16 scores every position there, prompts and padding included (add_fused_lm_head compacts on Triton devices only), runs
 the head again in the backward pass, and computes an entropy that nothing of ours reads. bench/answer_positions.py measures it.
@@ -27,14 +27,14 @@ def answer_loss(
     predicting = torch.zeros_like(inputs["labels"], dtype=torch.bool)
     predicting[:, :-1] = labels != IGNORED
     wanted = labels[predicting[:, :-1]]
-    with _only(head, predicting):
+    with only(head, predicting):
         logits = model(**rest, use_cache=False).logits
     total = cross_entropy(logits.float(), wanted, reduction="sum")
     return total / torch.as_tensor(len(wanted) if answer_tokens is None else answer_tokens).clamp(min=1)
 
 
 @contextmanager
-def _only(head: torch.nn.Module, positions: torch.Tensor) -> Iterator[None]:
+def only(head: torch.nn.Module, positions: torch.Tensor) -> Iterator[None]:
     """Let the head see `positions` ([rows, tokens]) only: the model's logits become [positions, vocabulary]."""
     hook = head.register_forward_pre_hook(lambda _, args: (args[0][positions],))
     try:

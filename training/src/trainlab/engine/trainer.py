@@ -18,6 +18,7 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.integrations import TensorBoardCallback
+from transformers.trainer_pt_utils import BatchRebalanceSampler
 from trl import SFTTrainer
 
 from trainlab.config import LanguagePhase, Phase
@@ -63,6 +64,13 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
     """TRL's trainer with our checkpoints, if the cache is filled with cached activations, on CPU with the loss of answers only."""
 
     activation_cache: ActivationCache | None = None
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """As the Trainer's; rows are shuffled by the phase's seed, where transformers 5.23 has 42."""
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, BatchRebalanceSampler):
+            sampler.seed = self.args.seed
+        return sampler
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCrite
 from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import answer_style, chat_rows, label_line, refusals, verse_forms
 from trainlab.engine import dist
+from trainlab.engine.answer_loss import only
 from trainlab.evaluation import facts, gate, harm
 from trainlab.models import chat
 
@@ -99,7 +100,7 @@ def losses(
 ) -> list[tuple[float, int]]:
     """Return (mean nats per token, tokens) of each row's answer to the end of its turn, given its prompt.
 
-    Rows are padded on the left, so only the last positions, which hold the answers, go through the head.
+    Only the positions that predict an answer's tokens go through the head.
     """
     encoded = [chat.encode(tokenizer, phase, row) for row in rows]
     found: list[tuple[float, int]] = [(0.0, 0)] * len(rows)
@@ -107,18 +108,18 @@ def losses(
     for batch in _batches([len(entry["input_ids"]) for entry in encoded], phase.evaluate.batch_size):
         ids, mask = chat.padded([encoded[i]["input_ids"] for i in batch], tokenizer.pad_token_id, model.device)
         lengths = [sum(encoded[i]["completion_mask"]) for i in batch]
-        longest = max(lengths)
-        with torch.inference_mode():
+        predicting = torch.zeros_like(mask, dtype=torch.bool)  # padded on the left: answers are last
+        for place, length in enumerate(lengths):
+            predicting[place, -length - 1 : -1] = True
+        with torch.inference_mode(), only(model.get_output_embeddings(), predicting):
             logits = model(
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-                logits_to_keep=longest + 1,
                 use_cache=False,
             ).logits
-        for place, (i, length) in enumerate(zip(batch, lengths, strict=True)):
-            value = cross_entropy(logits[place, -length - 1 : -1].float(), ids[place, -length:])
-            found[i] = (float(value), length)
+        for place, (i, answer) in enumerate(zip(batch, logits.split(lengths), strict=True)):
+            found[i] = (float(cross_entropy(answer.float(), ids[place, -len(answer) :])), len(answer))
         done += len(batch)
         if say:
             say(f"scored {done} of {len(rows)} answers")

@@ -24,8 +24,8 @@ def place(
     """Return the file of the scores, whose name is a digest of all that decides them; None where that is not known.
 
     `model` is the SHA-256 of its files, None for a pvc: source, whose content may change; `rows` are the held-out ones,
-    `trained` the answers whose use in an emergency is harm; `where` names device and number of ranks, whose batches decide the last digits. Tasks have data of their own, and
-    recipes of texts score blocks: neither is kept.
+    `trained` the answers whose use in an emergency is harm; `where` names device, dtype and number of ranks, whose batches decide
+    the last digits. Tasks have data of their own, and recipes of texts score blocks: neither is kept.
     """
     if model is None or not isinstance(phase, ChatPhase) or phase.evaluate.tasks:
         return None

@@ -205,8 +205,14 @@ def prepare(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, phase:
         turn = _ids(tokenizer, turn_end(tokenizer, phase)[1])[-1]
         config.eos_token_id += [turn] if turn not in config.eos_token_id else []
     config.temperature = config.top_p = config.top_k = None
+    model.get_output_embeddings().register_forward_pre_hook(_contiguous)
     moved: Any = model  # transformers types `to` as taking only a device
     return moved.to(compute.device()).eval()
+
+
+def _contiguous(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """For the head: torch 2.13 copies a frozen weight once for each row of a slice of positions ([rows, last, hidden])."""
+    return (args[0].contiguous(), *args[1:])
 
 
 def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:

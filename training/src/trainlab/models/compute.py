@@ -12,9 +12,16 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def dtype(phase: Phase) -> torch.dtype:
     """Return what training and scoring compute in: `model.dtype`, where auto depends on the hardware."""
     if phase.model.dtype == "auto":
-        fast = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if fast else torch.float32
+        return torch.bfloat16 if _has_bfloat16() else torch.float32
     return DTYPES[phase.model.dtype]
+
+
+def _has_bfloat16() -> bool:
+    """Whether this GPU, or without one this processor, multiplies bfloat16 matrices faster than float32 ones."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 
 
 def saved_dtype(phase: LanguagePhase) -> torch.dtype:

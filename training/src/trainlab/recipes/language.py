@@ -185,7 +185,7 @@ class Language(Recipe):
         if dist.gather(path.exists() and _asked(answers) == list(phase.questions))[0]:
             progress.say(f"{path.name} already exists")
             return dict(files.read_json(path))
-        where = f"{model.device.type} {dist.world_size()}"
+        where = f"{model.device.type} {model.dtype} {dist.world_size()}"
         kept = kept_scores.place(phase, run_dir, known, heldout, self._trained, where) if dist.is_main() else None
         earlier, broken = dist.gather(kept_scores.read(kept) if kept else (None, None))[0]
         if broken:

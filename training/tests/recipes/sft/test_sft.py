@@ -182,6 +182,34 @@ def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> No
     assert next(p for p in job.model.parameters() if p.requires_grad).dtype == torch.float32
 
 
+def test_rows_of_a_pass_of_the_model_are_of_one_length(make_job: Make) -> None:
+    """The rows of a step are drawn by the phase's seed; short ones and long ones go through the model apart."""
+    steps: dict[int, list[list[int]]] = {}
+    for seed in (7, 8):
+        job = make_job(f"seed-{seed}", seed=seed, train={"batch_size": 2, "gradient_accumulation": 2})
+        trainer = sft_trainer.build(job, job.rows, [], job.run_dir)
+        passes = [list(part["attention_mask"].sum(1)) for part in trainer.get_train_dataloader()]
+        order = list(trainer.get_train_dataloader().batch_sampler)
+        assert sorted(i for part in order for i in part) == list(range(len(job.rows)))
+        steps[seed] = [sorted(order[i] + order[i + 1]) for i in range(0, len(order), 2)]
+        for first, second in zip(passes[::2], passes[1::2], strict=True):
+            assert min(first) >= max(second) or min(second) >= max(first)
+    assert steps[7] != steps[8]
+
+
+@pytest.mark.parametrize(
+    ("able", "wanted"),
+    [({"avx512_bf16": True}, torch.bfloat16), ({"amx_bf16": True}, torch.bfloat16), ({"avx2": True}, torch.float32)],
+)
+def test_auto_is_bfloat16_where_the_processor_multiplies_in_it(
+    make_job: Make, monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], wanted: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    job = make_job(model={"dtype": "auto"})
+    assert job.model.dtype == wanted
+    assert sft_trainer.train(job)["dtype"] == str(wanted).removeprefix("torch.")
+
+
 @pytest.mark.parametrize("lora", [{}, {"rank": 4, "layers": 1}], ids=["weights", "adapter"])
 def test_what_computes_what_is_saved_and_what_serves_are_three_settings(
     make_job: Make, tiny_model: Path, lora: dict[str, Any]

@@ -68,6 +68,9 @@ def config(phase: SftPhase, folder: Path, validate: bool) -> SFTConfig:
         # chat.encode refuses longer rows by name, so TRL cuts none (which would lose the end of the turn); packs have this length.
         max_length=phase.model.max_length if phase.train.packing else None,
         completion_only_loss=True,
+        # The rows of a step stay the same; those of a rank are of about one length, so that little is padding. Compiled
+        # layers want batches of one size.
+        train_sampling_strategy="random" if phase.train.packing or phase.stage else "batch_rebalance",
         # Best fit, whole rows only; no padding mask, so positions that restart keep the rows of a pack apart (transformers'
         # masking_utils, with every attention implementation).
         packing=phase.train.packing,
