@@ -338,6 +338,14 @@ def test_threads_follow_the_cpu_request(cpu: str, processes: int, threads: str) 
     assert {"name": "OMP_NUM_THREADS", "value": threads} in env
 
 
+@pytest.mark.parametrize("api", ["pytorchjob", "trainjob"])
+def test_each_rank_knows_its_node(api: str) -> None:
+    node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    found = [spec["containers"][0] for _, _, spec in pods(objects(f"site.trainingApi={api}"))]
+    ranks = [node in pod["env"] for pod in found if pod["command"][:2] == ["trainlab", "run"]]
+    assert ranks and all(ranks)
+
+
 def test_time_out_bounds_job_pods_and_promotion() -> None:
     found = objects("phase.resources.timeout_minutes=10")
     assert one(found, "PyTorchJob")["spec"]["runPolicy"]["activeDeadlineSeconds"] == 600

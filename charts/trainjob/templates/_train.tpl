@@ -79,6 +79,7 @@ containers:
       {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       {{- with include "trainjob.datasets" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       - {name: TRAINLAB_RUN, value: {{ $resolved.run }}}
+      - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
       - {name: TRAINLAB_PROGRESS_PORT, value: {{ include "trainjob.progressPort" . | quote }}}
       - {name: TRAINLAB_TERMINATION_MESSAGE, value: /dev/termination-log}
       - {name: HF_HUB_OFFLINE, value: "1"}

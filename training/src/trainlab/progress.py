@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -112,3 +112,15 @@ class Progress:
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """JSON has no NaN: a loss that is no longer a number becomes null."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def where(hosts: Sequence[str], nodes: Sequence[str]) -> str:
+    """Return `in 4 pods on 2 nodes (n1, n2)`, or `on 1 host (name)` where no node is known."""
+    named = ", ".join(nodes or hosts)
+    if nodes:
+        return f"in {_count(hosts, 'pod')} on {_count(nodes, 'node')} ({named})"
+    return f"on {_count(hosts, 'host')} ({named})"
+
+
+def _count(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'s' * (len(names) != 1)}"

@@ -32,6 +32,7 @@ OWN_ENVIRONMENT: dict[str, tuple[Condition, ...]] = {
     "HF_TOKEN": (),
     "HF_HUB_OFFLINE": (),
     "SSL_CERT_FILE": (("site.caConfigMap", "set", True),),
+    "NODE_NAME": (),
     "TRAINLAB_DATASETS": (),
     "TRAINLAB_FETCH_ERROR": (),
     "TRAINLAB_RUN": (),

@@ -10,12 +10,15 @@ import torch.distributed as td
 
 from trainlab.engine import dist
 from trainlab.errors import UserError
+from trainlab.progress import where
 
 MEGABYTES, ROUNDS = 16, 3
 
 
 def prove() -> dict[str, Any]:
-    """Return {world_size, hosts, backend, sum, expected, megabytes, seconds, bandwidth_mb_s}; every rank must call it.
+    """Return {world_size, hosts, nodes, backend, sum, expected, megabytes, seconds, bandwidth_mb_s}; every rank must call it.
+
+    A pod's host is its own name; its node is NODE_NAME, which the chart sets. Elsewhere `nodes` is empty.
 
     Each rank adds its number plus one in an all-reduce; then one of 16 MB is timed, the median of three rounds on the
     slowest rank after a warm-up round. bandwidth_mb_s is what each rank sends in a ring, 2 (n - 1) / n of the payload,
@@ -26,13 +29,20 @@ def prove() -> dict[str, Any]:
     here: dict[str, Any] = {
         "rank": dist.rank(),
         "world": world,
-        "host": os.environ.get("NODE_NAME") or socket.gethostname(),
+        "host": socket.gethostname(),
+        "node": os.environ.get("NODE_NAME"),
     }
     everyone = dist.gather(here)
     if [one["rank"] for one in everyone] != list(range(world)) or {one["world"] for one in everyone} != {world}:
         raise UserError(f"the ranks do not agree on who they are: {everyone}; give every pod the same number of nodes")
     hosts = sorted({one["host"] for one in everyone})
-    found: dict[str, Any] = {"world_size": world, "hosts": hosts, "sum": 1, "expected": world * (world + 1) // 2}
+    found: dict[str, Any] = {
+        "world_size": world,
+        "hosts": hosts,
+        "nodes": sorted({one["node"] for one in everyone if one["node"]}),
+        "sum": 1,
+        "expected": world * (world + 1) // 2,
+    }
     if world == 1:
         return {**found, "backend": None, "megabytes": None, "seconds": None, "bandwidth_mb_s": None}
     device = torch.device("cuda" if td.get_backend() == "nccl" else "cpu")
@@ -58,9 +68,8 @@ def sentence(found: dict[str, Any]) -> str:
     """Return what `prove` found in one line."""
     if found["world_size"] == 1:
         return f"ranks: 1, alone on {found['hosts'][0]}"
-    hosts = found["hosts"]
     return (
-        f"ranks: {found['world_size']} on {len(hosts)} host{'s' * (len(hosts) != 1)} ({', '.join(hosts)}) by {found['backend']}: "
+        f"ranks: {found['world_size']} {where(found['hosts'], found['nodes'])} by {found['backend']}: "
         f"their sum is {found['sum']} as it must be; all-reduce of {found['megabytes']} MB in {found['seconds']:.3f} s, "
         f"{found['bandwidth_mb_s']:.0f} MB/s"
     )

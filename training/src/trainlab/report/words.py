@@ -9,6 +9,7 @@ from trainlab.engine import memory
 from trainlab.evaluation.answer_gate import HIGHER, REPEATS, moved
 from trainlab.evaluation.gate import reach
 from trainlab.evaluation.paired_comparison import BETTER, SAME, TOO_FEW, WORSE
+from trainlab.progress import where
 
 Facts = list[tuple[str, str]]  # label, text
 
@@ -93,16 +94,14 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
     if not hardware:
         return []
     gpus = hardware.get("gpus") or []
-    where = f"{len(hardware['hosts'])} host{'s' * (len(hardware['hosts']) != 1)} ({', '.join(hardware['hosts'])})"
+    placed = where(hardware["hosts"], hardware.get("nodes") or [])
     rows: Facts = [
-        ("Processes", f"{manifest.get('world_size') or summary.get('world_size')} on {where}"),
+        ("Processes", f"{manifest.get('world_size') or summary.get('world_size')} {placed}"),
         ("GPU", ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)) or "none"),
         ("CPU", f"{hardware['cpu']}, {hardware['cores']} cores, threads per process: {hardware['threads_per_rank']}"),
         ("Memory", f"{hardware['memory_gib']:g} GiB"),
         ("System", str(hardware.get("system", "unknown"))),
     ]
-    if hardware.get("nodes"):
-        rows.insert(1, ("Cluster nodes", ", ".join(hardware["nodes"])))
     if manifest.get("memory"):
         rows.append(("Peak memory", memory.sentence(manifest["memory"])))
     if summary.get("seconds"):

@@ -243,6 +243,14 @@ def test_one_rank_alone_has_nothing_to_measure() -> None:
     assert ranks.sentence(found).startswith("ranks: 1, alone on ") and dist.world_size() == 1
 
 
+def test_pods_are_not_nodes() -> None:
+    found = {**ranks.prove(), "world_size": 4, "hosts": ["a-0", "a-1"], "nodes": ["n1"], "backend": "gloo"}
+    measured = {"megabytes": 16, "seconds": 0.1, "bandwidth_mb_s": 160.0}
+    assert ranks.sentence({**found, **measured}).startswith("ranks: 4 in 2 pods on 1 node (n1) by gloo: ")
+    alone = ranks.sentence({**found, **measured, "nodes": []})
+    assert alone.startswith("ranks: 4 on 2 hosts (a-0, a-1) by gloo: ")
+
+
 def nameless() -> list[str]:
     """Return what runs a command on a machine whose name nobody knows; nothing where this one forbids namespaces."""
     before = ["unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "sh"]
