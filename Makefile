@@ -109,6 +109,7 @@ lint-rest: venv
 	$(BEGIN)
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
+	$(BIN)/python docs/style.py
 	$(BIN)/shellcheck -x cluster/python cluster/embedded_cluster/*.sh tests/fresh/*.sh .ci/run
 	$(END)
 

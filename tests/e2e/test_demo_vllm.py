@@ -40,7 +40,7 @@ def space(demo: str) -> Iterator[None]:
 
 def printed() -> str:
     """The line, word for word."""
-    (found,) = re.findall(r"^\$ (ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    (found,) = re.findall(r"^(ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     return found
 
 
