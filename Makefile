@@ -153,8 +153,8 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
 SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
 
-pictures: venv ##+ the README's pictures, from the newest run of `make demo`; needs Chromium
-	@$(BIN)/python docs/pictures.py
+pictures: venv ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
+	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
 
 bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
