@@ -189,7 +189,7 @@ test-ansible: binaries venv ##+ plugins, playbooks and sanity with the other rel
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)
 	@$(BIN)/python tests/tiers.py passed $@
 
-test-fresh: binaries venv ##+ the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
+test-fresh: binaries venv ##+ `make demo` and `make test`, in full, in fresh minimal roots of Debian 12 and 13; takes hours
 	$(GOES_ON) -m fresh tests/fresh
 
 test-vm: binaries venv ##+ a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour

@@ -189,6 +189,31 @@ def test_limits_are_the_defaults() -> None:
         assert value == int(seconds), f"{name} {key}: {value}"
 
 
+def test_the_engineers_page_is_what_the_roles_do() -> None:
+    """Ports of the NetworkPolicies, and the defaults of quotas."""
+    page = (DOCS / "operate" / "overview.md").read_text(encoding="utf-8")
+    ports, quotas = (
+        page.split(f"## {title}", 1)[1].split("\n## ", 1)[0] for title in ("Ports and egress", "Quotas and limits")
+    )
+    network = (ROOT / "roles" / "workspace" / "templates" / "network.yaml.j2").read_text(encoding="utf-8")
+    network = re.sub(r"^#.*$", "", network, flags=re.MULTILINE)
+    listed = {int(port) for cell in re.findall(r"\| ([\d, ]+) \|$", ports, re.MULTILINE) for port in cell.split(", ")}
+    named = re.findall(r"port: (\d+)", network) + re.findall(
+        r"\d+", "".join(re.findall(r"in \(\[([\d, ]+)\]", network))
+    )
+    known = described()
+    assert listed == {int(port) for port in named} | {
+        *known["workspace_egress_ports"],
+        *known["attendees_egress_ports"],
+    }
+    attendees = load(ROOT / "roles" / "attendees" / "vars" / "main.yml")
+    pods = re.findall(r"'pods': '(\d+)'", attendees["__attendees_quota"])
+    assert f"| an attendee: GPUs, pods | {known['attendees_gpus']}, {pods[0]} |" in quotas
+    requests = known["workspace_limits"]["defaultRequest"]
+    assert f"| containers without requests | {requests['cpu']} cores, {requests['memory']} |" in quotas
+    assert set(known["workspace_quota"].values()) == {"0"} and known["workspace_gpus"] == 0
+
+
 def test_compatibility_is_up_to_date() -> None:
     assert compatibility.PAGE.read_text(encoding="utf-8") == compatibility.text(), "run `make gen`"
 
