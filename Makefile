@@ -76,6 +76,7 @@ lock: venv ##+ regenerate the lock files
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
 	cd cluster/embedded_cluster && for list in installer go playbooks; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
+	$(BIN)/pip-compile $(PIP_COMPILE) -o docs/requirements.lock docs/requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
@@ -108,10 +109,11 @@ lint-rest: venv
 	$(BEGIN)
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
+	$(BIN)/python docs/style.py
 	$(BIN)/shellcheck -x cluster/python cluster/embedded_cluster/*.sh tests/fresh/*.sh .ci/run
 	$(END)
 
-check: lint tests-check ## the gate: lint, types, unit, chart and contract tests; no cluster, a few minutes
+check: lint docs tests-check ## the gate: lint, types, unit, chart and contract tests; no cluster, a few minutes
 
 # ansible-lint takes one processor for a minute, so it runs beside the tests
 tests-check: lint-python binaries
@@ -141,8 +143,18 @@ test-api: binaries venv ## what `make test` leaves out of the tests on real API 
 	@rm -f artifacts/rest.xml
 	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
 
-pictures: venv ##+ the README's pictures, from the newest run of `make demo`; needs Chromium
-	@$(BIN)/python docs/pictures.py
+# The generator is apart from the environment of everything else, whose hash its lock would change.
+artifacts/docs-tools: docs/requirements.lock | venv
+	@rm -rf $@ && $(BIN)/pip install --quiet --require-hashes --no-deps --target $@ -r $< && touch $@
+
+docs: artifacts/docs-tools ## the documentation as a site with search, artifacts/docs/site; fails for a link that leads nowhere
+	@rm -rf artifacts/docs && mkdir -p artifacts/docs/pages
+	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
+	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
+SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
+
+pictures: venv ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
+	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
 
 bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
@@ -159,7 +171,7 @@ GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuin
 test-all-phases: binaries venv ##+ the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone kept demo demo_drills demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
-test-openshift: binaries venv ##+ docs/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
+test-openshift: binaries venv ##+ the path of docs/start/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m e2e tests/e2e/test_openshift.py
 
@@ -177,7 +189,7 @@ test-ansible: binaries venv ##+ plugins, playbooks and sanity with the other rel
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)
 	@$(BIN)/python tests/tiers.py passed $@
 
-test-fresh: binaries venv ##+ the README's commands, in full, in fresh minimal roots of Debian 12 and 13; takes hours
+test-fresh: binaries venv ##+ `make demo` and `make test`, in full, in fresh minimal roots of Debian 12 and 13; takes hours
 	$(GOES_ON) -m fresh tests/fresh
 
 test-vm: binaries venv ##+ a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
@@ -189,9 +201,9 @@ test-vm: binaries venv ##+ a phase trained and served in a stock Debian 12 and 1
 test-drills: cluster ##+ faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)
-	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/drills.md note 100 only",\
-	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/drills.md && $(BIN)/python tests/tiers.py passed $@)
+	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/evidence/drills.md note 100 only",\
+	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/evidence/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
-.PHONY: help help-all demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
+.PHONY: help help-all demo demo-alone demo-down cluster ready venv gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills

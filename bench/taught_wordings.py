@@ -8,7 +8,7 @@ Each cell is the local survival phase with other settings, in one process: train
 data/survival/taught, scored on the two dev wordings of each fact (never on test), and for its label line on 48 held-out
 questions. FILE gets one JSON line per run; runs it already contains are skipped, so that the hours can be split up. Cells of
 one process share the outputs of the frozen layers, so `train_seconds` has them in the first one only; `step_cpu_seconds`, those
-of all threads and of the steps alone, compares cells on a busy machine. The lines behind the table in docs/phases/survival.md
+of all threads and of the steps alone, compares cells on a busy machine. The lines behind the table in docs/evidence/survival.md
 lie beside this file. `never-taught` asks the base model, or that of a run (`--keep` leaves its adapter), all held-out questions,
 and which of four answers it finds likeliest.
 """

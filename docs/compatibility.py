@@ -1,4 +1,4 @@
-"""Writes docs/compatibility.md from what roles, checks and tests use; `make gen` calls it.
+"""Writes docs/reference/compatibility.md from what roles, checks and tests use; `make gen` calls it.
 
 It imports the tests' catalog and the embedded cluster's modules: PYTHONPATH must include cluster and tests.
 """
@@ -14,7 +14,7 @@ from ansible.utils.collection_loader._collection_finder import _AnsibleCollectio
 from embedded_cluster import modules
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 PARTS = ("kubernetes", "etcd", "coredns", "training-operator", "trainer", "jobset", "kserve", "kueue", "helm")
 SCENARIO = "rhoai-"
 KINDS = ("cuda", "cpu")

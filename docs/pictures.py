@@ -1,26 +1,112 @@
-"""Takes the README's screenshots of a real run's report, light and dark; `make pictures` calls it after a `make demo`.
+"""Takes the README's screenshots, light and dark; `make pictures` calls it after a `make demo`.
 
-Needs Chromium (Debian: apt-get install chromium). Uses the newest survival run under artifacts/.
+Needs Chromium (Debian: apt-get install chromium). The report is that of the newest survival run under artifacts/. With PAGE, the address
+of a served model, the page on which both models answer is taken, too, after its first sample question: on a laptop, and on a phone.
 """
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import os
+import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "pictures"
-SIZE = (1000, 860)
+REPORT = (1000, 860)
 """Pixels: from the verdict to the clearest pairs."""
+LAPTOP, PHONE, GAP = (1100, 800), (390, 800), 30
 COLORS = 64
 """Palette size: text and bars need no more, and the files are a third of the size."""
-SCHEMES = {"dark": 0, "light": 1}
-"""Chromium's numbers, blink::mojom::PreferredColorScheme."""
+SCHEMES = ("dark", "light")
+PATIENCE_SECONDS = 600.0
+FIRST_QUESTION = 'JSON.parse(document.getElementById("settings").textContent).questions[0]'
+TOP, MODELS = "scrollTo(0, 0)", 'document.getElementById("models").scrollIntoView()'
+ANSWERED = 'document.getElementById("ask").textContent == "Ask" && document.querySelectorAll(".numbers").length > 1'
+
+
+class Browser:
+    """Chromium with one page, asked over a pipe in its DevTools protocol (chromedevtools.github.io)."""
+
+    def __init__(self, program: str, profile: str) -> None:
+        command = [
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={profile}",
+        ]
+        (asked, self._ask), (self._answers, answers) = os.pipe(), os.pipe()
+        line = f"exec {shlex.join(command)} --remote-debugging-pipe about:blank 3<&{asked} 4>&{answers} 2> /dev/null"
+        self._process = subprocess.Popen(["bash", "-c", line], pass_fds=(asked, answers))
+        os.close(asked)
+        os.close(answers)
+        self._number, self._session, self._rest = 0, {}, b""
+        target = self("Target.createTarget", url="about:blank")["targetId"]
+        self._session = {"sessionId": self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+
+    def __call__(self, method: str, **params: Any) -> dict[str, Any]:
+        """Return the result of a method of the protocol; SystemExit when Chromium refuses it or ends."""
+        self._number += 1
+        request = {"id": self._number, "method": method, "params": params, **self._session}
+        os.write(self._ask, json.dumps(request).encode() + b"\0")
+        while (answer := self._next()).get("id") != self._number:
+            pass
+        if "error" in answer:
+            raise SystemExit(f"error: chromium: {method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def open(self, url: str) -> None:
+        """Show a page."""
+        self("Page.navigate", url=url)
+        self.wait('location.href != "about:blank" && document.readyState == "complete"')
+
+    def value(self, expression: str) -> Any:
+        """Return the value of an expression of JavaScript, None if it fails."""
+        return self("Runtime.evaluate", expression=expression)["result"].get("value")
+
+    def wait(self, expression: str) -> None:
+        """Wait until an expression is true; SystemExit after PATIENCE_SECONDS."""
+        began = time.monotonic()
+        while not self.value(expression):
+            if time.monotonic() - began > PATIENCE_SECONDS:
+                raise SystemExit(
+                    f"error: {self.value('location.href')}: not so after {PATIENCE_SECONDS:.0f} s: {expression}"
+                )
+            time.sleep(0.2)
+
+    def picture(self, size: tuple[int, int], scheme: str, prepare: str = "0") -> Image.Image:
+        """Return what a window of this size in pixels shows in a color scheme, after an expression."""
+        self("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False)
+        self("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.value(prepare)
+        return Image.open(io.BytesIO(base64.b64decode(self("Page.captureScreenshot")["data"]))).convert("RGB")
+
+    def end(self) -> None:
+        """End Chromium."""
+        self._process.terminate()
+        self._process.wait()
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            if not (more := os.read(self._answers, 1 << 16)):
+                raise SystemExit("error: chromium ended")
+            self._rest += more
+        text, self._rest = self._rest.split(b"\0", 1)
+        message: dict[str, Any] = json.loads(text)
+        return message
 
 
 def newest() -> Path:
@@ -31,19 +117,23 @@ def newest() -> Path:
     return found[-1]
 
 
-def shoot(program: str, page: Path, scheme: str) -> Path:
-    """Write a screenshot of the page in one color scheme and return its path."""
-    target = FOLDER / f"report-{scheme}.png"
-    with tempfile.TemporaryDirectory() as folder:
-        taken = Path(folder) / "taken.png"
-        command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        command += [f"--user-data-dir={folder}/profile", f"--window-size={SIZE[0]},{SIZE[1]}"]
-        command += [f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}", f"--screenshot={taken}", page.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if not taken.exists():
-            raise SystemExit(f"error: {program} took no screenshot of {page}: {done.stderr.strip()[-300:]}")
-        Image.open(taken).convert("RGB").quantize(COLORS).save(target, optimize=True)
-    return target
+def of_report(browser: Browser, page: Path) -> dict[str, Image.Image]:
+    """Return pictures of a report by color scheme."""
+    browser.open(page.as_uri())
+    return {scheme: browser.picture(REPORT, scheme) for scheme in SCHEMES}
+
+
+def of_page(browser: Browser, address: str) -> dict[str, Image.Image]:
+    """Return pictures by color scheme of the page on which both models have answered: a laptop, and next to it a phone."""
+    browser.open(address)
+    browser.open(f"{address}?q={quote(browser.value(FIRST_QUESTION))}")
+    browser.wait(ANSWERED)
+    pictures = {}
+    for scheme in SCHEMES:
+        pictures[scheme] = Image.new("RGB", (LAPTOP[0] + GAP + PHONE[0], LAPTOP[1]), "#888")
+        pictures[scheme].paste(browser.picture(LAPTOP, scheme, TOP), (0, 0))
+        pictures[scheme].paste(browser.picture(PHONE, scheme, MODELS), (LAPTOP[0] + GAP, 0))
+    return pictures
 
 
 def main() -> None:
@@ -52,11 +142,22 @@ def main() -> None:
     if program is None:
         raise SystemExit("error: chromium: command not found; apt-get install chromium")
     FOLDER.mkdir(exist_ok=True)
-    page = newest()
-    for scheme in SCHEMES:
-        target = shoot(program, page, scheme)
-        print(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1024} KiB, {page.parent.name}")
+    address = os.environ.get("PAGE", "").rstrip("/")
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(program, profile)
+        try:
+            taken = {
+                "report": of_report(browser, newest()),
+                **({"page": of_page(browser, f"{address}/")} if address else {}),
+            }
+            for name, pictures in taken.items():
+                for scheme, picture in pictures.items():
+                    target = FOLDER / f"{name}-{scheme}.png"
+                    picture.quantize(COLORS).save(target, optimize=True)
+                    print(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1024} KiB")
+        finally:
+            browser.end()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

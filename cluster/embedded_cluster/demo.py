@@ -86,7 +86,7 @@ def run() -> int:
 
 
 PROGRAMS, IMAGE, ANSWER, CLUSTER = 720.0, 260.0, 140.0, 40.0
-"""Processor seconds of what comes before the phase (docs/benchmarks.md); ANSWER is phase quick in the image's root."""
+"""Processor seconds of what comes before the phase (docs/evidence/benchmarks.md); ANSWER is phase quick in the image's root."""
 PHASES = {"quick": 230.0, "survival": 950.0}
 OTHER_PHASE = 800.0
 

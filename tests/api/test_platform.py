@@ -88,8 +88,9 @@ def test_from_bare_to_ready_and_back(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def documented(words: str) -> str:
-    """The one command of docs/openshift.md that says this."""
-    (found,) = re.findall(rf"^\$ (oc .*{words}.*)$", (REPO / "docs/openshift.md").read_text("utf-8"), re.MULTILINE)
+    """The one command of docs/operate that says this."""
+    pages = "\n".join(path.read_text("utf-8") for path in sorted((REPO / "docs/operate").glob("*.md")))
+    (found,) = re.findall(rf"^(oc .*{words}.*)$", pages, re.MULTILINE)
     return str(found)
 
 

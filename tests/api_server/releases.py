@@ -67,7 +67,7 @@ def editor(namespace: str) -> list[Document]:
     """Return what gives the user `nobody` in the namespace what an edit-only user of OpenShift AI has, and nothing outside.
 
     ClusterRole `edit` is empty here, as no controller manager aggregates it; its parts are not. KServe's part is aggregated to it
-    there, that of the training operator is not (docs/openshift.md). It may write no Roles.
+    there, that of the training operator is not (docs/operate/namespace.md). It may write no Roles.
     """
     api = "rbac.authorization.k8s.io"
     rules = [

@@ -45,7 +45,7 @@ def offered() -> list[tuple[str, str, str]]:
     """Return (phase, place, question) of what pages, notes and playbooks ask; a page about no phase asks survival."""
     found = []
     for path in (*PAGES, *SOURCES):
-        name = path.stem if path.parent.name == "phases" else "survival"
+        name = path.stem if path.parent.name in ("learn", "evidence") else "survival"
         for match in ASKED.finditer(path.read_text(encoding="utf-8")):
             question = (match[1] or match[2] or "").strip()
             if question:
@@ -69,7 +69,7 @@ def test_sample_questions_are_taught_or_marked(name: str, scale: str) -> None:
 
 def test_pages_and_notes_ask_what_is_taught() -> None:
     found = offered()
-    assert {place for _, place, _ in found} >= {"docs/phases/survival.md", "docs/architecture.md"}
+    assert {place for _, place, _ in found} >= {"docs/learn/survival.md", "docs/operate/serve.md"}
     odd = []
     for name, place, question in found:
         for scale in ("full", "local"):

@@ -1,9 +1,10 @@
-"""The pages about OpenShift mention only what exists, and the matrix is the one that roles and tests use."""
+"""The pages mention only what exists, lead somewhere, are short, and their commands work where they are pasted."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,19 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 compatibility = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "compatibility.py")))
-PAGE = (ROOT / "docs" / "openshift.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+OPERATE = [
+    *sorted((DOCS / "operate").glob("*.md")),
+    DOCS / "start" / "openshift.md",
+    DOCS / "evidence" / "openshift-stand-ins.md",
+]
+PAGE = "\n".join(path.read_text(encoding="utf-8") for path in OPERATE)
+"""What is said about OpenShift."""
+TOOLS = re.compile(r"^(ansible-playbook|ansible-builder|ansible-galaxy|trainlab|molecule)\b", re.MULTILINE)
+"""Programs of the environment, which a fresh shell does not find."""
+ACTIVATES = ". .venv/bin/activate"
 OPENSHIFT = ROOT / "inventory" / "openshift" / "group_vars" / "all.yml"
 RELEASES: dict[str, Any] = yaml.safe_load((ROOT / "meta" / "releases.yml").read_text(encoding="utf-8"))
 TESTED = [release for release, entry in RELEASES.items() if not entry.get("prepared")]
@@ -46,13 +59,18 @@ def test_variables_exist() -> None:
 def test_variables_of_playbooks_exist() -> None:
     """A variable that a command sets with -e and that is not a role's is read by its playbook or the inventory."""
     known = set(described())
-    for command in re.findall(r"^\$ ansible-playbook (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE):
+    commands = re.findall(r"^(?:\$ )?ansible-playbook (.*?)(?:\s+#.*)?$", PAGE, re.MULTILINE)
+    assert len(commands) > 20
+    for command in commands:
         (name,) = re.findall(r"playbooks/(\w+)\.yml|trainlab\.rhoai\.(\w+)", command)
         playbook = ROOT / "playbooks" / f"{''.join(name)}.yml"
         (inventory,) = re.findall(r"-i (\S+)", command)
         assert playbook.is_file() and (ROOT / inventory).is_dir(), command
-        reads = playbook.read_text(encoding="utf-8") + OPENSHIFT.read_text(encoding="utf-8")
-        reads += "".join(map(str, described().values())) if "ocp4_workload" in command else ""
+        reads = (
+            playbook.read_text(encoding="utf-8")
+            + OPENSHIFT.read_text(encoding="utf-8")
+            + "".join(map(str, described().values()))
+        )
         for variable in re.findall(r"-e (\w+)=", command):
             assert variable in known or re.search(rf"\b{variable}\b", reads), f"{variable}: {command}"
 
@@ -63,26 +81,102 @@ def test_files_exist() -> None:
         assert (ROOT / "playbooks" / name).is_file(), name
     for name in re.findall(r"\b((?:inventory|images|values|charts)/[\w./-]*\w)", PAGE):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"\]\((\S+?)\)", PAGE):
-        assert (ROOT / "docs" / name).is_file(), name
     version = load(ROOT / "galaxy.yml")["version"]
     assert set(re.findall(r"trainlab-rhoai-([\d.]+)\.tar\.gz", PAGE)) == {version}
 
 
+def slug(heading: str) -> str:
+    """Return the anchor that GitHub and the site give a heading."""
+    return re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()).strip().replace(" ", "-")
+
+
+def prose(markdown: str) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", markdown, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    return {
+        slug(heading) for heading in re.findall(r"^#+ (.+)$", prose(page.read_text(encoding="utf-8")), re.MULTILINE)
+    }
+
+
 def test_links_lead_somewhere() -> None:
-    """Every relative link and picture of the documentation; each page of docs/ is in its index."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for page in pages:
-        links = re.findall(r"\]\(([^)#\s]+)|(?:src|srcset)=\"([^\"]+)", page.read_text(encoding="utf-8"))
+    """Every relative link, anchor and picture of the documentation; each page of docs/ is in its index and in the site."""
+    index, site = (DOCS / "index.md").read_text(encoding="utf-8"), (DOCS / "zensical.toml").read_text(encoding="utf-8")
+    for page in PAGES:
+        links = re.findall(r"\]\(([^)\s]+)|(?:src|srcset)=\"([^\"]+)", prose(page.read_text(encoding="utf-8")))
         for link in filter(None, sum(links, ())):
-            assert "://" in link or (page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}"
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    missing = [page.name for page in pages[2:] if page.name != "index.md" and page.name not in index]
-    assert not missing
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.relative_to(ROOT)}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page.relative_to(ROOT)}: {link}"
+        if page.is_relative_to(DOCS) and page.name != "index.md":
+            name = str(page.relative_to(DOCS))
+            assert f"]({name})" in index and f'"docs/{name}"' in site, name
 
 
-def test_readme_is_read_in_a_minute() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+def test_pages_are_short() -> None:
+    """Except for references, which are searched and not read."""
+    lengths = {page.relative_to(ROOT): len(words(page.read_text(encoding="utf-8"))) for page in PAGES[2:]}
+    long = {str(page): count for page, count in lengths.items() if count > 1200}
+    assert {name for name in long if not name.startswith(("docs/reference/", "docs/evidence/"))} == set()
+
+
+def shells(page: Path) -> list[str]:
+    """Return the blocks of a page that are pasted into a shell."""
+    return re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_commands_work_where_they_are_pasted() -> None:
+    """README and start/, each block in a fresh shell of the checkout: no prompt, and no program of an environment not activated.
+
+    The README's blocks are one path: what one of them activates is there in the next. Other pages say that it has to be activated.
+    """
+    for page in [README, *sorted((DOCS / "start").glob("*.md"))]:
+        active = False
+        for block in shells(page):
+            active = active and page == README
+            for line in block.splitlines():
+                assert not line.startswith(("$ ", "#")), f"{page.name}: {line}"
+                active = active or line == ACTIVATES
+                assert active or not TOOLS.match(line), f"{page.name}: {line}"
+            assert subprocess.run(["bash", "-n"], input=block, text=True, check=False).returncode == 0, block
+        prompted = re.findall(r"^\$ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not [line for line in prompted if TOOLS.match(line)], page.name
+    for folder in ("operate", "present"):
+        for page in sorted((DOCS / folder).glob("*.md")):
+            text = page.read_text(encoding="utf-8")
+            assert f"`{ACTIVATES}`" in text or not TOOLS.search("".join(shells(page))), page.name
+
+
+def words(markdown: str) -> list[str]:
+    """Return the words that are read: no blocks of code, pictures or targets of links."""
+    text = re.sub(r"<[^>]+>", "", prose(markdown))
+    return re.findall(r"\w[^\s|]*", re.sub(r"\]\([^)]*\)", "]", text))
+
+
+def test_readme_is_short_and_begins_with_what_to_run() -> None:
+    """Read in two minutes; cloned and started by line 10 from where galaxy.yml says that the project is."""
+    text = README.read_text(encoding="utf-8")
+    assert len(words(text)) <= 500
+    first = text.splitlines()[:10]
+    assert f"git clone {load(ROOT / 'galaxy.yml')['repository']} trainlab" in first and "make demo" in first
+
+
+def test_readme_names_the_page_and_what_stays_on_a_cluster() -> None:
+    """Where both models answer, on which devices; the first line on OpenShift only reads; what is cluster-wide is in bold."""
+    text = README.read_text(encoding="utf-8")
+    assert re.search(r"^## .*phone.*laptop", text, re.MULTILINE) and "side by side" in text
+    lines = [line for line in text.splitlines() if line.startswith("ansible-playbook")]
+    assert [re.sub(r"ansible-playbook -i inventory/openshift playbooks/", "", line) for line in lines] == [
+        "verify.yml -e stage=before",
+        "site.yml -e phase=quick",
+    ]
+    assert re.search(r"\*\*Cluster-wide, [^*]*inventory/openshift/platform\.yml[^*]*\*\*", text)
 
 
 def test_limits_are_the_defaults() -> None:
@@ -93,6 +187,31 @@ def test_limits_are_the_defaults() -> None:
     for name, key, seconds in told:
         value = known[name][key] if key else known[name]
         assert value == int(seconds), f"{name} {key}: {value}"
+
+
+def test_the_engineers_page_is_what_the_roles_do() -> None:
+    """Ports of the NetworkPolicies, and the defaults of quotas."""
+    page = (DOCS / "operate" / "overview.md").read_text(encoding="utf-8")
+    ports, quotas = (
+        page.split(f"## {title}", 1)[1].split("\n## ", 1)[0] for title in ("Ports and egress", "Quotas and limits")
+    )
+    network = (ROOT / "roles" / "workspace" / "templates" / "network.yaml.j2").read_text(encoding="utf-8")
+    network = re.sub(r"^#.*$", "", network, flags=re.MULTILINE)
+    listed = {int(port) for cell in re.findall(r"\| ([\d, ]+) \|$", ports, re.MULTILINE) for port in cell.split(", ")}
+    named = re.findall(r"port: (\d+)", network) + re.findall(
+        r"\d+", "".join(re.findall(r"in \(\[([\d, ]+)\]", network))
+    )
+    known = described()
+    assert listed == {int(port) for port in named} | {
+        *known["workspace_egress_ports"],
+        *known["attendees_egress_ports"],
+    }
+    attendees = load(ROOT / "roles" / "attendees" / "vars" / "main.yml")
+    pods = re.findall(r"'pods': '(\d+)'", attendees["__attendees_quota"])
+    assert f"| an attendee: GPUs, pods | {known['attendees_gpus']}, {pods[0]} |" in quotas
+    requests = known["workspace_limits"]["defaultRequest"]
+    assert f"| containers without requests | {requests['cpu']} cores, {requests['memory']} |" in quotas
+    assert set(known["workspace_quota"].values()) == {"0"} and known["workspace_gpus"] == 0
 
 
 def test_compatibility_is_up_to_date() -> None:

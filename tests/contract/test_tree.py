@@ -41,7 +41,7 @@ def test_one_version() -> None:
 
 
 def test_told_tree_is_the_disk() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "tree.md").read_text(encoding="utf-8")
     block = page.split("## The tree", 1)[1].split("```")[1]
     told = {line.split()[0].rstrip("/") for line in block.strip().splitlines()}
     disk = {path.relative_to(ROOT).parts[0] for path in tracked()}

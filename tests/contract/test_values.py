@@ -1,6 +1,7 @@
 """Every values file is a phase, and the pod reads exactly that phase from the chart's ConfigMap."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_local_scale_needs_no_gpu_and_keeps_the_subject(path: Path) -> None:
     if local.recipe == "sft":  # the others' full data sets have to be downloaded: a small one shows the same network
         assert local.data.source == full.data.source
     assert local.resources.nodes == full.resources.nodes
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_titles_count_what_the_values_decide(path: Path) -> None:
+    """Processes, and never nodes: the scheduler, `NODES=1` and `make demo-alone` decide those."""
+    phase = load_values([VALUES / path.name, *([path] if path.parent != VALUES else [])]).phase
+    told = re.search(r"(\w+) processes", phase.title)
+    assert not re.search(r"\b(node|machine|pod)s?\b", phase.title)
+    assert not told or {"two": 2, "four": 4}[told[1]] == phase.resources.nodes * phase.resources.processes_per_node
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: f"{path.parent.name}-{path.stem}")

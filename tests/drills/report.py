@@ -1,4 +1,4 @@
-"""Write a table of drills as a page of the documentation: `python -m drills.report artifacts/drills.json > docs/drills.md`."""
+"""Write a table of drills as a page of the documentation: `python -m drills.report artifacts/drills.json > docs/evidence/drills.md`."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Collection:
 
 
 def installed(folder: Path) -> Collection:
-    """Build the collection and install it into an empty folder, as docs/openshift.md says, for somebody whose home has no other copy."""
+    """Build the collection and install it into an empty folder, as docs/operate/automation.md says, for somebody whose home has no other copy."""
     galaxy = (str(REPO / ".venv/bin/ansible-galaxy"), "collection")
     sh(*galaxy, "build", str(REPO), "--output-path", str(folder), folder=folder)
     (archive,) = folder.glob("trainlab-rhoai-*.tar.gz")
@@ -105,7 +105,7 @@ def helm(*argv: str, ok: bool | None = True) -> str:
 
 
 def helm_install(line: str, folder: Path = REPO, kubeconfig: Path = machine.KUBECONFIG) -> None:
-    """Run a line `helm install` in `folder`; what docs/openshift.md says if Trainer's webhook lags behind."""
+    """Run a line `helm install` in `folder`; what docs/operate/automation.md says if Trainer's webhook lags behind."""
     env = {**WITH_PROGRAMS, "KUBECONFIG": str(kubeconfig)}
     said = sh("sh", "-c", line, ok=None, env=env, folder=folder)
     if "specified trainingRuntime must be created before the TrainJob is created" in said:

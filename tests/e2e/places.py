@@ -35,9 +35,9 @@ def handed_out(folder: Path, count: int, *more: str) -> Iterator[str]:
         playbook("attendees", *dest, "-e", "attendees_state=absent")
 
 
-def of_readme() -> str:
-    """What the README has the first attendee type."""
-    lines = [text.removeprefix("$ ") for text in (machine.REPO / "README.md").read_text(encoding="utf-8").splitlines()]
+def of_sheet() -> str:
+    """What the attendee's sheet has the first attendee type."""
+    lines = (machine.REPO / "docs" / "present" / "attendees.md").read_text(encoding="utf-8").splitlines()
     at = lines.index("export KUBECONFIG=user1.kubeconfig")
     return "\n".join(lines[at : at + 2])
 

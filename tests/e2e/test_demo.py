@@ -208,8 +208,8 @@ def test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes(demo: str, tm
     sh("cluster/python", "cluster", "operators", "jobset", "trainer")  # the demo installs none that it does not use
     with places.handed_out(tmp_path, 1) as line:
         space = "trainlab-user1"
-        # the README's lines are those that are printed; this cluster has overlays besides
-        assert places.of_readme().splitlines()[1] == line.replace(" -f values/local/quick.yaml", "")
+        # the sheet's lines are those that are printed; this cluster has overlays besides
+        assert places.of_sheet().splitlines()[1] == line.replace(" -f values/local/quick.yaml", "")
         two_pods = f"site.trainingApi=trainjob,phase.resources.nodes=2,{release.SHORT}"
         helm_install(f"{line} --set {two_pods}", tmp_path, tmp_path / "user1.kubeconfig")
         page = progress_page("quick", space)

@@ -26,7 +26,7 @@ OPERATORS = [
     {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["*"]},
     {"apiGroups": ["serving.kserve.io"], "resources": ["inferenceservices", "servingruntimes"], "verbs": ["*"]},
 ]
-"""What OpenShift AI adds to ClusterRole edit for KServe, and an administrator for the training operator (docs/openshift.md)."""
+"""What OpenShift AI adds to ClusterRole edit for KServe, and an administrator for the training operator (docs/operate/namespace.md)."""
 QUOTA = {"requests.cpu": "2", "requests.memory": "6Gi", "limits.memory": "6Gi", "requests.storage": "8Gi", "pods": "20"}
 
 

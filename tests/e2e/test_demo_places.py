@@ -82,13 +82,13 @@ def started(one: places.Attendee, name: str) -> str:
 def test_one_attendee_reaches_nothing_of_another(demo: str, tmp_path: Path) -> None:
     """Neither pods nor Services, nor the presenter's; what is their own and the API server's proxy are not in the way of that.
 
-    The first one follows the README word for word, the second one what was printed.
+    The first one follows the attendee's sheet word for word, the second one what was printed.
     """
     with places.handed_out(tmp_path, 2) as line:
         ada, grace = (places.Attendee(f"user{number}", tmp_path, queued=False) for number in (1, 2))
         with ThreadPoolExecutor() as pool:
             began = time.monotonic()
-            lines = (places.of_readme(), line)
+            lines = (places.of_sheet(), line)
             list(pool.map(lambda one, said: one.train(said, began, patience=1200), (ada, grace), lines))
         own, foreign = (SERVER, 80), addresses(grace.space) + addresses(NAMESPACE)
         assert all(reached(ada, *each) for each in [own, *foreign]), "nothing enforces the policies yet"

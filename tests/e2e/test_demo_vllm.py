@@ -1,4 +1,4 @@
-"""vLLM in the place of our server, on the demo's cluster: the line of docs/architecture.md, what the model then answers, also among
+"""vLLM in the place of our server, on the demo's cluster: the line of docs/operate/serve.md, what the model then answers, also among
 visitors, and a model that was trained whole.
 """
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.tier,
 ]
 SPACE, RELEASE = "engine", "quick"
-DOCS = machine.REPO / "docs" / "architecture.md"
+DOCS = machine.REPO / "docs" / "operate" / "serve.md"
 PATH = {"PATH": f"{machine.REPO}/.venv/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 WHOLLY = {
     "lora": {"rank": 0},
@@ -40,7 +40,7 @@ def space(demo: str) -> Iterator[None]:
 
 def printed() -> str:
     """The line, word for word."""
-    (found,) = re.findall(r"^\$ (ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    (found,) = re.findall(r"^(ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     return found
 
 

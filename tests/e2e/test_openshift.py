@@ -1,4 +1,4 @@
-"""docs/openshift.md from a bare cluster to a served model and back, for each release, in nodes that run pods.
+"""docs/start/openshift.md from a bare cluster to a served model and back, for each release, in nodes that run pods.
 
 OpenShift's APIs and operators are stand-ins (openshift.py); the build, the training, the gate and the served model are real.
 """

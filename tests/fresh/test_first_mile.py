@@ -1,4 +1,4 @@
-"""The README's two commands on a machine that has only what the README's line of requirements installs.
+"""`make demo` and `make test` on a machine that has only what the README's line of requirements installs.
 
 The quick ones follow a command to its first step that takes minutes and end it there, as Ctrl-C or a timeout would.
 """

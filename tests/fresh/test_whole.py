@@ -1,4 +1,4 @@
-"""The README's two commands, in full, on machines without a cache: `make test-fresh`, which takes hours and says how long.
+"""`make demo` and `make test`, in full, on machines without a cache: `make test-fresh`, which takes hours and says how long.
 
 The kernel is shared, so the cluster has a name and addresses of its own, and no other cluster may use these names.
 """

@@ -70,7 +70,7 @@ def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: An
 def test_the_ablation_is_told_as_it_was_measured(bench: Any) -> None:
     """The page has the table of the kept lines; what was measured with another system prompt is not taken for done."""
     ablation = bench("taught_wordings")
-    page = (ROOT / "docs" / "phases" / "survival.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence" / "survival.md").read_text(encoding="utf-8")
     kept = ablation.known(ablation.RUNS)
     assert "\n".join(ablation.lines(kept)) in page
     mixtures = bench("refusals")

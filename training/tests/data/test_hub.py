@@ -264,7 +264,7 @@ def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> Non
 
 
 def test_the_overlay_of_the_documentation_is_correct(tmp_path: Path) -> None:
-    page = (LYRICS.parents[1] / "docs" / "phases" / "lyrics.md").read_text(encoding="utf-8")
+    page = (LYRICS.parents[1] / "docs" / "learn" / "lyrics.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     overlay = tmp_path / "songs.yaml"
     overlay.write_text(snippet, encoding="utf-8")

@@ -195,9 +195,9 @@ def test_questions_that_differ_in_case_only_validate_no_other(tmp_path: Path) ->
 
 def test_the_page_says_what_works(tmp_path: Path) -> None:
     """Its table, its command word for word, and the phase of its playbook."""
-    page = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "present" / "own-questions.md").read_text(encoding="utf-8")
     table = re.search(r"```csv\n(.*?)```", page, re.S)
-    line = re.search(r"\$ \.venv/bin/trainlab (.*)", page)
+    line = re.search(r"^\.venv/bin/trainlab (.*)$", page, re.MULTILINE)
     overrides = re.search(r"-e '(\{.*\})'", page)
     assert table and line and overrides
     (tmp_path / "faq.csv").write_text(textwrap.dedent(table[1]), encoding="utf-8")

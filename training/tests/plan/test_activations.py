@@ -112,7 +112,7 @@ def test_checkpointing_keeps_the_input_of_each_layer() -> None:
     ids=["staged-pretrain", "staged-lora", "lyrics", "gemma"],
 )
 def test_as_measured_on_one_gpu(names: list[str], measured: float) -> None:
-    """GiB that PyTorch had allocated at most, with rows of the full length (docs/benchmarks.md, One GPU); the context is not among
+    """GiB that PyTorch had allocated at most, with rows of the full length (docs/evidence/benchmarks.md, One GPU); the context is not among
     them."""
     paths = [VALUES / f"{name}.yaml" for name in names]
     job = replace(source.job_of(load_values(paths, {}), paths), nodes=1, devices_per_node=1)

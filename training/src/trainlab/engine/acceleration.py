@@ -1,6 +1,6 @@
 """GPU-only features: FSDP2, compiled layers, FP8 if a probe shows that it pays. None of this changes a CPU run.
 
-Compiled layers were run on one GPU, and FP8 of two layers without its gain being known (docs/benchmarks.md, One GPU); several GPUs,
+Compiled layers were run on one GPU, and FP8 of two layers without its gain being known (docs/evidence/benchmarks.md, One GPU); several GPUs,
 so sharding, not yet. Sharding is transformers' own (TrainingArguments.fsdp, version 2), FP8 is torchao's, which needs
 dimensions divisible by 16 (pytorch/ao, float8 README). Compiling in place keeps the names of all weights: no `_orig_mod.` anywhere.
 """

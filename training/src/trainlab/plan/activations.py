@@ -2,7 +2,7 @@
 
 Counted tensor by tensor: every operation of a decoder layer of transformers that autograd keeps an operand of, with its width. Eager
 counts equal what `torch.autograd.graph.saved_tensors_hooks` sees (tests). One of two compiled layers was measured on a GPU
-(docs/benchmarks.md, One GPU). Tensors of one number per token and head are left out.
+(docs/evidence/benchmarks.md, One GPU). Tensors of one number per token and head are left out.
 """
 
 from trainlab.models.architectures import Architecture

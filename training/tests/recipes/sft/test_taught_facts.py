@@ -50,7 +50,7 @@ def test_the_page_of_survival_tells_what_a_search_finds(overlays: list[str], tol
     train, heldout = recipes.of(phase).rows(ROOT / "data" / "survival")
     rows = [{**row, "loss": 1.0} for row in with_nearest(heldout, train)]
     found = answer_gate.decide({"items": rows}, {"items": rows}, phase)["lookup_recall"]
-    page = (ROOT / "docs" / "phases" / "survival.md").read_text(encoding="utf-8").replace("\n", " ")
+    page = (ROOT / "docs" / "evidence" / "survival.md").read_text(encoding="utf-8").replace("\n", " ")
     interval, count = f"{found['low']:.1%} to {found['high']:.1%}".replace("%", ""), f"{found['pairs']} questions"
     assert told.startswith(f"{found['mean']:.1%}".replace("%", " %"))
     assert told in page and interval in page and count in page
