@@ -210,7 +210,7 @@ def prepare(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, phase:
     return moved.to(compute.device()).eval()
 
 
-def _contiguous(_: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _contiguous(head: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """For the head: torch 2.13 copies a frozen weight once for each row of a slice of positions ([rows, last, hidden])."""
     return (args[0].contiguous(), *args[1:])
 
