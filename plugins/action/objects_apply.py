@@ -39,6 +39,7 @@ class ActionModule(ClusterAction):
     def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""
         self._owner, self._namespace = args["owner"], args["namespace"]
+        refuse_other_types(args["documents"])
         documents = [_marked(each, self._owner) for each in args["documents"]]
         if args["prune"] and not (self._namespace or _attendees(documents)):
             raise AnsibleActionFail(
@@ -140,6 +141,21 @@ class ActionModule(ClusterAction):
         if before is not None and plain(before) == plain(after):  # e.g. the quantity 1000m, which is stored as 1
             return ""
         return f"{'would ' if self.check else ''}{'create' if before is None else 'change'}{'' if self.check else 'd'}"
+
+
+def refuse_other_types(documents: list[Json]) -> None:
+    """Raise AnsibleActionFail, before anything is applied, for a name, label or annotation that is no text."""
+    for each in documents:
+        metadata = each["metadata"]
+        texts = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
+        for part in ("labels", "annotations"):
+            texts |= {f"{part}.{key}": value for key, value in (metadata.get(part) or {}).items()}
+        for key, value in texts.items():
+            if not isinstance(value, str):
+                raise AnsibleActionFail(
+                    f"{each['kind']} {metadata['name']}: metadata.{key} is {json.dumps(value)}, which is no text; put it in "
+                    "quotes; nothing was applied"
+                )
 
 
 def _marked(document: Json, owner: str) -> Json:

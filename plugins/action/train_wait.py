@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, queueing
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
@@ -73,7 +73,8 @@ class ActionModule(DocumentedAction):
             how = RESUMES if word == "failed" else REMOVES
             raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}{how}")
         if word == "queued":
-            lines.changed(run, f"waits in the queue: {message}")
+            why = queueing.waits_for(queueing.workload_of(api, namespace, job))
+            lines.changed(run, f"waits in the queue: {why or message}")
         if word == "queued" or pods:
             self._due = lines.seconds
         elif (without := lines.seconds - self._due) > args["start_timeout"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +14,7 @@ from ansible.plugins.loader import fragment_loader
 from ansible.template import Templar
 from ansible.utils.plugin_docs import get_docstring
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.plain import plain
 
 MODULES = Path(__file__).parents[1] / "modules"
 CLUSTER = ("trainlab_kubeconfig", "trainlab_kube_context")
@@ -37,7 +37,7 @@ class DocumentedAction(ActionBase):  # type: ignore[misc]
         """Check the arguments and return what `run_on_controller` returns; AnsibleActionFail for one that is not as documented."""
         super().run(tmp, task_vars)
         # Validation copies what it is given deeply: 360 documents took 1.3 s with the tags of ansible-core 2.19.
-        self._task.args = _plain(self._task.args)
+        self._task.args = plain(self._task.args)
         _result, validated = self.validate_argument_spec(argument_spec(type(self).__module__.rpartition(".")[2]))
         args: Json = validated
         self._refuse_twins(task_vars or {}, self.target(args))
@@ -93,11 +93,6 @@ def argument_spec(module: str) -> Json:
     """Return the argument spec that a module's DOCUMENTATION and its fragments describe; takes 2 to 5 ms."""
     documentation = get_docstring(str(MODULES / f"{module}.py"), fragment_loader, is_module=True)[0]
     return {
-        name: {key: value for key, value in _plain(option).items() if key in CHECKED}
+        name: {key: value for key, value in plain(option).items() if key in CHECKED}
         for name, option in documentation["options"].items()
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return the same data as plain Python types: YAML and JSON writers refuse Ansible's own."""
-    return json.loads(json.dumps(value, default=str))

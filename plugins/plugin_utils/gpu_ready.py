@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from .gpu_inventory import gpus_of, shares_of
 from .platform_ready import FAILED, READY, WAITING, Verdict, condition
 
 Json = dict[str, Any]
@@ -64,7 +65,25 @@ def _offered(policy: Json, gpus: list[Json]) -> Verdict:
         return Verdict(
             WAITING, f"Reconciled, but {len(names)} of {len(gpus)} nodes with an NVIDIA GPU offer none: {shown}"
         )
+    asked = shares_of(policy)
+    for node in gpus:
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        for name in (name for name in offered if RESOURCES.fullmatch(name) and int(offered[name])):
+            have = gpus_of(node, name)
+            if asked is not None and have.replicas != asked and (have.replicas > 1 or not have.sliced):
+                shares = f"{have.replicas} shares of each GPU where {asked} are asked"
+                return Verdict(WAITING, f"Reconciled, but {node['metadata']['name']} offers {shares}")
+            if (there := _devices(node, name)) and have.allocatable != there * have.replicas:
+                text = f"{have.allocatable} {name}, and {there} in {have.replicas} shares each would be {there * have.replicas}"
+                return Verdict(WAITING, f"Reconciled, but {node['metadata']['name']} offers {text}")
     return Verdict(READY, f"Reconciled; {sum(map(count, gpus))} GPUs on {len(gpus)} nodes")
+
+
+def _devices(node: Json, resource: str) -> int:
+    """Return what the label of a shared resource counts; 0 without: a GPU that is out of order is in no label and no amount."""
+    family = resource.removeprefix("nvidia.com/").removesuffix(".shared")
+    number = str(_labels(node).get(f"nvidia.com/{family}.count") or "")
+    return int(number) if number.isdigit() and gpus_of(node, resource).replicas > 1 else 0
 
 
 def count(node: Json) -> int:

@@ -204,7 +204,7 @@ def test_release_2_25_with_manual_approval_and_overrides(cluster: Cluster) -> No
     assert cluster.client.path("jobset.x-k8s.io/v1alpha2", "JobSet") is None, "2.25 needs no JobSet"
     policy = cluster.client.look("nvidia.com/v1", "ClusterPolicy", "gpu-cluster-policy")
     assert policy and policy["spec"]["driver"]["version"] == "580.95.05"
-    assert policy["spec"]["devicePlugin"]["config"] == {"name": "device-plugin-config", "default": "shared"}
+    assert policy["spec"]["devicePlugin"]["config"] == {"name": "trainlab-gpu-shares-4", "default": "shared"}
 
     # a DataScienceCluster of somebody else, which the role uses as it is
     mark = {"metadata": {"labels": {"trainlab.dev/owner": None}}}

@@ -170,6 +170,23 @@ def test_evictions_do_not_count_as_attempts_to_promote() -> None:
     assert second["action"] == "FailJob" and spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.parametrize("api", ["pytorchjob", "trainjob"])
+def test_a_pod_that_is_told_to_end_has_time_for_a_checkpoint_and_is_no_loss(api: str) -> None:
+    """Torchrun gives ranks 30 seconds; 143 is the code of a pod that kept a checkpoint at SIGTERM."""
+    objects = documents(template(cases()[0].files, f"site.trainingApi={api}"))
+    if api == "pytorchjob":
+        roles = one(objects, "PyTorchJob")["spec"]["pytorchReplicaSpecs"].values()
+        assert {role["restartPolicy"] for role in roles} == {"ExitCode"}
+        pods_of = [role["template"]["spec"] for role in roles]
+    else:
+        (job,) = one(objects, "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
+        spec = job["template"]["spec"]
+        rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in spec["podFailurePolicy"]["rules"]}
+        assert rules == {"FailJob": [1, 2], "Ignore": [143]}
+        pods_of = [spec["template"]["spec"]]
+    assert {pod["terminationGracePeriodSeconds"] for pod in pods_of} == {60}
+
+
 @ALL
 def test_no_command_names_a_hyper_parameter(case: Case) -> None:
     for where, _, spec in pods(rendered(case)):

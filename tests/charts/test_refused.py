@@ -9,7 +9,7 @@ import pytest
 import yaml
 from trainlab.config import PHASES, RULES
 from trainlab.config.rules import OVERRIDES, OWN_ENVIRONMENT
-from trainlab.config.schema import allowed_keys, json_schema, rules
+from trainlab.config.schema import NO_TEXT, allowed_keys, json_schema, rules
 
 from charts.cli import check
 from charts.rendering import CHART, HELMS, REAL_CLUSTER, SITE, VALUES, helm, template
@@ -414,11 +414,30 @@ def test_global_values_of_helm_are_no_unknown_key() -> None:
     assert template((FULL,), "global.x=1").returncode == 0
 
 
-def test_a_number_with_a_point_is_given_as_json() -> None:
-    """Helm's --set makes it a string; VALUES.md says what to use instead."""
-    key = "phase.train.learning_rate=0.0003"
-    assert f"--set-json {key}" in (CHART / "VALUES.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "phase.train.learning_rate=0.0003",
+        "phase.train.weight_decay=0.5",
+        "phase.evaluate.confidence=0.9",
+        "phase.train.epochs=1.5",
+    ],
+)
+def test_a_number_with_a_point_is_given_as_json(key: str) -> None:
+    """Helm's --set makes it a string; its own error says what to use instead, and so does VALUES.md."""
     command = ("template", "demo", str(CHART), "-f", FULL, "-f", str(SITE))
     as_text = helm(*command, "--set", key)
-    assert as_text.returncode and "got string, want null or number" in as_text.stderr
+    name, _, number = key.partition("=")
+    said = f"at '/{name.replace('.', '/')}': '{number}' does not match pattern '$ --set makes text of a number with a decimal point"
+    assert as_text.returncode and said in as_text.stderr, as_text.stderr
     assert helm(*command, "--set-json", key).returncode == 0
+
+
+def test_values_say_which_form_of_set_a_value_needs() -> None:
+    text = (CHART / "VALUES.md").read_text(encoding="utf-8")
+    assert "--set-json phase.train.learning_rate=0.0003" in text and "--set-string" in text
+
+
+@pytest.mark.parametrize("text", ["0.0003", "", "many", "\n", NO_TEXT])
+def test_no_text_is_taken_for_a_number(text: str) -> None:
+    assert not re.search(NO_TEXT, text)

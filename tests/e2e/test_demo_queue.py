@@ -1,5 +1,6 @@
 """Jobs and servers in one queue, on a fake node with one GPU: Kueue lets in one after the other."""
 
+import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterator
@@ -25,6 +26,11 @@ TINY = (
     *("--set", "phase.resources.nodes=1,phase.resources.gpus_per_node=1,phase.resources.processes_per_node=1"),
     *("--set", "site.queue=gpus,site.nodeSelector.type=kwok"),
 )
+SMALL = (
+    *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=20,phase.train.checkpoints=2"),
+    *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
+    *("--set", "phase.resources.nodes=1,phase.resources.processes_per_node=1,phase.resources.cpu=500m"),
+)
 SERVER = ("--set", "phase.serve.runtime=vllm,phase.serve.gpus=1")
 NO_QUOTA = "insufficient unused quota for nvidia.com/gpu"
 FRAMEWORKS = "  frameworks:\n"
@@ -38,6 +44,68 @@ def queued(demo: str) -> Iterator[None]:
     kubectl("apply", "-f", "tests/e2e/queue.yaml")
     yield
     kubectl("delete", "-f", "tests/e2e/queue.yaml")
+
+
+@pytest.fixture
+def preempting(demo: str) -> Iterator[None]:
+    """A queue of two cores in which a job of a higher priority sends others away, and its namespace."""
+    sh("cluster/python", "cluster", "operators", "jobset", "trainer")
+    kubectl("apply", "-f", "tests/e2e/preempting.yaml")
+    yield
+    kubectl("delete", "-f", "tests/e2e/preempting.yaml")
+
+
+def urgent(number: int) -> dict[str, Any]:
+    """A Job of the higher priority that takes the whole queue."""
+    container = {
+        "name": "wait",
+        "image": image(),
+        "command": ["sleep", "600"],
+        "resources": {"requests": {"cpu": "900m"}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"urgent-{number}",
+            "labels": {"kueue.x-k8s.io/queue-name": "small", "kueue.x-k8s.io/priority-class": "urgent"},
+        },
+        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+
+
+def image() -> str:
+    """The trainer image of the site, which is on the nodes."""
+    site = yaml.safe_load((machine.ARTIFACTS / "site.yaml").read_text(encoding="utf-8"))["site"]
+    return str(site["images"]["trainer"])
+
+
+def trains(release: str) -> bool:
+    """Whether the first pod of the release has taken a step since it started."""
+    said = kubectl("-n", "preempting", "logs", "-l", f"app.kubernetes.io/instance={release}", "--tail=-1", "--prefix")
+    return "training from step" in said
+
+
+def ended(kind: str, release: str) -> bool:
+    """Whether the Workload of the release has finished."""
+    return condition(kind, release, "Finished", "preempting") == "True"
+
+
+def run_of(release: str) -> tuple[list[dict[str, Any]], str]:
+    """The starts of the release's run, and the digest of what it trained."""
+    folder = "/runs/$(ls /runs | head -1)"
+    script = f"cat {folder}/attempts.json; echo; cat {folder}/best_model/*.safetensors | sha256sum"
+    volume = {"name": "runs", "persistentVolumeClaim": {"claimName": f"{release}-runs"}}
+    container = {"name": "read", "image": image(), "command": ["sh", "-c", script]}
+    container["volumeMounts"] = [{"name": "runs", "mountPath": "/runs"}]
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}
+    reader = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"read-{release}"}, "spec": pod}
+    given("apply", [reader], "-n", "preempting")
+    kubectl(
+        "-n", "preempting", "wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/read-{release}", "--timeout=120s"
+    )
+    attempts, digest = kubectl("-n", "preempting", "logs", f"read-{release}").rsplit("\n", 2)[:2]
+    return json.loads(attempts)["starts"], digest
 
 
 def install(release: str, api: str = "pytorchjob") -> None:
@@ -59,6 +127,31 @@ def test_queue_admits_one_gpu_job_after_the_other(queued: None, api: str, kind: 
     helm("-n", "queued", "uninstall", "first")
     waits_for(lambda: condition(kind, "second", "Admitted") == "True")
     helm("-n", "queued", "uninstall", "second")
+
+
+@pytest.mark.tier
+@pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
+def test_five_preemptions_cost_no_restart_and_end_in_the_same_bytes(preempting: None, api: str, kind: str) -> None:
+    """A real job on the CPU, which jobs of a higher priority send away; the bytes are those of a run that nothing sent away."""
+    for release in ("calm", "low"):
+        site = (
+            "--set",
+            f"site.serving=false,site.trainingApi={api},site.queue=small",
+            "--set",
+            "phase.resources.restarts=1",
+        )
+        helm_install(f"helm install {release} charts/trainjob -n preempting {shlex.join([*VALUES, *SMALL, *site])}")
+        rounds = 5 if release == "low" else 0
+        for number in range(1, rounds + 1):
+            waits_for(lambda: trains(release), "preempting")  # noqa: B023
+            given("apply", [urgent(number)], "-n", "preempting")
+            waits_for(lambda: condition(kind, "low", "Evicted", "preempting") == "True", "preempting")
+            given("delete", [urgent(number)], "-n", "preempting")
+        waits_for(lambda: ended(kind, release), "preempting")  # noqa: B023
+    starts, digest = run_of("low")
+    assert len(starts) == 6 and [one["restart"] for one in starts] == [0] * 6
+    assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
+    assert digest == run_of("calm")[1]
 
 
 @pytest.mark.tier
@@ -135,20 +228,20 @@ def webhooks(sort: str) -> dict[str, Any]:
     return found | {"metadata": {"name": "trainlab-servers-counted"}, "webhooks": chosen}
 
 
-def workload(kind: str, release: str) -> dict[str, Any]:
+def workload(kind: str, release: str, namespace: str = "queued") -> dict[str, Any]:
     """Kueue's Workload of the release's job; empty while there is none."""
-    for one in objects("workloads.kueue.x-k8s.io", "queued"):
+    for one in objects("workloads.kueue.x-k8s.io", namespace):
         owner = one["metadata"]["ownerReferences"][0]
         if owner["kind"] == kind and owner["name"].startswith(f"{release}-"):
             return one
     return {}
 
 
-def condition(kind: str, release: str, name: str) -> str:
+def condition(kind: str, release: str, name: str, namespace: str = "queued") -> str:
     """The status of a condition of that Workload."""
-    found = workload(kind, release).get("status", {}).get("conditions", [])
+    found = workload(kind, release, namespace).get("status", {}).get("conditions", [])
     return next((one["status"] for one in found if one["type"] == name), "")
 
 
-def waits_for(is_true: Callable[[], bool]) -> None:
-    until(is_true, 180, lambda: kubectl("-n", "queued", "get", "workloads,pods,events", "-o", "wide"), 1)
+def waits_for(is_true: Callable[[], bool], namespace: str = "queued") -> None:
+    until(is_true, 180, lambda: kubectl("-n", namespace, "get", "workloads,pods,events", "-o", "wide"), 1)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.action import objects_apply
 
 from plugins.keeping import KUEUE, Kept
 from plugins.test_kubeconfigs import token
@@ -123,3 +125,26 @@ def test_the_workload_tells_each_attendee_all_they_need(cluster: Any, kept: Kept
     handed = told[1]["data"]
     assert yaml.safe_load(handed["trainlab_site"])["site"]["images"] == {"trainer": IMAGE}
     assert yaml.safe_load(handed["trainlab_kubeconfig"])["kind"] == "Config"
+
+
+def test_a_name_stays_text_whatever_yaml_makes_of_it(cluster: Any, kept: Kept, tmp_path: Path) -> None:
+    """In front of the namespace there is no prefix here, so that it is such a word, too."""
+    names = ["ada", "no", "on", "42", "007", "null", "1e3", "0x1f", "y"]
+    for name in names:
+        kept[f"/api/v1/namespaces/{name}/serviceaccounts/attendee/token"] = token("ServiceAccount-attendee", hours=12)
+    given = {"attendees_count": 0, "attendees_names": names, "attendees_prefix": "", "image_namespace": "images"}
+    given |= {"attendees_cluster_queue": "pool", "trainlab_site": {"gpuResource": AMD, "images": {"trainer": IMAGE}}}
+    done = run(cluster, tmp_path, **given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert kept.names("Namespace") == {f"/{name}" for name in names}
+    for name in names:
+        made = [kept[f"/api/v1/namespaces/{name}"], kept[f"/apis/{KUEUE}/clusterqueues/trainlab-attendee-{name}"]]
+        assert [one["metadata"]["labels"]["trainlab.dev/attendee"] for one in made] == [name, name]
+
+
+def test_a_label_that_is_no_text_is_refused_before_anything_is_applied() -> None:
+    good = {"kind": "Namespace", "metadata": {"name": "a", "labels": {"x": "1"}}}
+    objects_apply.refuse_other_types([good])
+    for wrong in ({"labels": {"x": False}}, {"name": 42}, {"annotations": {"y": None}}):
+        with pytest.raises(AnsibleActionFail, match=r"is (false|42|null), which is no text; .* nothing was applied"):
+            objects_apply.refuse_other_types([good, {"kind": "Namespace", "metadata": good["metadata"] | wrong}])

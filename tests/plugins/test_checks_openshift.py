@@ -124,6 +124,20 @@ REMOVED = {
 }
 
 
+TEAM = {"metadata": {"name": "team"}, "spec": {"clusterQueue": "pool"}}
+INACTIVE = {
+    "type": "Active",
+    "status": "False",
+    "reason": "FlavorNotFound",
+    "message": "Can't admit new workloads: references missing ResourceFlavor(s): big.",
+}
+
+
+def changed(thing: dict[str, Any], block: str, **fields: Any) -> dict[str, Any]:
+    """The same object with some fields of a block."""
+    return thing | {block: {**thing.get(block, {}), **fields}}
+
+
 @pytest.fixture
 def case(cluster: Any) -> Case:
     """OpenShift AI 3.4 on OpenShift 4.20 with four GPU nodes and a queue; the image is built there."""
@@ -154,7 +168,7 @@ def case(cluster: Any) -> Case:
     objects[REGISTRY] = {"spec": {"managementState": "Managed"}}
     objects[KSERVE] = {"data": {"deploy": json.dumps({"defaultDeploymentMode": "RawDeployment"})}}
     objects["/apis/kueue.x-k8s.io/v1beta1"] = served("localqueues")
-    local = {"metadata": {"name": "team"}, "spec": {"clusterQueue": "pool"}}
+    local = TEAM
     objects[f"{KUEUE}/namespaces/demo/localqueues"] = {"items": [local]}
     objects[f"{KUEUE}/namespaces/demo/localqueues/team"] = local
     objects[f"{KUEUE}/clusterqueues/pool"] = queue(**ENOUGH)
@@ -162,6 +176,21 @@ def case(cluster: Any) -> Case:
     objects[RANGES] = limit_range(max={"cpu": "4"})
     objects[LEASES] = leases(n1=1, n2=9, n3=5, n4=2)
     return made
+
+
+def test_a_job_that_waits_in_the_queue_is_told_with_kueues_reason(case: Case) -> None:
+    job = {
+        "metadata": {"name": "survival-1", "labels": {}},
+        "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
+    }
+    said = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor big, 4 more needed"
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": said}
+    owned = {"name": "w", "ownerReferences": [{"kind": "PyTorchJob", "name": "survival-1"}]}
+    case.cluster.objects["/apis/kubeflow.org/v1/namespaces/demo/pytorchjobs"] = {"items": [job]}
+    case.cluster.objects[f"{KUEUE}/namespaces/demo/workloads"] = {
+        "items": [{"metadata": owned, "status": {"conditions": [reserved]}}]
+    }
+    assert f"PyTorchJob survival-1 waits: {said}" in case.states()["queue quota"].what
 
 
 def test_each_is_content(case: Case) -> None:
@@ -250,6 +279,45 @@ FAULTS: list[tuple[str, Callable[[Case], None], str, str]] = [
         break_(f"{KUEUE}/clusterqueues/pool", borrower(ENOUGH | {GPU: "1"}, **ENOUGH | {GPU: "2"})),
         "error",
         "has 2 of nvidia.com/gpu and may borrow 1, the job requests 4",
+    ),
+    (
+        "queue quota",
+        break_(RANGES, limit_range(default={"ephemeral-storage": "1Gi"}, defaultRequest={"ephemeral-storage": "1Gi"})),
+        "error",
+        "does not cover ephemeral-storage, which the pods request (added by LimitRange",
+    ),
+    (
+        "queue quota",
+        break_(RANGES, limit_range(default={"ephemeral-storage": "1Gi"})),
+        "error",
+        "cover ephemeral-storage",
+    ),
+    (
+        "queue quota",
+        both(
+            break_(RANGES, limit_range(defaultRequest={"example.com/disk": "3"})),
+            break_(f"{KUEUE}/clusterqueues/pool", queue(**ENOUGH | {"example.com/disk": "11"})),
+        ),
+        "error",
+        "has 11 of example.com/disk, the job requests 12",
+    ),
+    (
+        "queue quota",
+        break_(f"{KUEUE}/clusterqueues/pool", changed(queue(**ENOUGH), "spec", stopPolicy="Hold")),
+        "error",
+        "ClusterQueue pool is on hold",
+    ),
+    (
+        "queue quota",
+        break_(f"{KUEUE}/namespaces/demo/localqueues/team", changed(TEAM, "spec", stopPolicy="HoldAndDrain")),
+        "error",
+        "LocalQueue team is on hold",
+    ),
+    (
+        "queue quota",
+        break_(f"{KUEUE}/clusterqueues/pool", changed(queue(**ENOUGH), "status", conditions=[INACTIVE])),
+        "error",
+        "ClusterQueue pool is inactive: Can't admit new workloads: references missing ResourceFlavor(s): big",
     ),
     (
         "queue named default",
@@ -515,3 +583,57 @@ def test_pods_are_counted_by_scopes_too(case: Case) -> None:
         case.cluster.objects[QUOTAS] = quota({"pods": str(enough - 1)}, scopes)
         found = case.states()["namespace quota"].sentence
         assert f"pods is {enough - 1}, 0 in use, the release makes {words}" in found
+
+
+def shared(name: str, offered: str, resource: str = GPU, **labels: str) -> dict[str, Any]:
+    """A node with GPUs in shares or slices."""
+    made = gpu_node(name, gpus=offered if resource == GPU else "0")
+    made["status"]["allocatable"][resource] = offered
+    made["metadata"]["labels"] |= {f"nvidia.com/{key}": value for key, value in labels.items()}
+    return made
+
+
+SHARE = {"gpu.replicas": "4", "gpu.count": "1", "gpu.product": "NVIDIA-L40S-SHARED"}
+SLICE = {"gpu.replicas": "1", "gpu.count": "7", "gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "resource", "asked", "spread", "says"),
+    [
+        (
+            [shared("n1", "4", **SHARE)],
+            GPU,
+            (4, 1),
+            "preferred",
+            "4 nvidia.com/gpu of 1 NVIDIA-L40S-SHARED in 4 shares each",
+        ),
+        ([shared("n1", "4", **SHARE)], GPU, (1, 2), "preferred", "the job has 2 ranks"),
+        ([shared("n1", "7", **SLICE)], GPU, (4, 1), "preferred", "MIG-1g.10gb"),
+        (
+            [shared("n1", "4", "nvidia.com/gpu.shared", **SHARE)],
+            "nvidia.com/gpu.shared",
+            (2, 1),
+            "none",
+            "4 shares each",
+        ),
+        ([shared("n1", "7", "nvidia.com/mig-1g.10gb")], "nvidia.com/mig-1g.10gb", (2, 1), "none", "GPU (slices)"),
+        (
+            [shared("n1", "4", **SHARE), shared("n2", "4", **SHARE)],
+            GPU,
+            (2, 1),
+            "preferred",
+            "set site.spread to required",
+        ),
+        ([shared("n1", "4", **SHARE), shared("n2", "4", **SHARE)], GPU, (2, 1), "required", ""),
+        ([shared("n1", "4", **SHARE)], GPU, (1, 1), "preferred", ""),
+        ([gpu_node("n1", gpus="4")], GPU, (4, 1), "preferred", ""),
+    ],
+)
+def test_ranks_of_a_job_do_not_share_a_physical_gpu(
+    case: Case, nodes: list[Any], resource: str, asked: tuple[int, int], spread: str, says: str
+) -> None:
+    case.cluster.objects[NODES] = {"items": nodes}
+    case.site |= {"gpuResource": resource, "spread": spread}
+    case.phase["resources"] |= {"nodes": asked[0], "gpus_per_node": asked[1]}
+    found = case.states()["GPUs"]
+    assert (found.state == "error") == bool(says) and says in found.sentence

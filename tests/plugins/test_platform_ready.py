@@ -171,3 +171,35 @@ def test_a_status_of_before_an_upgrade_is_not_believed() -> None:
         thing["status"]["release"]["version"] = version
         assert ready.judge(thing, wanted).state == ready.READY
     assert ready.judge(thing, wanted | {"said_by": ""}).state == ready.READY
+
+
+SHARES = "nvidia.com/gpu.replicas"
+
+
+@pytest.mark.parametrize(
+    ("config", "offered", "labels", "waits"),
+    [
+        (
+            "trainlab-gpu-shares-8",
+            4,
+            {SHARES: "4", "nvidia.com/gpu.count": "1"},
+            "offers 4 shares of each GPU where 8 are asked",
+        ),
+        ("trainlab-gpu-shares-8", 8, {SHARES: "8", "nvidia.com/gpu.count": "1"}, ""),
+        (
+            "trainlab-gpu-shares-8",
+            4,
+            {SHARES: "8", "nvidia.com/gpu.count": "1"},
+            "4 nvidia.com/gpu, and 1 in 8 shares each",
+        ),
+        ("trainlab-gpu-shares-2", 2, {}, "offers 1 shares of each GPU where 2 are asked"),
+        ("", 4, {SHARES: "4"}, "offers 4 shares of each GPU where 1 are asked"),
+        ("", 2, {SHARES: "1"}, ""),
+        ("mine", 4, {SHARES: "4"}, ""),
+    ],
+)
+def test_a_changed_share_is_waited_for(config: str, offered: int, labels: Json, waits: str) -> None:
+    *_, done = steps("gpu-operator-26.3", "ClusterPolicy")
+    done["spec"] = {"devicePlugin": {"config": {"name": config, "default": "shared"}}} if config else {}
+    verdict = gpu_ready.judge_gpus(done, [node("gpu-1", offered, **{PCI: "true"} | labels)])
+    assert (verdict.state == ready.WAITING) == bool(waits) and waits in verdict.text

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.filter.core import combine
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
 from ansible_collections.trainlab.rhoai.plugins.filter.listed import listed
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, plain
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import quantity
 from jinja2.nativetypes import NativeEnvironment
 
@@ -142,3 +146,97 @@ def test_what_the_checks_have_looked_at_helm_does_not_refuse() -> None:
         trainlab_resolved={"site": site}, image_ref="a/b:1"
     )
     assert given == {"preflight": False, "queue": "team", "images": {"trainer": "a/b:1", "pullSecret": "own"}}
+
+
+SCALARS = [
+    "no",
+    "on",
+    "y",
+    "42",
+    "007",
+    "null",
+    "1e3",
+    "0o17",
+    "0x1f",
+    "12:30:00",
+    "~",
+    "",
+    " x",
+    "a: b",
+    "#",
+    "true",
+    "-",
+    ".5",
+]
+
+
+def test_text_stays_text_for_every_reader_of_yaml() -> None:
+    """PyYAML itself writes 1e3, 0o17 and y bare, which other readers take for numbers and a truth value."""
+    site = {
+        "labels": {text: text for text in SCALARS},
+        "list": SCALARS,
+        "number": 3,
+        "truth": False,
+        "none": None,
+        "half": 0.5,
+    }
+    text = plain.to_yaml({"site": site})
+    assert yaml.safe_load(text) == {"site": site}
+    for one in SCALARS:
+        assert f"- {json.dumps(one)}\n" in text and f": {json.dumps(one)}\n" in text
+    assert plain.to_yaml({"HTTPS_PROXY": "two\nlines\n"}) == "HTTPS_PROXY: |\n  two\n  lines"
+
+
+@pytest.mark.parametrize("where", [{"env": "secret"}, ["secret"], {"a": [{"b": "secret"}]}], ids=str)
+def test_a_vaulted_value_is_written_decrypted(where: Any, tmp_path: Path) -> None:
+    """By a real run: to_nice_yaml writes its ciphertext, which Helm takes for the value."""
+    bin_ = Path(sys.executable).parent
+    key = tmp_path / "key"
+    key.write_text("k", encoding="utf-8")
+    command = [bin_ / "ansible-vault", "encrypt_string", "--vault-password-file", key, "http://u:p@proxy:1"]
+    hidden = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = json.dumps(where)
+    assert shown.count('"secret"') == 1
+    before, after = shown.split('"secret"')
+    block = hidden.replace("!vault |", "").strip()
+    text = f"{before}SECRET{after}"
+    play = [
+        {
+            "hosts": "localhost",
+            "connection": "local",
+            "gather_facts": False,
+            "tasks": [
+                {
+                    "ansible.builtin.copy": {
+                        "content": "{{ value | trainlab.rhoai.plain_yaml }}\n",
+                        "dest": str(tmp_path / "out.yaml"),
+                    }
+                }
+            ],
+        }
+    ]
+    (tmp_path / "play.yml").write_text(json.dumps(play), encoding="utf-8")
+    indented = yaml.safe_dump({"value": json.loads(text.replace("SECRET", '"SECRET"'))}, default_flow_style=False)
+    lines = []
+    for line in indented.splitlines():
+        if line.endswith("SECRET"):
+            pad = " " * (len(line) - len(line.lstrip()) + 4)
+            lines += [line.removesuffix("SECRET") + "!vault |", *(pad + part.strip() for part in block.splitlines())]
+        else:
+            lines.append(line)
+    (tmp_path / "vars.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".collections")}
+    run = [
+        bin_ / "ansible-playbook",
+        "-i",
+        "localhost,",
+        "--vault-password-file",
+        key,
+        "-e",
+        f"@{tmp_path / 'vars.yml'}",
+    ]
+    run += ["-e", f"ansible_python_interpreter={sys.executable}", tmp_path / "play.yml"]
+    done = subprocess.run(run, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = yaml.safe_load((tmp_path / "out.yaml").read_text(encoding="utf-8"))
+    assert written == json.loads(shown.replace('"secret"', '"http://u:p@proxy:1"'))

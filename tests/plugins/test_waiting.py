@@ -67,3 +67,58 @@ def test_a_job_that_restarts_or_was_admitted_may_be_without_pods_for_a_moment(be
     assert [look(*each) for each in looks[:2]] == [None, None]
     with pytest.raises(AnsibleActionFail, match=r"has had no pods for (200|180) s: is its operator running"):
         look(*looks[2])
+
+
+def workload(**more: Any) -> dict[str, Any]:
+    """A Workload of job j that has no quota."""
+    metadata = {"name": "w", "ownerReferences": [{"kind": "PyTorchJob", "name": "j"}]}
+    return {"metadata": metadata, "spec": more.pop("spec", {}), "status": more}
+
+
+def reserved(message: str, reason: str = "Pending") -> dict[str, Any]:
+    return {"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}
+
+
+EVICTED_BY_QUEUE = {
+    "type": "Evicted",
+    "status": "True",
+    "reason": "Preempted",
+    "message": "Preempted to accommodate a workload",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            [workload(conditions=[reserved("resource ephemeral-storage unavailable in ClusterQueue")])],
+            "resource ephemeral",
+        ),
+        (
+            [workload(conditions=[reserved("ClusterQueue pool is inactive", "Inadmissible")])],
+            "ClusterQueue pool is inactive",
+        ),
+        (
+            [workload(conditions=[EVICTED_BY_QUEUE, reserved("insufficient quota")])],
+            "sent away (Preempted): Preempted to",
+        ),
+        ([workload(spec={"active": False})], "put it aside"),
+        (
+            [workload(admissionChecks=[{"name": "prov", "state": "Pending", "message": "no room"}])],
+            "check prov: no room",
+        ),
+        ([], "waits in the queue: is suspended"),
+    ],
+)
+def test_a_job_in_a_queue_says_what_it_waits_for(found: list[dict[str, Any]], said: str) -> None:
+    printed: list[str] = []
+    action = train_wait.ActionModule.__new__(train_wait.ActionModule)
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    job = {
+        "metadata": {"name": "j"},
+        "status": {"conditions": [{"type": "Suspended", "status": "True", "message": "is suspended"}]},
+    }
+    api: Any = SimpleNamespace(items=lambda path, *_, **__: found if "workloads" in path else [], kubectl="kubectl")
+    follower: Any = SimpleNamespace(follow=lambda *_: None)
+    assert action._look(api, jobs.PYTORCHJOB, job, args, StatusLines(printed.append), follower) is None
+    assert said in printed[0]

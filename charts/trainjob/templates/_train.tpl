@@ -22,6 +22,8 @@ restartPolicy: Never
 {{- end }}
 automountServiceAccountToken: false
 enableServiceLinks: false
+# At SIGTERM the ranks have 30 seconds, torchrun's, to keep a checkpoint; the rest is for the launcher.
+terminationGracePeriodSeconds: 60
 # Also bounds pods that outlive a failed job: its finished pods stay, for their logs.
 activeDeadlineSeconds: {{ mul (int $asked.timeout_minutes) 60 }}
 securityContext:

@@ -21,7 +21,10 @@ template:
             backoffLimit: 0
             {{- if int .phase.resources.restarts }}
             podFailurePolicy:
-              rules: [{action: FailJob, onExitCodes: {operator: In, values: [1, 2]}}]
+              rules:
+                - {action: FailJob, onExitCodes: {operator: In, values: [1, 2]}}
+                # A pod that was told to end (preempted, drained) has kept a checkpoint and counts nothing: the Job makes it again.
+                - {action: Ignore, onExitCodes: {operator: In, values: [143]}}
             {{- end }}
             template:
               metadata:

@@ -6,7 +6,9 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from .. import jobs
 from ..kube import Json
+from ..queueing import stopped, waits_for, workload_of
 from .cluster_state import ClusterState, Finding, quantity
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
@@ -50,15 +52,25 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
     cluster = cluster_state.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
     if cluster is None:
         return Finding.skipped("see the check queue")
+    for kind, one, queue in (("LocalQueue", name, local or {}), ("ClusterQueue", leads_to, cluster)):
+        if why := stopped(queue):
+            return Finding(
+                "error",
+                f"{kind} {one} {why}",
+                "Kueue admits no job through it",
+                "whoever runs the queue has to open or mend it, or set site.queue to another one",
+            )
     owned, most = _quotas(cluster["spec"])
     borrows = []
     for resource, (wanted, key) in _wanted(cluster_state).items():
         if resource not in owned:
             return Finding(
                 "error",
-                f"ClusterQueue {leads_to} does not cover {resource}, which the pods request",
+                f"ClusterQueue {leads_to} does not cover {resource}, which the pods request"
+                + ("" if key.startswith("phase.") else f" ({key})"),
                 "Kueue never admits the job",
-                f"add {resource} to its resourceGroups, or empty site.queue",
+                f"add {resource} to its resourceGroups"
+                + (", or empty site.queue" if key.startswith("phase.") else ", or take it out of the LimitRange"),
             )
         if most[resource] < wanted:
             return Finding(
@@ -66,13 +78,24 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
                 f"ClusterQueue {leads_to} has {owned[resource]} of {resource}"
                 f"{f' and may borrow {most[resource] - owned[resource]}' if most != owned else ''}, the job requests {wanted}",
                 "Kueue never admits the job",
-                f"raise its {'borrowingLimit' if most != owned else 'nominalQuota'}, or lower {key} or phase.resources.nodes",
+                f"raise its {'borrowingLimit' if most != owned else 'nominalQuota'}, or lower {key if key.startswith('phase.') else 'what is ' + key} or phase.resources.nodes",
             )
         if owned[resource] < wanted:
             borrows.append(resource)
     if borrows:
         return Finding.skipped(f"ClusterQueue {leads_to} may borrow {', '.join(borrows)} from its cohort")
-    return Finding.ok(f"ClusterQueue {leads_to} is big enough")
+    return Finding.ok(f"ClusterQueue {leads_to} is big enough{_waiting(cluster_state)}")
+
+
+def _waiting(cluster_state: ClusterState) -> str:
+    """What the jobs of the release wait for in the queue, as the end of a sentence."""
+    said = []
+    for kind in jobs.KINDS.values():
+        for job in kind.of_release(cluster_state.api, cluster_state.namespace, cluster_state.release):
+            if jobs.outcome(kind, job)[0] == "queued":
+                why = waits_for(workload_of(cluster_state.api, cluster_state.namespace, job))
+                said.append(f"; {kind.kind} {job['metadata']['name']} waits: {why or 'Kueue says nothing'}")
+    return "".join(said)
 
 
 def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
@@ -297,13 +320,21 @@ def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
 
 
 def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
-    """What all pods of the job request together, by resource, and the key that sets it."""
+    """What all pods of the job request together, by resource, and what sets it: a key, or a LimitRange that adds it."""
     nodes = cluster_state.phase["resources"]["nodes"]
-    return {
+    found = {
         resource: (quantity(asked) * nodes, key)
         for resource, asked, key in _requested(cluster_state)
         if key.startswith("phase.resources.")
     }
+    for each in _ranges(cluster_state):
+        for limit in each["spec"]["limits"]:
+            if limit.get("type") == "Container":
+                # a limit that is given without a request is the request
+                for resource, amount in {**(limit.get("default") or {}), **(limit.get("defaultRequest") or {})}.items():
+                    added = (quantity(amount) * nodes, f"added by LimitRange {each['metadata']['name']}")
+                    found.setdefault(resource, added)
+    return found
 
 
 def _of_pods(cluster_state: ClusterState, counts: list[str]) -> list[Wanted]:

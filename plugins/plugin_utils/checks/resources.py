@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from ..gpu_inventory import gpus_of
+from ..kube import Json
 from .autoscaling import VARIABLE, Coming, awaited, coming
 from .cluster_state import ClusterState, Finding, quantity
 
@@ -40,6 +42,8 @@ def gpus(cluster_state: ClusterState) -> Finding:
         cluster_state.site["gpuResource"],
     )
     per_pod = resources["gpus_per_node"]
+    if per_pod and (found := _shared(cluster_state, resources, name)):
+        return found
     serving = serve["gpus"] if cluster_state.site["serving"] else 0
     if not per_pod and not serving:
         return Finding.skipped("the phase requests none")
@@ -75,7 +79,41 @@ def gpus(cluster_state: ClusterState) -> Finding:
             "the server would wait forever",
             "lower it",
         )
-    return Finding.ok(f"{sum(have)} {name}")
+    words = {gpus_of(node, name).words for node in cluster_state.usable_nodes if not gpus_of(node, name).own}
+    shares = f" ({', '.join(sorted(words))})" if sum(have) and words else ""
+    return Finding.ok(f"{sum(have)} {name}{shares}")
+
+
+def _shared(cluster_state: ClusterState, resources: Json, name: str) -> Finding | None:
+    """Each rank of a job has a physical GPU of its own: NCCL refuses two ranks on one, and shares and slices may be of one.
+
+    A pod with one share that no other pod of the job is beside has one; nothing else is certain.
+    """
+    per_pod, pods = resources["gpus_per_node"], resources["nodes"]
+    if per_pod * pods == 1:
+        return None
+    have = {node["metadata"]["name"]: gpus_of(node, name) for node in cluster_state.usable_nodes}
+    have = {node: gpus for node, gpus in have.items() if gpus.allocatable}
+    shared = {node: gpus for node, gpus in have.items() if not gpus.own}
+    if not shared:
+        return None
+    alone = cluster_state.site.get("spread") == "required" and per_pod == 1
+    if alone and len(have) >= pods:
+        return None
+    node, gpus = next(iter(shared.items()))
+    spread = (
+        ", or set site.spread to required, which puts each pod on a node of its own"
+        if per_pod == 1 and len(have) >= pods
+        else ""
+    )
+    return Finding(
+        "error",
+        f"the job has {per_pod * pods} ranks, and each needs a physical GPU of its own; node {node} offers {gpus.allocatable} {name} "
+        f"of {gpus.words}",
+        "two ranks on one GPU end in NCCL (Duplicate GPU detected), and its memory is theirs together",
+        f"set platform_gpu_shares to 1 (and MIG off) on the nodes that train, choose others with site.nodeSelector, or set "
+        f"phase.resources.nodes and gpus_per_node to 1{spread}",
+    )
 
 
 def _will_do(more: list[Coming], pods: int, gpus: int) -> bool:

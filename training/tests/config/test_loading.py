@@ -52,6 +52,11 @@ def test_unknown_key_names_file_key_known_keys_and_a_guess(tmp_path: Path) -> No
             "over.yaml: phase.train.batch_size is 0: must be 1 or more; the default is 8",
         ),
         ("phase: {resources: {nodes: 0}}", "over.yaml: phase.resources.nodes is 0: must be 1 or more"),
+        (
+            'phase: {train: {learning_rate: "0.0003"}}',
+            "must be a number; write it without quotes in a file, and with --set-json",
+        ),
+        ('phase: {seed: "42"}', "write it without quotes in a file"),
         ("phase: {train: {learning_rate: fast}}", "phase.train.learning_rate is 'fast': must be a number"),
         ("phase: {train: {batch_size: '8'}}", "phase.train.batch_size is '8': must be a whole number"),
         (

@@ -157,6 +157,20 @@ def test_our_own_server_answers_several_and_keeps_adapters_of_other_runs() -> No
     )
 
 
+@pytest.mark.parametrize("label", ["NVIDIA-L40S-SHARED", "NVIDIA-A100-SXM4-80GB-SHARED"])
+def test_a_share_of_a_gpu_is_told_and_is_for_one_rank(
+    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.yaml"
+    site = f"site: {{nodeSelector: {{nvidia.com/gpu.product: {label}}}}}"
+    own.write_text(site, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{label} is a share of a GPU, and the job has \d+ ranks"):
+        command(VALUES / "survival.yaml", [own])
+    own.write_text(f"{site}\nphase: {{resources: {{nodes: 1, gpus_per_node: 1}}}}", encoding="utf-8")
+    command(VALUES / "survival.yaml", [own])
+    assert "a share: its memory is that of all who have one" in capsys.readouterr().out
+
+
 def test_the_gpu_of_the_values_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A node selector names another; a name that is not in the table is refused with those that are."""
     own = tmp_path / "own.yaml"

@@ -14,8 +14,7 @@ import pytest
 from checkout import SOURCES, VALUES
 from ports import free_port
 from safetensors.torch import load_file
-from tiny import make_phase, phase_from, write_data
-from trainlab.config import Phase
+from tiny import make_phase, phase_from
 from trainlab.config.quantity import quantity
 from trainlab.data import chat_rows
 from trainlab.engine.training_job import TrainingJob
@@ -23,26 +22,9 @@ from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
 from trainlab.run import launch
+from workplace import Workplace
 
 TRAIN = {"epochs": 2, "batch_size": 2, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.2}
-
-
-class Workplace:
-    """A folder with model, data set and phase.json, and the command line over them."""
-
-    def __init__(self, root: Path, phase: Phase) -> None:
-        self.root, self.phase = root, phase
-        (root / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}), encoding="utf-8")
-        write_data(root / "data")
-
-    def start(self, *more: str, before: tuple[str, ...] = (), **env: str) -> "subprocess.Popen[str]":
-        """Start `trainlab run`, or the command `before` with it as arguments; env holds further variables."""
-        folders = ["--models", str(self.root / "models"), "--data", str(self.root / "data"), "--out", str(self.root)]
-        trainlab = [sys.executable, "-m", "trainlab.cli", "run", str(self.root / "phase.json")]
-        command = [*before, *trainlab, *folders, *more]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TRAINLAB_", "TORCHELASTIC"))}
-        full = {**clean, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", **env}
-        return subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.fixture
@@ -210,6 +192,7 @@ BLOCKS = """
 import ctypes, resource, sys
 from trainlab.config.loading import load_values
 from trainlab.run import launch
+from workplace import Workplace
 from pathlib import Path
 launch.set_environment(load_values([Path(sys.argv[1])]).phase, 2)
 libc = ctypes.CDLL(None)
@@ -239,6 +222,7 @@ FORKED = """
 import os, sys
 from trainlab.config.loading import load_values
 from trainlab.run import launch
+from workplace import Workplace
 from pathlib import Path
 launch.set_environment(load_values([Path(sys.argv[1])]).phase, 1)
 import torch

@@ -52,8 +52,17 @@ def sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
         return key, f"{name} is {value}: {wrong_form(field, context['pattern'])}"
     family = kind.split("_")[0]
     if family in TYPES and (kind.endswith(("_type", "_parsing", "_from_float"))):
-        return key, f"{name} is {value}: must be {TYPES[family]}; {_remedy(field)}"
+        return key, f"{name} is {value}: must be {TYPES[family]}; {_unquoted(item)}{_remedy(field)}"
     return key, f"{name} is {value}: {item['msg'][0].lower()}{item['msg'][1:]}; {_remedy(field)}"
+
+
+def _unquoted(item: Mapping[str, Any]) -> str:
+    """Return the remedy for a number that is text: in quotes in a file, or given by Helm's --set."""
+    try:
+        float(item.get("input") if isinstance(item.get("input"), str) else "")  # type: ignore[arg-type]
+    except ValueError:
+        return ""
+    return "write it without quotes in a file, and with --set-json for Helm; "
 
 
 def _remedy(field: FieldInfo | None) -> str:

@@ -26,12 +26,14 @@ recipe does not read, is refused; null means the default. Helm and `trainlab che
 except for what Helm never sees: a duplicate key (it takes the last one), documents after the first (it drops them), and
 a regular expression that Python cannot parse; and `trainlab` knows the phases behind `preset:` in a checkout only. On the
 command line `--set` reads a number with a decimal point as text: use `--set-json phase.train.learning_rate=0.0003`, or a
-file.
+file; it makes a number or a truth value of a text such as `42` or `true`: use `--set-string` for labels and names.
 
 | key | recipes | type | default | meaning |
 |---|---|---|---|---|
 """
 Tree = dict[str, Any]
+NO_TEXT = "$ --set makes text of a number with a decimal point, --set-json and files do not"
+"""A pattern that no text matches, as nothing follows an end: what Helm shows to whoever wrote --set."""
 QUESTIONS = {
     "preset.phase": "Phase",
     "preset.scale": "Scale",
@@ -82,13 +84,28 @@ def json_schema() -> Tree:
     phase["properties"]["recipe"]["enum"] = list(PHASES)
     # The preset is not nullable: the chart has defaults for its keys, so that Helm drops a null itself.
     blocks = {"preset": _inlined(Preset), "site": _nullable(_inlined(Site)), "phase": {"$ref": "#/definitions/phase"}}
-    return {
+    found: Tree = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "description": " ".join((Values.__doc__ or "").split()),
         "type": "object",
         **_asked(blocks, ""),
         "definitions": {"phase": _nullable(phase)},
     }
+    return dict(_without_text(found))
+
+
+def _without_text(node: Any) -> Any:
+    """Return the schema with NO_TEXT for each number that may have a decimal point: Helm shows no text of ours but a pattern."""
+    if isinstance(node, list):
+        return [_without_text(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: _without_text(value) for key, value in node.items()}
+    kinds = found.get("type")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if isinstance(kinds, list) and "number" in kinds and "enum" not in found:
+        found |= {"type": [*kinds, "string"], "pattern": NO_TEXT}
+    return found
 
 
 def rules() -> Tree:

@@ -11,6 +11,7 @@ from trainlab import files
 from trainlab.config import DpoPhase, LanguagePhase, SftPhase
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
+from trainlab.engine.stopping import Stop, StopCallback
 from trainlab.engine.trainer import CheckpointedSftTrainer, CheckpointedTrainer, TrainingResult, outcome
 from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError
@@ -38,7 +39,9 @@ def fit(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer) -> T
     if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
         trainer.activation_cache = cache_activations(job, trainer, layers)
     caching = time.monotonic() - began
-    done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    with Stop() as stop:
+        trainer.add_callback(StopCallback(stop))
+        done = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.monotonic() - began
     with job.progress.step(f"saving {result(job.phase)}/"):
         save_best(job, trainer)

@@ -27,6 +27,7 @@ CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
+SHARED = "-SHARED"  # what it adds to the product of a GPU in time slices
 DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names a GPU
 GGUF_BYTES = 0.75  # of a weight in the file that a pypi: wheel holds, beside which it is expanded: 98.4 MB for 134.5 M
 CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/resnet/image_sources.py)
@@ -134,7 +135,7 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
         return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
     label = values.site.node_selector.get(PRODUCT_LABEL)
     if label:
-        return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}"
+        return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}{_share(job, label)}"
     named = values.phase.needs.gpu_model
     if named and named not in devices.DEVICES:
         raise UserError(
@@ -143,6 +144,18 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     if named:
         return job, devices.find(named), "phase.needs.gpu_model"
     return job, devices.find(DEFAULT_GPU), "assumed; name it with --gpu or phase.needs.gpu_model"
+
+
+def _share(job: Job, label: str) -> str:
+    """Return what is to be said of a time-sliced GPU; UserError where several ranks would have shares, of which two may be one GPU."""
+    if not label.upper().endswith(SHARED):
+        return ""
+    if job.world > 1:
+        raise UserError(
+            f"site.nodeSelector {PRODUCT_LABEL}: {label} is a share of a GPU, and the job has {job.world} ranks: two of them on one GPU "
+            "end in NCCL (Duplicate GPU detected); choose GPUs that are not shared, or set phase.resources.nodes and gpus_per_node to 1"
+        )
+    return ", a share: its memory is that of all who have one"
 
 
 def _data_bytes(phase: Phase) -> float | None:

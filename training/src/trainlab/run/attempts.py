@@ -1,7 +1,7 @@
 """How often a run was started, and what each loss cost: attempts.json in the run directory.
 
 The first pod's launcher records each start and ends a job that has used up its restarts: a PyTorchJob counts none itself, and
-JobSet, which does, sees the same number (charts/trainjob). Rank 0 leaves the last step that it reached in a file of its own.
+JobSet, which does, sees the same number (charts/trainjob). A pod that was told to end (SIGTERM) is no loss. Rank 0 leaves the last step that it reached in a file of its own.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.engine import checkpoints
-from trainlab.errors import UserError
+from trainlab.errors import STOPPED, UserError
 
 FILE, STEP = "attempts.json", "last_step"
 LOSSES = 128
@@ -39,8 +39,9 @@ def begin(run_dir: Path, allowed: int | None) -> str:
     if starts:
         before = starts[-1]
         before["reached"] = max(reached(run_dir), before["resumed"])
-        if "ended" not in before:
-            restart = before["restart"] + 1
+        ended = before.get("ended")
+        if ended in (None, STOPPED):
+            restart = before["restart"] + (ended is None)
         if allowed is not None and restart > allowed:
             before["ended"] = UsedUp.code
             _write(run_dir, starts)
@@ -51,13 +52,17 @@ def begin(run_dir: Path, allowed: int | None) -> str:
         (run_dir / STEP).unlink()
     if not starts:
         return ""
-    again = f"restart {restart} of {allowed}" if restart and allowed is not None else "started again"
+    lost_before = "ended" not in starts[-1]
+    again = f"restart {restart} of {allowed}" if lost_before and allowed is not None else "started again"
     lost = max(0, starts[-1]["reached"] - resumed)
     return f"{again}: goes on at step {resumed}, {lost} {'step is' if lost == 1 else 'steps are'} repeated"
 
 
 def end(run_dir: Path, code: int) -> None:
-    """Record that this attempt ended by itself, so that the next start is nobody's restart."""
+    """Record that this attempt ended by itself, so that the next start is nobody's restart, or was told to (STOPPED).
+
+    What is told to end counts nothing, and leaves what losses before it have counted.
+    """
     starts = read(run_dir)
     if starts:
         starts[-1]["ended"] = code

@@ -20,7 +20,7 @@ from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
 from trainlab.config.quantity import quantity
 from trainlab.engine import checkpoints
-from trainlab.errors import LOST_PEER, UserError
+from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.evaluation.benchmarks import tasks
 from trainlab.models import parents
 from trainlab.run import attempts, handover, identity, results
@@ -41,6 +41,8 @@ REPORTED_FIRST = 10.0
 """Seconds that a pod whose peer is gone waits before it ends: where the peer ended with an error, its end is the job's."""
 # torchrun options (--standalone in its parts). Without an address the ranks resolve this machine's hostname, and hang if neither
 # DNS nor a file has it.
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+"""Set in the pods of a TrainJob, by the Job that JobSet makes."""
 ONE_MACHINE = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1", "--local-addr=127.0.0.1")
 FORKED_LOG = "torch.distributed.elastic.multiprocessing.api"
 
@@ -90,15 +92,17 @@ def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tupl
             print(f"trainlab: {line}", flush=True)
     last = allowed is not None and attempts.last_one(run_dir, allowed)  # now: later it may be the next attempt's
     code = _torchrun(phase, args, run_dir, inputs)
+    # JobSet, which ends the pods that are left of a job that lost one, counts that itself; a PyTorchJob's operator ends none then.
+    stopped = code == STOPPED or (code == LOST_PEER and INDEX_VARIABLE not in os.environ)
     if code == LOST_PEER:
         if not operator:
             return 1
         if _ended_within(REPORTED_FIRST):
-            code = 128 + signal.SIGTERM
-    if code >= attempts.LOSSES and code != 128 + signal.SIGTERM and last and allowed is not None:
+            code = STOPPED
+    if code >= attempts.LOSSES and code != STOPPED and last and allowed is not None:
         print(f"error: {attempts.used_up(allowed)}", file=sys.stderr)
         code = attempts.UsedUp.code
-    if first and code < attempts.LOSSES:
+    if first and (code < attempts.LOSSES or (code == STOPPED and stopped)):
         attempts.end(run_dir, code)
     return code
 
@@ -196,6 +200,8 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
             elastic_launch(config, forked_rank)(phase, run_dir, *inputs, args.models, threads)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
+        if failure.exitcode == STOPPED:  # its ranks said so
+            return STOPPED
         print(f"error: {ended(rank, failure.exitcode, phase)}", file=sys.stderr)
         if operator and failure.exitcode < 0:
             return 128 - failure.exitcode

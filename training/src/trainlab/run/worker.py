@@ -20,7 +20,7 @@ from torch.distributed import DistError
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks, run_time_compiler
-from trainlab.errors import LOST_PEER, UserError
+from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.progress import Progress
 from trainlab.run import attempts, identity, manifest, results
 from trainlab.run.tracker import Tracker
@@ -55,7 +55,7 @@ def forked_rank(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mo
 
 
 def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
-    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted, LOST_PEER a peer is gone."""
+    """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted, LOST_PEER a peer is gone, STOPPED."""
     dist.finish(_run(phase, run_dir, model_dir, data_dir, models))
 
 
@@ -71,6 +71,8 @@ def _run(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
     except UserError as error:
         code = int(getattr(error, "code", 2))
         print("\n".join(f"error: {where}{line}" for line in str(error).splitlines()), file=sys.stderr)
+        if code == STOPPED and dist.is_main():
+            attempts.end(run_dir, code)
     except KeyboardInterrupt:  # Ctrl-C reaches all ranks; the launcher says what to do
         code = 130
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from trained import weights
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.config.section_vision import Vision
+from trainlab.engine.stopping import Stopped
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 from trainlab.recipes.resnet import image_probe, network, resnet_trainer
@@ -89,6 +91,29 @@ def test_resumed_equals_uninterrupted_even_after_a_broken_checkpoint(whole: Path
     newest.write_bytes(newest.read_bytes()[:1000])
     summary = train(make_phase(), tmp_path)
     assert summary["resumed_from_step"] == 8
+    first, second = weights(whole), weights(tmp_path)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert (whole / "training_history.json").read_text() == (tmp_path / "training_history.json").read_text()
+
+
+@pytest.mark.parametrize("steps", [[7], [3, 8, 11], [1, 2, 23, 24]], ids=str)
+def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
+    whole: Path, tmp_path: Path, steps: list[int]
+) -> None:
+    """Between two checkpoints, at one, right after another stop, and at the last step."""
+
+    class Told(Progress):
+        """Sends SIGTERM at one step."""
+
+        def status(self, text: str) -> None:
+            """Send it once that step is taken."""
+            if text.startswith(f"step {step}/"):
+                signal.raise_signal(signal.SIGTERM)
+
+    for step in steps:
+        with pytest.raises(Stopped, match=f"the checkpoint of step {step} is kept"):
+            train(make_phase(), tmp_path, Told(False))
+    assert train(make_phase(), tmp_path)["resumed_from_step"] == steps[-1]
     first, second = weights(whole), weights(tmp_path)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert (whole / "training_history.json").read_text() == (tmp_path / "training_history.json").read_text()

@@ -21,6 +21,7 @@ from trainlab import files
 from trainlab.config import ResnetPhase
 from trainlab.engine import checkpoints, dist
 from trainlab.engine.steps import Eta, planned
+from trainlab.engine.stopping import Stop, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute
 from trainlab.progress import Numbers, Progress
@@ -48,6 +49,7 @@ class State:
     """What a checkpoint holds besides weights, optimizer and schedule."""
 
     step: int = 0
+    count: int = 0  # of steps since the last entry of the history
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None  # {step, accuracy, loss}
     weights: dict[str, torch.Tensor] = field(default_factory=dict)  # of the best step, on the CPU
@@ -104,6 +106,7 @@ class Loop:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "torchinductor"))
             self.model = torch.compile(self.model)  # self.network stays plain: no `_orig_mod.` in saved names
         self.data = job.images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
+        self.sums = torch.zeros(2, device=self.device)  # loss and accuracy since the last entry of the history
         self.latest: dict[str, float] = {}  # means of the last log entry, and of the last validation
         self.validated: dict[str, float] = {}
         self.board: Any = None
@@ -116,20 +119,23 @@ class Loop:
         """Take all remaining steps."""
         progress, eta, every = self.job.progress, Eta(self.state.step), max(1, self.total // 100)
         progress.say(f"training from step {self.state.step} to {self.total}")
-        sums, count = torch.zeros(2, device=self.device), 0
         self.network.train()
-        while self.state.step < self.total:
-            sums += self._step(self.state.step)
-            self.state.step, count = self.state.step + 1, count + 1
-            step = self.state.step
-            if step % every == 0 or step in self.due:
-                self._log(sums, count)
-                sums, count = torch.zeros(2, device=self.device), 0
-            left, epochs = eta.left(step, self.total), self.total / self.per_epoch
-            progress.at(Numbers(step, self.total, left, step / self.per_epoch, epochs, self.latest, self.validated))
-            if step in self.due:
-                self._validate()
-                self._save()
+        with Stop() as stop:
+            while self.state.step < self.total:
+                self.sums += self._step(self.state.step)
+                self.state.step, self.state.count = self.state.step + 1, self.state.count + 1
+                step = self.state.step
+                if step % every == 0 or step in self.due:
+                    self._log()
+                left, epochs = eta.left(step, self.total), self.total / self.per_epoch
+                progress.at(Numbers(step, self.total, left, step / self.per_epoch, epochs, self.latest, self.validated))
+                if step in self.due:
+                    self._validate()
+                stopped = stop.due(step)
+                if stopped or step in self.due:
+                    self._save()
+                if stopped:
+                    raise Stopped(step)
         if self.board:
             self.board.close()
 
@@ -163,9 +169,10 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
         return means
 
-    def _log(self, sums: torch.Tensor, count: int) -> None:
-        """Log the means since the last entry."""
-        total = sums.clone()
+    def _log(self) -> None:
+        """Log the means since the last entry, and start anew."""
+        total, count = self.sums.clone(), self.state.count
+        self.sums, self.state.count = torch.zeros_like(self.sums), 0
         if self.shared:
             td.all_reduce(total)
         loss, accuracy = (total / count / dist.world_size()).tolist()
@@ -206,14 +213,15 @@ class Loop:
 
     def _save(self) -> None:
         """Write a checkpoint from rank 0: complete, marked, then delete the old ones."""
-        random = dist.gather(torch.get_rng_state())
+        buffers = {name: buffer.cpu() for name, buffer in self.network.named_buffers()}
+        own = dist.gather({"random": torch.get_rng_state(), "sums": self.sums.cpu(), "buffers": buffers})
         if dist.is_main():
             content = {
                 **vars(self.state),
                 "model": self.network.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "schedule": self.schedule.state_dict(),
-                "random": random,
+                "ranks": own,
             }
             folder = self.folder / f"checkpoint-{self.state.step}"
 
@@ -243,9 +251,12 @@ class Loop:
         self.network.load_state_dict(content.pop("model"))
         self.optimizer.load_state_dict(content.pop("optimizer"))
         self.schedule.load_state_dict(content.pop("schedule"))
-        random = content.pop("random")
-        if len(random) == dist.world_size():
-            torch.set_rng_state(random[dist.rank()])
+        ranks = content.pop("ranks")
+        if len(ranks) == dist.world_size():
+            own = ranks[dist.rank()]
+            torch.set_rng_state(own["random"])
+            self.network.load_state_dict(own["buffers"], strict=False)
+            self.sums = own["sums"].to(self.device)
         self.state = State(**content)
         return self.state.step
 
