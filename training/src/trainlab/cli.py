@@ -20,6 +20,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Progress bars of several ranks only garble a log; progress.py prints instead.
     for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
+    # Xet has hosts of its own, which mirrors, proxies and certificates of one's own often leave out; it gives up after four minutes.
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     try:
         code = int(args.call(args) or 0)
     except UserError as error:

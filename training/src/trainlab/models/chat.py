@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
-from trainlab.models import compute, export
+from trainlab.models import compute, export, weights
 from trainlab.models.chat_template import messages
 
 if TYPE_CHECKING:  # costs 8 s of CPU and 230 MB, which the launcher of a pod spends on reading the template otherwise
@@ -134,8 +134,7 @@ def load_base(
 
     Raises UserError if the folder holds no model.
     """
-    if not (model_dir / "config.json").exists():
-        raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
+    weights.check(model_dir)
     return _load(model_dir, phase, dtype)
 
 

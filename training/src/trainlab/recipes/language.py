@@ -79,6 +79,7 @@ class Language(Recipe):
         if not model_dir.is_dir():
             source = self.phase.model.source
             raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
+        fetch.held(self.phase.model.source, model_dir)
         self._check_template(model_dir)
         self.check_data(data_dir)
         if isinstance(self.phase, ChatPhase):  # its chat template must be one that can be trained on
