@@ -68,8 +68,8 @@ def _rendered(template: str, system: str) -> str:
 
     names: Any = dict.fromkeys(SPECIAL_TOKENS, "")
     chat = [{"role": "system", "content": system}, {"role": "user", "content": "Is this water safe?"}]
-    texts, _ = render_jinja_template([chat], chat_template=template, add_generation_prompt=True, **names)
-    return str(texts[0])
+    found: Any = render_jinja_template([chat], chat_template=template, add_generation_prompt=True, **names)
+    return str(found[0][0])
 
 
 def _stored(model_dir: Path) -> str | None:
