@@ -276,8 +276,12 @@ def test_a_volume_without_room_is_told_before_anything_large_is_fetched(
 def trainlab_fetch(
     url: str, tmp_path: Path, phase_dict: dict[str, Any], **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Return `trainlab fetch` of the model, by a program of its own: what it reads from the environment counts."""
-    phase = {**phase_dict, "model": {"source": SOURCE, "dtype": "float32"}}
+    """Return `trainlab fetch` of the model, by a program of its own: what it reads from the environment counts.
+
+    The rows are not here, so that nothing is rehearsed: the model has no tokenizer.
+    """
+    data = {**phase_dict["data"], "source": "pvc:elsewhere"}
+    phase = {**phase_dict, "model": {"source": SOURCE, "dtype": "float32"}, "data": data}
     (tmp_path / "phase.json").write_text(json.dumps({"phase": phase}), encoding="utf-8")
     line = [sys.executable, "-m", "trainlab.cli", "fetch", str(tmp_path / "phase.json")]
     more = {"PYTHONPATH": str(SOURCES), "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home"), **env}
