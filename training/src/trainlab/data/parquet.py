@@ -5,6 +5,7 @@ line.
 """
 
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 from trainlab.data import text_files
@@ -22,7 +23,9 @@ def write(data: Path) -> list[Path]:
     written = []
     for split in sorted({file.parent for file in data.glob("*/*/*.jsonl")}):
         rows = [
-            {**row, "topic": file.stem} for file in sorted(split.glob("*.jsonl")) for _, row in text_files.records(file)
+            {**row, "topic": file.stem}
+            for file in sorted(split.glob("*.jsonl"))
+            for row in map(itemgetter(1), text_files.records(file))
         ]
         path = split.parent / "parquet" / f"{split.name}.parquet"
         path.parent.mkdir(exist_ok=True)
