@@ -27,9 +27,9 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 from trainlab.config.section_data import AnswerData, Data
 from trainlab.data import answer_style, label_line, refusals
 from trainlab.data.hub.download import RECORD
+from trainlab.data.scripts import latin_only, normal, not_judged
 from trainlab.data.text_files import records
 from trainlab.data.verse_forms import FORMS
-from trainlab.data.words import latin_only, normal, not_judged
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir, named_data
 

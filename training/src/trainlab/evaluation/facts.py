@@ -2,7 +2,7 @@
 
 Used by answer_score (share per item) and report (marking). Recall sees neither negation nor wrong additions: the answer loss
 and the texts themselves are reported with it, and `forbidden` finds what a data set says must never be done. Data sets document
-how they write both (data/*/README.md). What a word is: data/words.py. Negations are English.
+how they write both (data/*/README.md). What a word is: data/scripts.py. Negations are English.
 """
 
 import re
@@ -13,7 +13,7 @@ from itertools import groupby
 
 import regex
 
-from trainlab.data import words
+from trainlab.data import scripts
 
 Fact = Sequence[str]
 _SAME = str.maketrans(
@@ -107,4 +107,4 @@ def _mapped(text: str) -> tuple[str, list[int]]:
 @lru_cache(maxsize=8192)
 def _pattern(spelling: str) -> regex.Pattern[str]:
     """Return the pattern of one spelling."""
-    return regex.compile(words.pattern(normalize(spelling)))
+    return regex.compile(scripts.pattern(normalize(spelling)))

@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
-from trainlab.models import compute, export, weights
+from trainlab.models import compute, export, stored_weights
 from trainlab.models.chat_template import messages, with_system_role
 
 if TYPE_CHECKING:  # costs 8 s of CPU and 230 MB, which the launcher of a pod spends on reading the template otherwise
@@ -169,7 +169,7 @@ def load_base(
 
     Raises UserError if the folder holds no model.
     """
-    weights.check(model_dir)
+    stored_weights.check(model_dir)
     return _load(model_dir, phase, dtype)
 
 

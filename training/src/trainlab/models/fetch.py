@@ -19,7 +19,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models import hub, weights
+from trainlab.models import hub, stored_weights
 from trainlab.models.hub import KEY
 
 
@@ -92,7 +92,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
 def held(source: str, target: Path) -> None:
     """Raise UserError, which names what is there, if the folder of a source holds no model that can be loaded."""
     try:
-        weights.check(target)
+        stored_weights.check(target)
     except UserError as error:
         raise UserError(f"{KEY} is {source}: {error}") from None
 
@@ -102,7 +102,7 @@ def _is_whole(target: Path, source: str) -> bool:
     if not (target / "source.json").exists():
         return False
     try:
-        weights.check(target)
+        stored_weights.check(target)
     except UserError:  # of a release that fetched files without the weights
         return False
     record = files.read_json(target / "source.json")

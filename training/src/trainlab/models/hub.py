@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models import weights
+from trainlab.models import stored_weights
 
 KEY = "phase.model.source"
 WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
@@ -51,18 +51,18 @@ def download(source: str, folder: Path) -> str:
 
 
 def _download(name: str, revision: str, folder: Path) -> None:
-    """Fetch what weights.choose names, compare it with the hub's digests, and expand a GGUF file."""
+    """Fetch what stored_weights.choose names, compare it with the hub's digests, and expand a GGUF file."""
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.hf_api import RepoFile
 
     def parts(index: str) -> list[str]:
-        return weights.read_parts(
+        return stored_weights.read_parts(
             Path(hf_hub_download(name, index, revision=revision, local_dir=folder, token=token()))
         )
 
     api = HfApi()
     tree = api.list_repo_tree(name, recursive=True, revision=revision, token=token())
-    chosen = weights.choose({one.path: one.size for one in tree if isinstance(one, RepoFile)}, parts)
+    chosen = stored_weights.choose({one.path: one.size for one in tree if isinstance(one, RepoFile)}, parts)
     for old in _left_over(folder, chosen.files):
         old.unlink()
     _refuse_too_large(folder, chosen.files)

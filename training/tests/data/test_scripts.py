@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainlab.data import chat_rows, own_questions, parquet, words
+from trainlab.data import chat_rows, own_questions, parquet, scripts
 from trainlab.data.text_files import table
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
@@ -45,7 +45,7 @@ SAID = [  # a right answer, a fact in it, and one that is not in it
 
 @pytest.mark.parametrize("pair", DIFFER.values(), ids=list(DIFFER))
 def test_questions_that_differ_in_a_mark_are_two(pair: tuple[str, str]) -> None:
-    one, other = map(words.normal, pair)
+    one, other = map(scripts.normal, pair)
     assert one != other and len(one.split()) == len(pair[0].split())
 
 
@@ -74,14 +74,14 @@ def test_each_word_of_any_script_is_found_in_its_text(found: list[str]) -> None:
     text = " ".join(found)
     assert all(facts.found(text, [[word] for word in found]))
     assert "".join(piece for piece, _ in facts.marked(text, [[found[0]]])) == text
-    assert words.normal(f"{text}!") == words.normal(text) == words.normal(words.normal(text))
+    assert scripts.normal(f"{text}!") == scripts.normal(text) == scripts.normal(scripts.normal(text))
 
 
 @given(
     st.sampled_from(SCRIPTS).flatmap(lambda name: st.tuples(*[st.text(ALPHABETS[name], min_size=2, max_size=5)] * 2))
 )
 def test_questions_are_one_only_if_their_letters_and_marks_are(pair: tuple[str, str]) -> None:
-    assert (words.normal(pair[0]) == words.normal(pair[1])) == (pair[0] == pair[1])
+    assert (scripts.normal(pair[0]) == scripts.normal(pair[1])) == (pair[0] == pair[1])
 
 
 def test_a_run_with_both_questions_of_two_that_differ_in_a_mark_is_not_refused(tmp_path: Path) -> None:
