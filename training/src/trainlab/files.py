@@ -101,4 +101,9 @@ def folder_sha256(folder: Path, pattern: str = "**/*", without: str = "") -> str
 def free_text(path: Path) -> str:
     """Return the free space of the volume that holds `path`, or will once it exists, for error messages."""
     exists = next(one for one in (path, *path.absolute().parents) if one.exists())
-    return f"{shutil.disk_usage(exists).free / 1e6:,.0f} MB free"
+    return f"{megabytes(shutil.disk_usage(exists).free)} free"
+
+
+def megabytes(count: float) -> str:
+    """Return a number of bytes in MB."""
+    return f"{count / 1e6:,.0f} MB"

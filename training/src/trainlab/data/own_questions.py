@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.data import chat_rows, text_files
+from trainlab.data import scripts, text_files
 from trainlab.errors import UserError
 
 NAME = "questions"
@@ -108,7 +108,7 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
             asked, said = (
                 _text(row, column, option) for column, option in ((question, "--question"), (answer, "--answer"))
             )
-            key = chat_rows.normal(asked)
+            key = scripts.normal(asked)
             if not key:
                 raise UserError(f"{row.at}: {question} is {asked!r}: contains no words; correct or remove the row")
             wordings = groups.setdefault(key, {}).setdefault(said, [])

@@ -4,15 +4,18 @@ Called when the image is built (images/trainer/Containerfile). Training itself r
 line.
 """
 
-import json
 import sys
+from operator import itemgetter
 from pathlib import Path
+
+from trainlab.data import text_files
+from trainlab.errors import UserError
 
 
 def write(data: Path) -> list[Path]:
     """Write SET/parquet/SPLIT.parquet for every SET/SPLIT/*.jsonl below `data`; return the files.
 
-    The columns are the keys of the lines and `topic`, the name of the file a line came from; rows keep their order.
+    Raises UserError for a line that cannot be read. The columns are the keys of the lines and `topic`, the name of the file a line came from; rows keep their order.
     """
     import pyarrow
     from pyarrow import parquet
@@ -20,10 +23,9 @@ def write(data: Path) -> list[Path]:
     written = []
     for split in sorted({file.parent for file in data.glob("*/*/*.jsonl")}):
         rows = [
-            {**json.loads(line), "topic": file.stem}
+            {**row, "topic": file.stem}
             for file in sorted(split.glob("*.jsonl"))
-            for line in file.read_text(encoding="utf-8").splitlines()
-            if line.strip()
+            for row in map(itemgetter(1), text_files.records(file))
         ]
         path = split.parent / "parquet" / f"{split.name}.parquet"
         path.parent.mkdir(exist_ok=True)
@@ -34,5 +36,8 @@ def write(data: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for one in write(Path(sys.argv[1])):
-        print(one)
+    try:
+        for one in write(Path(sys.argv[1])):
+            print(one)
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,18 +139,24 @@ def _items(path: Path, column: str | None, start: str | None, keys: Keys) -> Ite
 
 
 def table(path: Path) -> Iterator[TableRow]:
-    """Yield the rows of a .jsonl, .json or .csv file, at least one. Raises UserError for unreadable input."""
-    reader, rows = TABLES.get(path.suffix.lower()), 0
+    """Yield the rows of a .jsonl, .json, .csv or .parquet file, at least one. Raises UserError for unreadable input."""
+    rows = 0
+    for number, columns in records(path):
+        rows += 1
+        yield TableRow(at(path, number), columns)
+    if not rows:
+        raise UserError(f"{path}: has no rows; {EMPTY}")
+
+
+def records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line or row number, columns) of a table, as far as it is asked. Raises UserError for the first row that cannot be read."""
+    reader = TABLES.get(path.suffix.lower())
     if reader is None:
         raise UserError(f"{path}: a table ends in {', '.join(TABLES)}; rename or convert it")
     try:
-        for number, columns in _good(path, reader(path)):
-            rows += 1
-            yield TableRow(at(path, number), columns)
+        yield from _good(path, reader(path))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; correct the path") from None
-    if not rows:
-        raise UserError(f"{path}: has no rows; {EMPTY}")
 
 
 def _good(path: Path, items: Iterable[T | Bad]) -> Iterator[T]:
@@ -209,14 +215,20 @@ def is_utf16(start: bytes) -> bool:
     return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start[:2]
 
 
-def separator(header: str) -> str:
-    """Return what separates the columns of a CSV file whose first line this is."""
-    return next((sign for sign in SEPARATORS if sign in header), SEPARATORS[0])
+_AROUND = re.compile(r"^[\s\ufeff\u200b-\u200f\u2060]+|[\s\ufeff\u200b-\u200f\u2060]+$")  # blanks, seen or not
+
+
+def separator(header: str, row: str = "") -> str:
+    """Return what separates the columns of a CSV file that begins with these two lines: what divides both alike, signs in quotes
+    left out."""
+    parts = {sign: [len(next(csv.reader([line], delimiter=sign), [])) for line in (header, row)] for sign in SEPARATORS}
+    divides = [sign for sign in SEPARATORS if parts[sign][0] > 1]
+    return next((sign for sign in divides if len(set(parts[sign])) == 1), (divides or [*SEPARATORS])[0])
 
 
 def column_names(path: Path, header: list[str]) -> list[str]:
     """Return the names in the header of a CSV file; raises UserError for one that is there twice, but for the empty one."""
-    names = [name.strip() for name in header]
+    names = [_AROUND.sub("", name) for name in header]
     given = [name for name in names if name]
     if len(set(given)) != len(given):
         raise UserError(f"{path}:1: the header {names} names a column twice; give each its own name")
@@ -337,20 +349,27 @@ def _object(number: int, row: Any) -> Record:
     return number, row
 
 
+_SAID = re.compile(r"\"?sep=(.)\"?\s*")  # what spreadsheets read as the separator
+_LINE_ENDS = re.compile(r"(?<=\r)(?!\n)")  # CR alone; in quotes the parts are joined again
+
+
 def _csv(path: Path) -> Iterator[Record]:
     def lines() -> Iterator[str]:
         for number, line in _lines(path):
             if isinstance(line, Bad):  # the next row cannot be found: a quote may be unclosed
                 raise UserError(f"{path}:{number}: {line.reason}")
-            yield line
+            yield from filter(None, _LINE_ENDS.split(line))
 
     csv.field_size_limit(LIMIT)
     rest = lines()
-    first = next(rest, "")
-    sign = separator(first)
+    begin = list(islice(rest, 2))
+    if said := _SAID.fullmatch(begin[0] if begin else ""):
+        sign, begin = said[1], begin[1:]
+    else:
+        sign = separator(*begin) if begin else SEPARATORS[0]
     if sign != SEPARATORS[0]:
         print(f"trainlab: {path}: columns are separated by {sign!r}, as in its first line", file=sys.stderr, flush=True)
-    reader = csv.reader(chain([first], rest), strict=True, delimiter=sign)
+    reader = csv.reader(chain(begin, rest), strict=True, delimiter=sign)
     try:
         names = column_names(path, next(reader, []))
         for fields in filter(None, reader):
@@ -428,5 +447,35 @@ def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
     return [*found, Document(place, parts)] if parts.strip() else found
 
 
-TABLES: dict[str, Callable[[Path], Iterator[Record]]] = {".jsonl": _jsonl, ".json": _json, ".csv": _csv}
-SUFFIXES = (*TABLES, ".txt", ".parquet")
+def _parquet_rows(path: Path) -> Iterator[Record]:
+    """Yield all columns of a Parquet file."""
+    number = 0
+    for batch in _batches(path):
+        for row in batch.to_pylist():
+            number += 1
+            yield number, row
+
+
+def _batches(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield the record batches of a Parquet file; raises UserError for one that cannot be read."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if not path.stat().st_size:
+        return
+    try:
+        yield from parquet.ParquetFile(path).iter_batches(batch_size=64, columns=columns)
+    except (pyarrow.ArrowException, OSError) as error:
+        first = str(error).splitlines()[0]
+        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it truncated? fetch it again") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error.reason}); correct or remove the row") from None
+
+
+TABLES: dict[str, Callable[[Path], Iterator[Record]]] = {
+    ".jsonl": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet_rows,
+}
+SUFFIXES = (".jsonl", ".json", ".csv", ".txt", ".parquet")

@@ -2,7 +2,7 @@
 
 Used by answer_score (share per item) and report (marking). Recall sees neither negation nor wrong additions: the answer loss
 and the texts themselves are reported with it, and `forbidden` finds what a data set says must never be done. Data sets document
-how they write both (data/*/README.md).
+how they write both (data/*/README.md). What a word is: data/scripts.py. Negations are English.
 """
 
 import re
@@ -11,10 +11,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 
+import regex
+
+from trainlab.data import scripts
+
 Fact = Sequence[str]
 _SAME = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2044": "/"} | dict.fromkeys("*`\u00b0")
+    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2044": "/"}
+    | dict.fromkeys("*`\u00b0\u0640\u00ad\u200b\u200c\u200d\u2060")  # the first of the latter stretches Arabic letters
 )
+_VOWELS = re.compile("[\u064b-\u0652]")  # Arabic short vowels, which most texts leave out
 _DASHES = re.compile("[\u2010-\u2015\u2212]")
 _CLAUSE = re.compile(r"[.;:!?]|\b(?:and|but|because|so|then)\b")
 _NEGATION = re.compile(  # "do not hesitate to cut" and "it is not dangerous to cut" say to cut
@@ -87,7 +93,8 @@ def _mapped(text: str) -> tuple[str, list[int]]:
     plain: list[str] = []
     origin: list[int] = []
     for index, letter in enumerate(text):
-        for part in _DASHES.sub("-", unicodedata.normalize("NFKC", letter).translate(_SAME)).lower():
+        same = _VOWELS.sub("", unicodedata.normalize("NFKC", letter).translate(_SAME))
+        for part in _DASHES.sub("-", same).lower():
             if not part.isspace():
                 plain.append(part)
                 origin.append(index)
@@ -98,25 +105,6 @@ def _mapped(text: str) -> tuple[str, list[int]]:
 
 
 @lru_cache(maxsize=8192)
-def _pattern(spelling: str) -> re.Pattern[str]:
-    """Return the pattern of one spelling: whole words and numbers, of which the last word may have a simple ending.
-
-    "30" is neither "300" nor "1,300", "car" is not "carbon"; but "1.6" is said by "1.609" and "235" by "235.2".
-    """
-    plain = normalize(spelling)
-    before = r"(?<![^\W_])(?<!\d[.,])" if plain[:1].isdigit() else r"(?<![^\W_])" if plain[:1].isalnum() else ""
-    if plain[-1:].isalpha():
-        return re.compile(before + _inflected(plain) + r"(?![^\W_])")
-    whole = re.search(r"(?<![.,\d])\d+$", plain)
-    after = r"(?!\d|,\d)" if whole else ""
-    return re.compile(before + re.escape(plain) + after)
-
-
-def _inflected(plain: str) -> str:
-    """Return a pattern of `plain`, also with s, es, ed or ing as English adds them: "slide" sliding, "stir" stirred."""
-    stem, last = re.escape(plain[:-1]), plain[-1]
-    if last == "e":
-        return stem + "(?:e(?:s|d|ing)?|ing)"
-    if last == "y":
-        return stem + "(?:y(?:s|ed|ing)?|ies|ied)"
-    return stem + last + f"(?:s|es|{last}?ed|{last}?ing)?"
+def _pattern(spelling: str) -> regex.Pattern[str]:
+    """Return the pattern of one spelling."""
+    return regex.compile(scripts.pattern(normalize(spelling)))

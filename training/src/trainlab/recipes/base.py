@@ -28,6 +28,9 @@ class Recipe(ABC):
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """Put what the phase needs into the folder `models`; return the folder that was filled. Raises UserError."""
 
+    def rehearse(self, models: Path) -> None:  # noqa: B027 (most recipes have nothing to rehearse)
+        """After `fetch`: try on one row what each rank would do with model and data; raises UserError. Does nothing by default."""
+
     @abstractmethod
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """Return (model folder, data folder); `given` is --data. Raises UserError where one cannot be found."""

@@ -66,6 +66,16 @@ class Language(Recipe):
         self._check_template(model_dir)
         return model_dir
 
+    def rehearse(self, models: Path) -> None:
+        """As Recipe.rehearse: one row is encoded with the model's template, where model and rows are here already."""
+        if not isinstance(self.phase, ChatPhase) or self.phase.model.source.startswith("parent:"):
+            return
+        try:
+            model_dir, data_dir = self.folders(models, None)
+        except UserError:  # they are named when it runs
+            return
+        self._rehearse(model_dir, data_dir)
+
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
         return fetch.model_dir(self.phase.model.source, models), self.data_folder(models, given)
@@ -79,12 +89,16 @@ class Language(Recipe):
         if not model_dir.is_dir():
             source = self.phase.model.source
             raise UserError(f"{model_dir}: no model for {source}; run `trainlab fetch` with the same --models")
+        fetch.held(self.phase.model.source, model_dir)
         self._check_template(model_dir)
         self.check_data(data_dir)
+        self._rehearse(model_dir, data_dir)
+
+    def _rehearse(self, model_dir: Path, data_dir: Path) -> None:
         if isinstance(self.phase, ChatPhase):  # its chat template must be one that can be trained on
             from trainlab.models import chat
 
-            chat.load_tokenizer(model_dir, self.phase)
+            chat.rehearse(model_dir, self.phase, self.rows(data_dir)[0])
 
     def _check_template(self, model_dir: Path) -> None:
         if isinstance(self.phase, ChatPhase):

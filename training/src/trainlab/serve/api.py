@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +86,9 @@ class Server:
         if self.engine:
             names = self.engine.names
             others = await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.others)
-        own = {"object": "model", "created": 0, "owned_by": "trainlab"}
+        own: dict[str, Any] = {"object": "model", "created": 0, "owned_by": "trainlab"}
+        if self.engine:
+            own |= {"max_model_len": self.engine.context, "max_tokens": self.phase.serve.max_tokens}
         entries: list[dict[str, Any]] = [{"id": name, **own} for name in names]
         entries += [{"id": name, **own, "parent": "base", client.ON_REQUEST: True} for name in others]
         return {"object": "list", "data": entries}
@@ -265,6 +268,21 @@ def _lifespan(server: Server) -> Callable[[FastAPI], AbstractAsyncContextManager
     return lifespan
 
 
+def _fault(errors: Sequence[Any]) -> tuple[list[str], str]:
+    """Return the path of the first wrong field, as the client wrote it, and what is wrong with it.
+
+    Of a field that may have several shapes pydantic tells the errors of each, with the shape in the path; the longest path is that of
+    the shape which was meant.
+    """
+    field = errors[0]["loc"][:2]
+    own = [error for error in errors if error["loc"][:2] == field]
+    error = max(own, key=lambda error: len(error["loc"]))
+    shape = re.compile(r"str|.*[^a-z_0-9].*")
+    names = [str(part) for part in error["loc"][1:] if isinstance(part, int) or not shape.fullmatch(part)]
+    message = "this server does not support it; leave it out" if error["type"] == "extra_forbidden" else error["msg"]
+    return names, message
+
+
 def _handle_errors(app: FastAPI, server: Server) -> None:
     """Answer every error in OpenAI's format."""
 
@@ -279,10 +297,9 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        names = [str(part) for part in first["loc"][1:]]
+        names, message = _fault(error.errors())
         where = ".".join(names)
-        text = f"{where}: {first['msg']}" if where else f"the body is not a JSON object: {first['msg']}"
+        text = f"{where}: {message}" if where else f"the body is not a JSON object: {message}"
         return answer(request, ApiError(400, text, param=names[0] if names else None, code="invalid_value"))
 
     @app.exception_handler(HTTPException)

@@ -116,7 +116,7 @@ class Engine:
         if messages[0]["role"] != "system":
             messages = [{"role": "system", "content": phase.data.system_prompt}, *messages]
         tokenizer = self._entry(name).tokenizer
-        return self.text_ids(name, chat.rendered(tokenizer, messages))
+        return chat.ids(tokenizer, chat.rendered(tokenizer, messages))
 
     def text_ids(self, name: str, text: str) -> list[int]:
         """Return the tokens of a plain text, for recipe cpt starting as its blocks do."""

@@ -71,41 +71,52 @@ class ApiError(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-class StreamOptions(BaseModel):
-    """Extras of a stream."""
+# Of a message, what an answer comes with and no template reads: of vLLM, of clients.
+SENT_BACK = ("id", "name", "reasoning", "reasoning_content", "annotations", "cache_control", "created_at", "status")
+
+
+class Inner(BaseModel):
+    """A part of a request. What is null, empty or false there asks for nothing and is left out, as is what `SENT_BACK` names."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_asks_for_nothing(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {k: v for k, v in value.items() if k in cls.model_fields or (v and k not in SENT_BACK)}
+
+
+class StreamOptions(Inner):
+    """Extras of a stream."""
 
     include_usage: bool = False
 
 
-class Part(BaseModel):
+class Part(Inner):
     """A piece of a message's content; only text is understood."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: Literal["text"]
     text: str
 
 
-class Message(BaseModel):
-    """One message of a chat. Clients send back an answer with all that it came with: what is null or empty there is taken."""
-
-    model_config = ConfigDict(extra="forbid")
+class Message(Inner):
+    """One message of a chat. Clients send back an answer with all that it came with, also one whose content is null."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
-    name: str | None = None  # whose words they are: no template here tells the model
-    refusal: None = None
-    audio: None = None
-    function_call: None = None
-    tool_calls: Annotated[list[None], Field(max_length=0)] | None = None
-    annotations: Annotated[list[None], Field(max_length=0)] | None = None
+    content: str | list[Part] | None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Message":
+        if self.content is None and self.role != "assistant":
+            raise ValueError("content must be a text")
+        return self
 
     def plain(self) -> dict[str, str]:
         """Return the message as chat templates expect it."""
-        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content or ()]
+        return {"role": "system" if self.role == "developer" else self.role, "content": "".join(parts)}
 
 
 class Request(BaseModel):
@@ -138,15 +149,13 @@ class Request(BaseModel):
         return body
 
     def options(self, default: int, most: int) -> Options:
-        """Return how to generate, up to `default` tokens where the client names none; raises ApiError for more than `most`."""
-        wanted = self.max_completion_tokens or self.max_tokens
-        if wanted is not None and wanted > most:
-            message = f"max_tokens is {wanted}; this server allows at most {most} (phase.serve.max_tokens)"
-            raise ApiError(400, message, param="max_tokens", code="max_tokens_too_large")
+        """Return how to generate, up to `default` tokens where the client names none, and never more than `most`: clients have limits
+        of their own that they always send, and an answer that is cut off says so (finish_reason length)."""
+        wanted = self.max_completion_tokens or self.max_tokens or default
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         top_p = 1.0 if self.top_p is None else self.top_p
         temperature = max(self.temperature, LEAST_TEMPERATURE) if self.temperature else 0.0
-        return Options(wanted or min(default, most), temperature, top_p, stop, self.seed)
+        return Options(min(wanted, most), temperature, top_p, stop, self.seed)
 
 
 class ChatRequest(Request):

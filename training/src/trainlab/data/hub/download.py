@@ -10,7 +10,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models.hub import WAY_TO_HUB, first_line, no_space, token
+from trainlab.models.hub import WAY_TO_HUB, cause, no_space, of_network, token
 
 KEY = "phase.data.source"
 RECORD = "source.json"
@@ -102,17 +102,17 @@ def stated(name: str, revision: str | None, cache: Path) -> str:
 @contextmanager
 def explained(source: str, config_key: str, folder: Path) -> Iterator[None]:
     """Turn what the hub, the network and a set's files raise into a UserError about `phase.data.source`."""
-    remedy = (
-        f"check name, revision, {config_key}, the token of a gated set (site.hfTokenSecret) and {WAY_TO_HUB}, "
-        "or use a pvc: source"
-    )
-    with fetched(f"{KEY} is {source}:", remedy, folder.parent):
+    names = f"check name, revision, {config_key}"
+    network = f"{names}, the token of a gated set (site.hfTokenSecret) and {WAY_TO_HUB}, or use a pvc: source"
+    content = f"{names}, or correct its files in a volume and use a pvc: source"
+    with fetched(f"{KEY} is {source}:", network, content, folder.parent):
         yield
 
 
 @contextmanager
-def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
-    """Turn what a fetch into `volume` raises into the UserError "`what` cannot be fetched: why; `remedy`"."""
+def fetched(what: str, network: str, content: str, volume: Path) -> Iterator[None]:
+    """Turn what a fetch into `volume` raises into the UserError "`what` cannot be fetched: why; remedy", which is `network` for what
+    the way to the hub or the hub does, else `content`."""
     try:
         yield
     except UserError:
@@ -120,7 +120,10 @@ def fetched(what: str, remedy: str, volume: Path) -> Iterator[None]:
     except Exception as error:  # classes of several libraries
         if no_space(error):
             raise _full(volume) from None
-        raise UserError(f"{what} cannot be fetched: {first_line(error)}; {remedy}") from None
+        if isinstance(error, StopIteration):  # datasets, of an empty file
+            raise UserError(f"{what} its files hold no rows; {content}") from None
+        remedy = network if of_network(error) else content
+        raise UserError(f"{what} cannot be fetched: {cause(error)}; {remedy}") from None
 
 
 def _load(datasets: Any, source: str, config: str | None, split: str, **more: Any) -> Any:

@@ -16,8 +16,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from trainlab.data.chat_rows import normal
 from trainlab.data.hub.usable import Row
+from trainlab.data.scripts import normal
 
 SORTED_BY = ("group", "whole", "items")  # by the items too: of equal rows the same one is kept, whatever their order
 

@@ -81,11 +81,9 @@ def _download(
             "sha256": files.folder_sha256(work / ROWS),
         }
 
-    remedy = (
-        f"open {WAY_TO_HUB}, put a task with its own data into the model volume "
-        f"(pvc:FOLDER/task.yaml), or set {KEY} to []"
-    )
-    with download.fetched(f"{KEY}: the data of {task} ({_text(path, name)})", remedy, folder.parent):
+    content = f"put a task with its own data into the model volume (pvc:FOLDER/task.yaml), or set {KEY} to []"
+    network = f"open {WAY_TO_HUB}, {content}"
+    with download.fetched(f"{KEY}: the data of {task} ({_text(path, name)})", network, content, folder.parent):
         download.once(folder, fill)
 
 

