@@ -192,6 +192,10 @@ test-drills: cluster ##+ faults at random steps of a training in one pod and in 
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/drills.md note 100 only",\
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
+# CHOSEN="gate-any lock-shared" names some; --all adds those whose tests start API servers. AGAIN=1 starts it anew.
+faults: venv binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
+	@$(BIN)/python tests/faults.py $(CHOSEN)
+
 .PHONY: help help-all demo demo-alone demo-down cluster ready venv gen package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-engines test-fresh test-vm test-drills
+.PHONY: test-engines test-fresh test-vm test-drills faults
