@@ -115,7 +115,7 @@ check: lint tests-check ## the gate: lint, types, unit, chart and contract tests
 
 # ansible-lint takes one processor for a minute, so it runs beside the tests
 tests-check: lint-python binaries
-	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
+	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow"
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
