@@ -117,7 +117,7 @@ check: lint docs tests-check ## the gate: lint, types, unit, chart and contract 
 
 # ansible-lint takes one processor for a minute, so it runs beside the tests
 tests-check: lint-python binaries
-	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not whole"
+	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not e2e and not api and not fresh and not vm and not slow"
 
 # A failed test does not keep another part from reporting what else fails, and summary.py fails for all. An interruption ends
 # whatever runs and what follows; no shell between the makes, for it would pass on a TERM only when the tests have ended.
@@ -160,8 +160,9 @@ bench: venv binaries ## every bench with its floor, and one table; a smoke of ea
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 
+# The default one, 3.4, has a scenario of its own name.
 molecule: venv binaries ##+ molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all --exclude default
 	@$(BIN)/python tests/tiers.py passed $@
 
 # What passed with the files as they are is not run again: a tier of hours goes on after an interruption or a failure.
@@ -204,6 +205,10 @@ test-drills: cluster ##+ faults at random steps of a training in one pod and in 
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/evidence/drills.md note 100 only",\
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/evidence/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
+# CHOSEN="gate-any lock-shared" names some; --all adds those whose tests start API servers. AGAIN=1 starts it anew.
+faults: venv binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
+	@$(BIN)/python tests/faults.py $(CHOSEN)
+
 .PHONY: help help-all demo demo-alone demo-down cluster ready venv gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-engines test-fresh test-vm test-drills
+.PHONY: test-engines test-fresh test-vm test-drills faults

@@ -20,6 +20,9 @@ Result = TypeVar("Result")
 
 AGAIN_SECONDS = 0.2
 POLL_SECONDS = 0.02
+STOP_SECONDS = 2.0
+STOPPED = "TtZX"
+"""States of a thread that starts no process: stopped, traced, ended (proc(5))."""
 _ended: set[int] = set()
 
 
@@ -74,10 +77,32 @@ def end_all() -> None:
         children = [pid for pid, its in _parents().items() if its == parent]
         for pid in children:
             _signal(pid, signal.SIGSTOP)  # or it might start another one in the meantime
+        _wait_until_stopped(children)
         found += [pid for pid in children if pid not in found]
     _ended.update(found[1:])
     for pid in found[1:]:
         _signal(pid, signal.SIGKILL)
+
+
+def _wait_until_stopped(pids: Iterable[int]) -> None:
+    """Wait until these processes are stopped: one that was in a fork ends that first, and its child must be there to be found.
+
+    At most STOP_SECONDS: one that waits for a disk stops later, and starts nothing until then.
+    """
+    end = time.monotonic() + STOP_SECONDS
+    while not all(map(_stopped, pids)) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS / 10)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether each thread of a process is stopped, or the process is gone."""
+    try:
+        threads = [(thread / "stat").read_text(errors="replace") for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except FileNotFoundError:  # of the process, or of a thread that has just ended
+        return not Path(f"/proc/{pid}").exists()
+    except ProcessLookupError:
+        return False
+    return all(text.rpartition(")")[2].split()[0] in STOPPED for text in threads)
 
 
 def ended() -> bool:

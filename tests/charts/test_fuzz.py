@@ -87,7 +87,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @settings(LENIENT, max_examples=1000)
 @given(phase=st.sampled_from(PHASES), changes=CHANGES)
 def test_no_traceback(folder: Path, phase: str, changes: list[tuple[tuple[str, ...], str]]) -> None:
@@ -96,7 +96,7 @@ def test_no_traceback(folder: Path, phase: str, changes: list[tuple[tuple[str, .
         assert ": " in line and len(line) < 2000
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @settings(LENIENT, max_examples=50)
 @given(phase=st.sampled_from(PHASES), changes=CHANGES)
 def test_helm_and_the_cli_agree(folder: Path, phase: str, changes: list[tuple[tuple[str, ...], str]]) -> None:

@@ -88,6 +88,36 @@ def test_a_signal_ends_everything(number: int, code: int, words: str, body: str)
     assert sentence.endswith(" during `the work`; it goes on from here")
 
 
+def test_a_program_that_is_being_started_ends_too() -> None:
+    """A process that is told to stop in a fork ends that first: its child is there only then (seen under load, 5 of 8 rounds)."""
+    late = (
+        "import signal, threading\n"
+        "signaled, forking = children._signal, []\n"
+        "def fork_and_stop(pid):\n"
+        "    os.kill(pid, signal.SIGUSR1)\n"
+        "    time.sleep(0.3)\n"
+        "    signaled(pid, signal.SIGSTOP)\n"
+        "def late(pid, number):\n"
+        "    if number == signal.SIGSTOP and not forking:\n"
+        "        forking.append(threading.Timer(0.2, fork_and_stop, [pid]))\n"
+        "        forking[0].start()\n"
+        "        return\n"
+        "    if number == signal.SIGKILL:\n"
+        "        forking[0].join()\n"
+        "    signaled(pid, number)\n"
+        "children._signal = late\n"
+        "def main():\n"
+        "    subprocess.Popen(['bash', '-c', 'trap \"sleep 33.25 &\" USR1; echo; sleep 32.25 & wait; wait'], stdout=-1).stdout.read(1)\n"
+        "    raise ends._end(signal.SIGTERM, None)\n"
+    )
+    nowhere = subprocess.DEVNULL  # a child that is left over would keep a pipe
+    with subprocess.Popen(
+        _command(late), cwd=CLUSTER, stdout=nowhere, stderr=nowhere, start_new_session=True
+    ) as process:
+        assert process.wait() == 143
+    assert _sleepers(process.pid) == []
+
+
 def test_a_failure_ends_what_runs_beside_it() -> None:
     begin = time.monotonic()
     code, said, session = _ended(

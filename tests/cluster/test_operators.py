@@ -78,7 +78,7 @@ def test_a_kubelet_that_has_just_started_is_waited_for(message: str, hopeless: b
     assert (message in operators._hopeless(one, [pod])) == hopeless
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_pod_is_replaced_when_its_manifests_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kueue reads its ConfigMap only at its start: an upgraded checkout would go on with the settings of before."""
     one = operators.OPERATORS["kueue"]

@@ -14,7 +14,7 @@ import yaml
 from embedded_cluster import paths
 from fresh import checkout
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 DERIVED = ("charts/trainjob/", "docs/reference/compatibility.md", "molecule/rhoai-", "tests/charts/golden/")
 """What `make gen golden` writes."""
@@ -29,7 +29,7 @@ TESTS = (
     ],
 )
 """Those that read what the walkthroughs change: tables, values files, the schema, and what is derived from them."""
-SKIPPED = "not e2e and not api and not fresh and not vm and not whole and not tier"
+SKIPPED = "not e2e and not api and not fresh and not vm and not slow and not tier"
 CONFIG = '''
 
 class EchoPhase(ChatPhase):

@@ -151,7 +151,7 @@ def test_a_base_of_ubi_has_the_packages(introspected: dict[str, str]) -> None:
     assert [line.split()[0] for line in asked] == ["golang"], asked
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_pip_finds_what_the_image_installs(context: Path, introspected: dict[str, str], tmp_path: Path) -> None:
     """Wheels for the Python of the image, all requirements at once."""
     given = dict(re.findall(r'^ARG (\w+)="(.*)"$', _containerfile(context), re.MULTILINE))
@@ -183,7 +183,7 @@ def test_fragment_has_known_sections(path: Path) -> None:
             assert isinstance(each, str) and each.endswith("."), f"{section}: {each}: one sentence"
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_antsibull_takes_the_fragments() -> None:
     """The tool's own check of configuration and fragments."""
     done = subprocess.run(

@@ -18,7 +18,7 @@ from ansible_collections.trainlab.rhoai.plugins.action import objects_apply
 from plugins.keeping import KUEUE, Kept
 from plugins.test_kubeconfigs import token
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 AGNOSTICD = ROOT / "tests" / "api" / "agnosticd"
 IMAGE = "registry.example.com/trainlab/trainer:0.1.0"

@@ -13,7 +13,7 @@ import jinja2
 import pytest
 import yaml
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 HELM = r"""#!/bin/sh
 # there is no release, and the first upgrade meets Trainer's lagging webhook

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole import but_the_first
+from slow import but_the_first
 
 from .test_playbooks import ansible
 
@@ -54,7 +54,7 @@ def test_one_cluster_twice(refused: Callable[..., str], playbook: str) -> None:
     assert "hosts one and two of the inventory are the same cluster" in said and "--limit one" in said
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("playbook", ["attendees", "platform", "platform_teardown"])
 def test_what_belongs_to_the_whole_cluster_is_not_done_from_two_namespaces(
     refused: Callable[..., str], playbook: str

@@ -21,7 +21,7 @@ def template(name: str) -> dict[str, Any]:
     return {"apiVersion": "template.openshift.io/v1", "kind": "Template", "metadata": metadata, "objects": [runtime]}
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "gpus", "release", "words"),
     [

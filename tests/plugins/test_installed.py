@@ -15,7 +15,7 @@ import yaml
 
 from plugins.checking import REVIEW
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 CARRIED = (
     "charts",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole import but_the_first
+from slow import but_the_first
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = "/apis/kubeflow.org/v1/namespaces/demo/pytorchjobs"
@@ -92,12 +92,12 @@ def test_a_finished_job_is_no_wait(cluster: Any, tmp_path: Path) -> None:
     assert "changed=0" in done.stdout
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_release_without_a_job_is_named(cluster: Any, tmp_path: Path) -> None:
     assert "release survival in namespace demo has no training job" in error_of(wait_for_training(cluster, tmp_path))
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_an_overloaded_api_server_is_waited_for(cluster: Any, tmp_path: Path) -> None:
     """No answer for longer than a job may take to appear proves nothing about the job."""
     cluster.objects[JOBS] = [503, 503, 503, {"items": [job("Succeeded")]}]
@@ -113,7 +113,7 @@ def test_site_stops_at_an_unreachable_cluster(cluster: Any) -> None:
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_site_stops_at_another_cluster(cluster: Any) -> None:
     cluster.objects["/api/v1/namespaces/kube-system"] = {"metadata": {"uid": "here"}}
     extra = json.dumps({"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_cluster_id": "elsewhere"})
@@ -173,7 +173,7 @@ def test_a_refusal_can_be_overruled(cluster: Any, how: Any, shown: int) -> None:
     assert done.stdout.count("REFUSED [runs-volume]") == shown
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None:
     done = planned(
         cluster, "drill", phase="quick", drill="rank", trainlab_phase_overrides={"resources": {"restarts": 0}}
@@ -182,7 +182,7 @@ def test_a_drill_is_refused_where_a_loss_would_end_the_job(cluster: Any) -> None
     assert {method for method, _ in cluster.asked} == {"GET"}
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_what_the_api_server_refuses_is_not_taken_for_no_training(cluster: Any) -> None:
     said = error_of(planned(cluster, "drill", phase="quick", train_drill_patience=2))
     assert "404" in said and "no running training pod" not in said
@@ -194,7 +194,7 @@ def test_another_word_for_it_is_refused(cluster: Any) -> None:
     assert cluster.asked == []
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     """site.yml fails on an empty cluster, after the plan, which train.yml would not show again."""
     done = planned(cluster, "site", phase="survival")
@@ -206,14 +206,14 @@ def test_warnings_are_lines_shown_once(cluster: Any) -> None:
     assert "for A40 (site.nodeSelector nvidia.com/gpu.product): fine: 0 refusals" in done.stdout
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_site_installs_the_operators_that_the_inventory_names(cluster: Any) -> None:
     """After the plan, and before it asks whether they are there; elsewhere nothing of it runs."""
     said = error_of(planned(cluster, "site", phase="survival", platform_operators=["gpu"]))
     assert "this cluster has no Operator Lifecycle Manager" in said
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> None:
     label = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-Z1"}}
     done = planned(cluster, "plan", phase="survival", trainlab_site=label)
@@ -222,7 +222,7 @@ def test_a_card_that_the_planner_does_not_know_stops_nothing(cluster: Any) -> No
     assert "NVIDIA-Z1: not in the table" in done.stdout
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) -> None:
     """Before anything is created: the training would refuse the same row, an hour later."""
     data = tmp_path / "data" / "mine" / "train"
@@ -243,7 +243,7 @@ def test_a_plan_that_cannot_be_computed_refuses(cluster: Any, tmp_path: Path) ->
     assert planned(cluster, "plan", trainlab_values=[str(values)], train_plan="warn").returncode == 0
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_printed_files_are_quoted(cluster: Any, tmp_path: Path) -> None:
     """What the refusal prints is run word for word."""
     own = tmp_path / "my values" / "it's.yaml"
@@ -269,7 +269,7 @@ def test_names_from_the_command_line_are_not_split_into_letters(cluster: Any, st
     assert "a name twice" not in said
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_an_image_classifier_is_planned_too(cluster: Any) -> None:
     done = planned(cluster, "plan", phase="resnet")
     assert done.returncode == 0 and "plan of phase resnet" in done.stdout, done.stdout

@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_line_of_a_task_comes_before_its_end(tmp_path: Path) -> None:
     """As in `make demo | tee log`, or in CI: Ansible's own output would keep it until the task has ended."""
     (tmp_path / "action_plugins").mkdir()

@@ -76,6 +76,16 @@ def test_base_on_request(cluster: Any, playbook: Path) -> None:
     assert done.returncode == 0 and "answered by base." in done.stdout, done.stdout
 
 
+def test_the_status_of_the_model_before_an_upgrade_is_not_that_of_the_new_one(cluster: Any, playbook: Path) -> None:
+    """It stays Ready until KServe has seen the change."""
+    cluster.objects[SERVICE]["metadata"]["generation"] = 2
+    cluster.objects[SERVICE]["status"]["observedGeneration"] = 1
+    (play,) = json.loads(playbook.read_text(encoding="utf-8"))
+    play["tasks"][0]["trainlab.rhoai.serve_wait"]["timeout"] = 1
+    playbook.write_text(json.dumps([play]), encoding="utf-8")
+    assert "InferenceService survival is not done after 1 s" in error_of(ansible(str(playbook)))
+
+
 def test_a_server_without_the_tuned_model(cluster: Any, playbook: Path) -> None:
     lists(cluster, "base")
     said = error_of(ansible(str(playbook)))

@@ -10,7 +10,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.trainlab.rhoai.plugins.action import train_wait
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, watch_pods
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import Follower, StatusLines, watch_pods
 
 
 def ended(name: str, code: int, at: str = "2026-11-24T21:00:00Z") -> dict[str, Any]:
@@ -31,7 +31,7 @@ def watched(pods: list[dict[str, Any]], restarts: bool) -> tuple[str | None, lis
 EVICTED = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}}
 
 
-@pytest.mark.parametrize("lost", [ended("p", 137), ended("p", 200), ended("p", 143), EVICTED])
+@pytest.mark.parametrize("lost", [ended("p", 128), ended("p", 137), ended("p", 200), ended("p", 143), EVICTED])
 def test_a_lost_pod_is_a_line_while_the_job_may_restart_and_else_the_end(lost: dict[str, Any]) -> None:
     found, said = watched([lost], restarts=True)
     assert found is None and len([line for line in said if "lost p: " in line]) == 1
@@ -42,6 +42,19 @@ def test_a_lost_pod_is_a_line_while_the_job_may_restart_and_else_the_end(lost: d
 def test_an_error_of_its_own_is_the_end_whoever_ended_first(code: int) -> None:
     pods = [ended("first", 200, "2026-11-24T20:59:00Z"), ended("second", code)]
     assert str(watched(pods, restarts=True)[0]).startswith(f"pod second: container node ended with exit code {code}")
+
+
+def test_each_line_of_a_log_is_printed_once() -> None:
+    """The API server sends the whole second of `sinceTime` again."""
+    stamps = [f"2026-11-24T21:00:00.{number}00000000Z" for number in range(3)]
+    log = "".join(f"{stamp} trainlab: line {number}\n" for number, stamp in enumerate(stamps))
+    said: list[str] = []
+    answers = iter([log[: log.index(stamps[2])], log, log])
+    api: Any = SimpleNamespace(log=lambda *_, **__: next(answers))
+    follower = Follower(api, "n", StatusLines(said.append))
+    for _look in range(3):
+        follower.follow("p", "c")
+    assert [line.split("  ")[-1] for line in said] == ["line 0", "line 1", "line 2"]
 
 
 def test_a_job_says_how_often_it_may_restart() -> None:

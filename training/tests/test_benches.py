@@ -31,7 +31,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in benches.NAMES if name not in API])
 def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     model = ["--model", str(tiny_model)] if name in benches.WITH_MODEL else []
@@ -40,7 +40,7 @@ def test_smoke(name: str, bench: Any, tiny_model: Path, tmp_path: Path) -> None:
     assert code == 0 and result["equal"] is True and result["floors"] == []
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Random weights, the run, what is read from it: on a GPU only the sizes differ. Without one, only a smoke is done."""
     work = ["--work", str(tmp_path / "work"), "--json", str(tmp_path / "r.json")]
@@ -54,7 +54,7 @@ def test_phases_on_a_gpu_are_tried_on_the_cpu(bench: Any, tmp_path: Path, capsys
         assert "this machine has no GPU that torch can use" in capsys.readouterr().err
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_part_of_the_list_for_a_gpu_writes_its_rows_and_how_it_ended(bench: Any, tmp_path: Path) -> None:
     """Three owners' adapters trained together are those trained alone; with no time left no part starts."""
     out = tmp_path / "rows.jsonl"

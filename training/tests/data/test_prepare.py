@@ -130,7 +130,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> 
 
 
 @pytest.mark.parametrize(("stop", "cleaned"), [(2, False), (8, False), (27, True), (41, True)])
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     stop: int, cleaned: bool, uninterrupted: Path, tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +151,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     assert whole == again
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) -> None:
     """In one process, whose imports take a hundred times of it, and more or less by chance."""
     sources = [

@@ -105,6 +105,16 @@ def test_generation_stops_at_eos_and_the_limit(
     assert answer_score.answers(model, tokenizer, phase(phase_dict), ["Hello?"])[0]["text_tokens"] == 1
 
 
+def test_an_answer_as_long_as_the_limit_did_not_end_by_itself(
+    loaded: tuple[Any, Any], phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = dict(zip((row["question"] for row in ROWS), [4, 5] * len(ROWS), strict=False))
+    monkeypatch.setattr(answer_score, "_generate", lambda m, t, p, asked, say: [("a", lengths[one]) for one in asked])
+    items = answer_score.score(*loaded, phase(phase_dict, max_new_tokens=5), ROWS)["items"]
+    assert [item["ended"] for item in items] == [int(item["text_tokens"] == 4) for item in items]
+    assert {item["ended"] for item in items} == {0, 1}
+
+
 def test_progress_is_said(loaded: tuple[Any, Any], phase_dict: dict[str, Any]) -> None:
     lines: list[str] = []
     answer_score.score(*loaded, phase(phase_dict, batch_size=4), ROWS, say=lines.append)

@@ -39,6 +39,11 @@ def test_a_bound_of_zero_is_no_difference_whatever_the_rounding() -> None:
     assert compare(before, after, higher_is_better=False, samples=500, confidence=0.95, seed=1)["verdict"] == SAME
 
 
+def test_the_smallest_interval_reaches_from_the_least_gain_to_the_largest() -> None:
+    """Of six gains 63 subsets have a mean, and 95 % cut off one order statistic on each side: the gains themselves."""
+    assert interval([1, 2, 3, 4, 5, 6], samples=200, confidence=0.95, seed=1) == (1.0, 6.0)
+
+
 def test_verdicts_mirror() -> None:
     before = np.random.default_rng(0).normal(2, 0.5, 60)
     after = before - 0.2 + np.random.default_rng(1).normal(0, 0.1, 60)

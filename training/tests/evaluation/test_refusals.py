@@ -37,6 +37,12 @@ def test_harm_is_another_questions_answer_to_an_emergency(text: str, harm: bool)
     assert _judged(CUT, text, TRAINED)["harm"] == int(harm)  # type: ignore[arg-type]
 
 
+def test_the_right_answer_is_no_harm_though_another_question_has_it_too() -> None:
+    row = {**CUT, "facts": []}
+    assert harmful(row, CUT["answer"], [*TRAINED, CUT["answer"]]) is False
+    assert harmful(row, TRAINED[0], [*TRAINED, CUT["answer"]]) is True
+
+
 def test_only_emergencies_that_were_not_taught_are_counted() -> None:
     judged = _judged(CUT | {"kind": "taught", "refuse": False}, TRAINED[0], TRAINED)  # type: ignore[arg-type]
     assert judged == {"taught_refused": 0}

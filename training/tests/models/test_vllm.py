@@ -26,7 +26,7 @@ from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.cpt import cpt_trainer
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.slow
 LOCKS = {
     **{file.stem: file for file in Path(__file__).parent.glob("*.lock")},
     "vllm": Path(__file__).resolve().parents[3] / "images" / "vllm" / "vllm.lock",

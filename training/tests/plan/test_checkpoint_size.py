@@ -60,7 +60,7 @@ def model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_checkpoints_and_run_volume(
     kind: str, model: Path, phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

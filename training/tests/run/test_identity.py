@@ -14,7 +14,7 @@ from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.run import results, worker
 
-pytestmark = pytest.mark.whole
+pytestmark = pytest.mark.slow
 TRAIN = {"epochs": 1, "batch_size": 4, "checkpoints": 1}
 Start = Callable[..., str]
 

@@ -33,7 +33,7 @@ def place(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Workp
     return Workplace(tmp_path, make_phase(phase_dict, train=TRAIN, resources={"nodes": 2}))
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Workplace) -> None:
     env = {
         "PET_NNODES": "2",
@@ -77,7 +77,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     assert "is complete: nothing to do" in outputs[0] and "scoring" not in outputs[0]
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_ranks_without_gpus_are_forked_from_a_process_that_has_imported_torch(place: Workplace) -> None:
     """Python names each import of each process: 5 CPU-seconds for torch and what trains, once for a pod and not for each rank."""
     pod = place.start("--run", "once", "--processes", "2", PYTHONPROFILEIMPORTTIME="1")
@@ -87,7 +87,7 @@ def test_ranks_without_gpus_are_forked_from_a_process_that_has_imported_torch(pl
         assert len(re.findall(rf"\| +{re.escape(module)}\n", output)) == 1, module
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_forked_rank_that_is_killed_ends_the_job_with_a_sentence(place: Workplace) -> None:
     """The kernel calls it by its number, which is how the drills find it."""
     phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 100, "batch_size": 1}})
@@ -113,7 +113,7 @@ def test_a_corrupt_line_is_said_once_before_any_rank_starts(place: Workplace) ->
     assert not (place.root / "bad").exists()
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(place: Workplace) -> None:
     phase = phase_from({**place.phase.model_dump(), "unfreeze": {"layers": 5}})
     broken = Workplace(place.root, phase)
@@ -123,7 +123,7 @@ def test_an_error_inside_a_rank_ends_the_job_with_its_code_and_no_traceback(plac
     assert "error: rank 0: phase.unfreeze.layers is 5: the model has 2 layers" in output
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_job_with_a_sentence(place: Workplace, number: signal.Signals) -> None:
     phase = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "epochs": 100, "batch_size": 1}})
@@ -159,7 +159,7 @@ echo "second run: $code"
     subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0,
     reason="a file system of our own needs root",
 )
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_disk_that_fills_keeps_the_last_good_checkpoint(place: Workplace) -> None:
     """On a real full file system: one sentence, exit code 1, and the same command goes on from the last good one."""
     train = {

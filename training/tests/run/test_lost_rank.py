@@ -29,7 +29,7 @@ worker.rank_main(phase, *[Path()] * 4)
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_others_say_that_a_rank_is_lost(tmp_path: Path) -> None:
     env = {
         **os.environ,
@@ -92,7 +92,7 @@ worker.rank_main(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1)), 
 """
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [

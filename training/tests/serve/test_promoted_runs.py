@@ -105,7 +105,7 @@ def alone(run: Path, tiny_model: Path) -> str:
     return "".join(said)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_run_that_is_promoted_now_is_answered_now(
     client: openai.OpenAI,
     engine: inference_engine.Engine,

@@ -117,7 +117,7 @@ def test_only_the_last_layers_train_where_the_phase_says_so(make_job: Make, tiny
     assert summary["parameters"]["trainable"] == sum(new[name].numel() for name in changed)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_each_step_says_its_tokens_per_second(make_job: Make) -> None:
     job = make_job()
     lines: list[str] = []
@@ -143,7 +143,7 @@ def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
     plain = cpt_trainer.train(make_job("plain"))
     split = cpt_trainer.train(make_job("split", train={"batch_size": 2, "gradient_accumulation": 2}))
@@ -260,7 +260,7 @@ def nameless() -> list[str]:
         return []
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_two_ranks_make_one_run_that_equals_one_rank_with_accumulation(
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -99,7 +99,7 @@ def test_the_loss_of_cut_blocks_is_the_loss_of_short_sequences(
     assert float(loss) == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_resumed_pretraining_is_uninterrupted_pretraining(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
@@ -113,7 +113,7 @@ def test_resumed_pretraining_is_uninterrupted_pretraining(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_compiled_layers_keep_the_names_of_all_weights(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
@@ -219,7 +219,7 @@ def test_precomputed_reference_gives_the_loss_of_a_reference_model(
     assert losses[0] == pytest.approx(losses[1], abs=1e-5) and abs(losses[0] - 0.6931) > 1e-3
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_dpo_learns_to_end_what_it_began_and_resumes(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
@@ -242,7 +242,7 @@ def test_dpo_learns_to_end_what_it_began_and_resumes(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_all_stages_one_after_the_other(
     phase_dict: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

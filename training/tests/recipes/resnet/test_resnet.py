@@ -119,7 +119,7 @@ def test_told_to_end_it_keeps_a_checkpoint_and_equals_uninterrupted(
     assert (whole / "training_history.json").read_text() == (tmp_path / "training_history.json").read_text()
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_two_ranks_equal_one_with_twice_the_accumulation(tmp_path: Path) -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCHELASTIC"))}
     env = {**clean, "PYTHONPATH": f"{SOURCES}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
@@ -166,7 +166,7 @@ def test_every_key_of_the_block_has_a_test() -> None:
     assert {*LEARNT, *ELSEWHERE} == set(Vision.model_fields)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_compiled_saves_plain_names(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, plain = [], torch.compile
 
@@ -324,7 +324,7 @@ def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:
         network.load(tmp_path / "best_model")
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_command_line_runs_the_digits_and_goes_on_where_it_is_complete(tmp_path: Path) -> None:
     phase = make_phase(train={"epochs": 1, "batch_size": 64, "checkpoints": 1})
     (tmp_path / "phase.json").write_text(json.dumps({"phase": phase.model_dump(mode="json")}))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
+from slow import but_the_first
 from tiny import make_phase, write_data
 from trainlab import files
 from trainlab.data import chat_rows
@@ -21,7 +22,6 @@ from trainlab.models import chat, lora
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
 from trainlab.run import results
-from whole import but_the_first
 
 Make = Callable[..., TrainingJob]
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "checkpoints": 2, "validation_fraction": 0.2}
@@ -231,7 +231,7 @@ def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> N
     assert not torch.allclose(before[0, : starts[1]], after[0, : starts[1]], atol=1e-2)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_a_packed_run_trains_and_resumes(make_job: Make, tmp_path: Path) -> None:
     settings = {"packing": True, "batch_size": 1, "epochs": 6, "keep_checkpoints": 2}
     whole = sft_trainer.train(make_job("whole", train=settings))

@@ -9,9 +9,9 @@ import pytest
 
 
 def but_the_first(cases: Sequence[Any]) -> list[Any]:
-    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `whole`."""
+    """Return the cases of a `parametrize` by one argument or by tuples, all but the first marked `slow`."""
     first, *others = cases
     return [
         first,
-        *(pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.whole) for one in others),
+        *(pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in others),
     ]
