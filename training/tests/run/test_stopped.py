@@ -63,7 +63,7 @@ def test_a_stop_counts_nothing_and_keeps_what_losses_have_counted(tmp_path: Path
         attempts.begin(tmp_path, 1)
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("job", [{}, JOBSET], ids=["pytorchjob", "trainjob"])
 def test_five_preemptions_cost_no_restart_and_no_step_and_end_in_the_same_bytes(
     place: Workplace, job: dict[str, str]
@@ -87,7 +87,7 @@ def test_five_preemptions_cost_no_restart_and_no_step_and_end_in_the_same_bytes(
     assert first == second
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [[1], [0]], ids=["worker", "first"])
 def test_one_pod_that_is_told_to_end_takes_the_others_along_with_a_checkpoint(
     place: Workplace, told: list[int]
