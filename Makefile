@@ -207,7 +207,7 @@ test-drills: cluster ##+ faults at random steps of a training in one pod and in 
 
 # CHOSEN="gate-any lock-shared" names some; --all adds those whose tests start API servers. AGAIN=1 starts it anew.
 faults: venv binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
-	@$(BIN)/python tests/faults.py $(CHOSEN)
+	@PYTHONPATH=cluster:tests $(BIN)/python tests/faults.py $(CHOSEN)
 
 .PHONY: help help-all demo demo-alone demo-down cluster ready venv gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible

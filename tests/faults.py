@@ -1,6 +1,6 @@
 """Applies the faults of tests/faults.yaml one after the other in a copy of the checkout: the tests that a fault names have to fail.
 
-    python tests/faults.py [--all] [ID ...]
+    PYTHONPATH=cluster:tests python tests/faults.py [--all] [ID ...]
 
 A fault is caught when one of its tests fails with it and the same test passes without it. What was caught is not run again as long as
 the faulty file and the tests are the same; AGAIN=1 starts anew. --all also runs the faults that name a place (`where`): their tests
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from fresh import checkout
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "faults.yaml"
@@ -101,9 +102,6 @@ def _cpu() -> float:
 
 def main(arguments: list[str]) -> int:
     """Run the command line."""
-    sys.path.insert(0, str(ROOT / "cluster"))
-    from fresh import checkout
-
     everywhere, wanted = "--all" in arguments, {one for one in arguments if one != "--all"}
     rows = faults()
     if unknown := wanted - {row.id for row in rows}:

@@ -192,7 +192,6 @@ BLOCKS = """
 import ctypes, resource, sys
 from trainlab.config.loading import load_values
 from trainlab.run import launch
-from workplace import Workplace
 from pathlib import Path
 launch.set_environment(load_values([Path(sys.argv[1])]).phase, 2)
 libc = ctypes.CDLL(None)
@@ -222,7 +221,6 @@ FORKED = """
 import os, sys
 from trainlab.config.loading import load_values
 from trainlab.run import launch
-from workplace import Workplace
 from pathlib import Path
 launch.set_environment(load_values([Path(sys.argv[1])]).phase, 1)
 import torch
