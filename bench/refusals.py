@@ -254,13 +254,15 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         return max(process.wait() for process in started)
     import transformers
+    from trainlab.models import compute
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     for seed in arguments.seeds:
         for name in arguments.cells:
             cell = cell_of(name)
-            if any((each["cell"], each["seed"]) == (cell, seed) for each in known(arguments.out)):
+            dtype = str(compute.dtype(phase_of(cell, seed))).removeprefix("torch.")
+            if any((each["cell"], each["seed"], each["dtype"]) == (cell, seed, dtype) for each in known(arguments.out)):
                 continue
             print(f"{name}, seed {seed}", flush=True)
             line = run_cell(name, seed, arguments.model)
@@ -303,17 +305,17 @@ def lines(runs: list[dict[str, Any]], threshold: float | None = None) -> Iterato
     """Yield the table of `runs`."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for each in runs:
-        groups.setdefault(json.dumps(each["cell"], sort_keys=True), []).append(each)
+        groups.setdefault(json.dumps([each["cell"], each["dtype"]], sort_keys=True), []).append(each)
     head: list[str] = []
     for group in groups.values():
         scores = [figures(each["items"], threshold) for each in group]
         if not head:
-            head = ["mixture", "rows", "tokens", "steps", "seeds", *scores[0]]
+            head = ["mixture", "dtype", "rows", "tokens", "steps", "seeds", *scores[0]]
             yield f"| {' | '.join(head)} |"
             yield "|---" * len(head) + "|"
         means = [f"{statistics.fmean(score[key] for score in scores):.1%}" for key in scores[0]]
         first = group[0]
-        cells = [first["name"], first["rows"], first["tokens"], first["steps"], len(group), *means]
+        cells = [first["name"], first["dtype"], first["rows"], first["tokens"], first["steps"], len(group), *means]
         yield f"| {' | '.join(map(str, cells))} |"
 
 
