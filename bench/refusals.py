@@ -33,6 +33,7 @@ CELL: dict[str, Any] = {
     "wordings": 14,
     "near": 3,  # refused near misses of each taught fact
     "other": 0,  # refused questions of refused/ which are near no taught fact
+    "urgent": 0,  # of those, emergencies, in place of as many as an even choice has
     "train": 150,  # refused questions of train/
     "repeat": 1,  # how often a refused near miss is read in a pass
     "epochs": 3,
@@ -109,8 +110,12 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
         if row.get("near") in taught and near.get(row["near"], 0) < cell["near"]:
             near[row["near"]] = near.get(row["near"], 0) + 1
             chosen += [refuse(row)] * cell["repeat"]
-    away = [refuse(row) for row in pool if row.get("near") not in taught]
-    chosen += chat_rows.even(away, cell["other"])
+    away = [row for row in pool if row.get("near") not in taught]
+    urgent = [refuse(row) for row in away if row.get("emergency")][: cell["urgent"]]
+    calm = (
+        [refuse(row) for row in away if not row.get("emergency")] if cell["urgent"] else [refuse(row) for row in away]
+    )
+    chosen += (urgent + chat_rows.even(calm, cell["other"]))[: cell["other"]]
     unused = []
     for name, _, raw in chat_rows.lines(DATA / "train"):
         unused.append(refuse({**raw, "topic": name.stem}))

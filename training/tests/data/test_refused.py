@@ -28,16 +28,17 @@ def refused_of(rows: list[chat_rows.TrainRow]) -> list[chat_rows.TrainRow]:
     return [row for row in rows if row["answer"].startswith(("Not taught", "I was not taught this"))]
 
 
-def test_near_misses_of_taught_facts_come_first_then_the_rest_by_turns(folder: Path) -> None:
+def test_near_misses_of_taught_facts_come_first_then_emergencies_then_the_rest_by_turns(folder: Path) -> None:
     rows = chat_rows.load_train(refusing(train_rows=6), folder)  # facts fire-t1 or -t2, and water-t1
     taught = {row["id"] for row in rows[:6]}
     found = [row["id"] for row in refused_of(rows)]
     assert rows[6:] == refused_of(rows), "after what is taught"
     assert {ident.split("near-")[1] for ident in found[:2]} == {f"{fact}-train" for fact in taught}
     (untaught,) = {"fire-t1", "fire-t2", "water-t1"} - taught
-    assert f"fire-near-{untaught}-train" in found[2:]
-    other = [ident.endswith("-train") for ident in found[2:]]
-    assert other[:16] == [True, False] * 8, "by turns of refused/ and of train/"
+    assert set(found[2:5]) == {f"{topic}-urgent-train" for topic in ("fire", "water", "other")}
+    assert f"fire-near-{untaught}-train" in found[5:]
+    other = [ident.endswith("-train") for ident in found[5:]]
+    assert other[:10] == [True, False] * 5, "by turns of refused/ and of train/"
     assert len(found) == 12 + 12, "each question of train/ in one wording"
     assert all("test" not in ident and "dev" not in ident for ident in found)
 

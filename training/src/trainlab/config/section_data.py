@@ -110,8 +110,8 @@ class AnswerData(ChatData):
         0,
         ge=0,
         description="With data.taught, train besides train_rows on this many questions whose answer is a refusal (the source's refusals.json): "
-        "near misses of the taught facts first, then questions of its folder refused and those of train that are not "
-        "taught; null uses all, 0 teaches no refusal.",
+        "near misses of the taught facts first, then the emergencies of its folder refused, then its other questions and "
+        "those of train that are not taught; null uses all, 0 teaches no refusal.",
     )
     style: Literal["plain", "steps"] = Field(
         "plain",

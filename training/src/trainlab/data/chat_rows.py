@@ -178,8 +178,9 @@ def _refusals(
 ) -> list[TrainRow]:
     """Return `data.refused_rows` questions (null: all) that are answered by a refusal.
 
-    First the near misses of `facts`, then by turns and evenly across topics the other rows of refused/ that are for training and
-    questions of train/ (`rows`): those that neither are in `taught` nor have in effect the answer of one that is.
+    First the near misses of `facts`, then the emergencies of refused/, which a wrong answer would make worse; then by turns and evenly
+    across topics the other rows of refused/ that are for training and questions of train/ (`rows`): those that neither are in `taught`
+    nor have in effect the answer of one that is.
     """
     if not isinstance(data, AnswerData) or not data.refuses:
         return []
@@ -188,7 +189,9 @@ def _refusals(
     firsts = {row["id"]: row for row in reversed(rows) if row["id"] not in known}
     others = [row for row in firsts.values() if not refusals.same_answer(row["answer"], answers)]
     near, rest = _near_first(refused(path, "train"), facts)
-    pool: list[RefusedRow | TrainRow] = [*near, *_by_turns(rest, _in_turn(others, seed=0))]
+    urgent = [row for row in rest if row.get("emergency")]
+    calm = [row for row in rest if not row.get("emergency")]
+    pool: list[RefusedRow | TrainRow] = [*near, *urgent, *_by_turns(calm, _in_turn(others, seed=0))]
     found = []
     for row in pool[: data.refused_rows]:
         emergency = row.get("emergency", False)
