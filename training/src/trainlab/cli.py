@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     try:
         if args.call in NEED_TORCH and importlib.util.find_spec("torch") is None:
-            raise UserError(f"trainlab {given[0]} needs torch, which this environment lacks: run `make venv-dev` in the checkout")
+            raise UserError(
+                f"trainlab {given[0]} needs torch, which this environment lacks: run `make venv-dev` in the checkout"
+            )
         code = int(args.call(args) or 0)
     except UserError as error:
         for line in str(error).splitlines():
