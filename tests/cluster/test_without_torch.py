@@ -39,13 +39,17 @@ COMMANDS: Mapping[str, tuple[str, int, str]] = {
     "gate": ("gate nowhere --dry-run", 2, "nowhere"),
     "report": ("report nowhere", 2, "nowhere"),
     "verify-run": ("verify-run --run-dir nowhere --url http://127.0.0.1:1 --timeout 0.01", 2, "nowhere"),
-    "promote": ("promote --run-dir x --manifests y --namespace z --owner o", 2, "works only inside a cluster"),
+    "promote": (
+        "promote --run-dir x --manifests y --namespace z --owner o",
+        2,
+        "trainlab promote needs the training stack",
+    ),
     "end-lease": ("end-lease --namespace x --name y", 2, "works only inside a cluster"),
-    "eval": ("eval nowhere --models models", 2, "trainlab eval needs torch"),
-    "fetch": ("fetch values/quick.yaml --models models", 2, "trainlab fetch needs torch"),
-    "prepare": ("prepare README.md --out x --tokenizer y", 2, "trainlab prepare needs torch"),
-    "run": ("run values/quick.yaml --models models", 2, "trainlab run needs torch"),
-    "serve": ("serve values/quick.yaml --models models --run-dir x", 2, "trainlab serve needs torch"),
+    "eval": ("eval nowhere --models models", 2, "trainlab eval needs the training stack"),
+    "fetch": ("fetch values/quick.yaml --models models", 2, "trainlab fetch needs the training stack"),
+    "prepare": ("prepare README.md --out x --tokenizer y", 2, "trainlab prepare needs the training stack"),
+    "run": ("run values/quick.yaml --models models", 2, "trainlab run needs the training stack"),
+    "serve": ("serve values/quick.yaml --models models --run-dir x", 2, "trainlab serve needs the training stack"),
 }
 """Each command of trainlab: with arguments, its exit code there, and a part of what it prints."""
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without_torch")]
@@ -149,5 +153,5 @@ def test_a_command_runs_or_names_the_target_with_torch(shell: Shell, name: str) 
     done = shell.run(f". .venv/bin/activate\ntrainlab {line}")
     assert done.returncode == code and said in done.stdout, done.stdout
     assert "Traceback" not in done.stdout
-    if "needs torch" in said:
+    if "needs the training stack" in said:
         assert done.stdout.count("\n") == 1 and "run `make venv-dev` in the checkout" in done.stdout

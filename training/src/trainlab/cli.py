@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if args.call in NEED_TORCH and importlib.util.find_spec("torch") is None:
             raise UserError(
-                f"trainlab {given[0]} needs torch, which this environment lacks: run `make venv-dev` in the checkout"
+                f"trainlab {given[0]} needs the training stack (torch), which this environment lacks: run `make venv-dev` in the checkout"
             )
         code = int(args.call(args) or 0)
     except UserError as error:
@@ -333,7 +333,7 @@ def _ask(args: argparse.Namespace) -> int:
     return ask(args.question, args.url, args.model)
 
 
-NEED_TORCH = (_eval, _fetch, _prepare, _run, _serve)
+NEED_TORCH = (_eval, _fetch, _prepare, _promote, _run, _serve)
 """Commands of the training stack; the others run in the environment that drives a cluster, too."""
 
 
