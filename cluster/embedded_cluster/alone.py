@@ -47,7 +47,7 @@ def _run(phase: str, port: int) -> None:
     home.make(FOLDER)
     end_server()
     _free(port)
-    program = _Program(pyenv.environment(), phase)
+    program = _Program(pyenv.environment(dev=True), phase)
     program("check", "check")
     name = program.run_name()
     program("base model", "fetch", "--models", str(FOLDER / "models"))

@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     writing.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
     add("ready", "install what every command needs, or report what is missing")
     add("venv", "make the Python environment of the checkout and link it as .venv; prints its folder").add_argument(
-        "--playbooks", action="store_true", help="one without the training stack and the tests' tools will do"
+        "--dev", action="store_true", help="with the training stack and the tools of the tests (Linux)"
     )
     add("demo", "the whole demo; PHASE and NODES set the phase and the number of nodes")
     add("demo-alone", "the same phase in local processes; PHASE and PORT set the phase and the server's port")
@@ -87,6 +87,10 @@ AS_ANYBODY = ("align", "build", "demo", "demo-alone", "demo-down", "programs", "
 """Commands that do not need root: they build, or report themselves what they do without it."""
 
 
+ANYWHERE = ("ready", "venv")
+"""Commands that work on macOS, too; without `venv --dev`, whose locked packages are for Linux."""
+
+
 PRINTS_ONLY_ANSWERS = ("check", "exec", "ready", "status", "venv")
 """Commands whose output programs read: nothing is said of a busy machine, and they wait for little."""
 
@@ -100,7 +104,7 @@ def _checkout(arguments: argparse.Namespace) -> int:
         pyenv.require_venv()
         if command == "ready":
             return 0
-        sys.stdout.write(f"{pyenv.environment(arguments.playbooks)}\n")
+        sys.stdout.write(f"{pyenv.environment(arguments.dev)}\n")
         return 0
     if command == "demo":
         from embedded_cluster import demo
@@ -172,7 +176,8 @@ def _main() -> int:
     patience.factor()  # an invalid one is reported before anything starts
     from embedded_cluster import apt, environment, home, preflight, system
 
-    system.require_linux()
+    if arguments.command not in ANYWHERE or getattr(arguments, "dev", False):
+        system.require_linux()
     environment.prepare()
     if arguments.command not in PRINTS_ONLY_ANSWERS:
         patience.raise_for(os.getloadavg()[0], os.cpu_count() or 1)

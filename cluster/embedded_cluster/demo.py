@@ -106,7 +106,7 @@ def _parts(clock: Clock, wanted: str) -> list[processes.Child]:
     began = time.monotonic()
     commands = {
         "programs": [*nice, *COMMAND, "build", "--operators", *operators.BASIC],
-        "python": [*COMMAND, "venv", "--playbooks"],
+        "python": [*COMMAND, "venv"],
         # phase quick is its own first answer
         "image": [*COMMAND, "trainer-image", *([] if wanted == "quick" else ["--first-answer"])],
     }

@@ -1,7 +1,7 @@
 """The Python environments of the checkout and the wheels of the trainer image, from lock files; the command `venv`.
 
-Two environments: the one of the playbooks, which `make demo` needs, and the whole one, with the training stack and the
-tools of the tests. The training stack is without CUDA's libraries where there is no GPU (images/trainer/cpu_only.py).
+Two environments: the one of the playbooks, which drives a cluster (`make venv`, `make demo`; Linux and macOS), and the one
+for development, with the training stack and the tools of the tests (`make venv-dev`; Linux). The training stack is without CUDA's libraries where there is no GPU (images/trainer/cpu_only.py).
 pip downloads (it knows the user's index, proxy and certificates), uv installs (six times as fast as pip). The wheels
 are those for the image's Python; a different Python on the machine gets wheels of its own.
 """
@@ -274,31 +274,33 @@ def _wheels_of_this_python(gpus: bool) -> Path:
     return target
 
 
-def environment(playbooks: bool = False) -> Path:
+def environment(dev: bool = False) -> Path:
     """The environment of the checkout, linked as .venv; made when missing. Returns its folder.
 
-    With `playbooks` the small one will do, which has what the playbooks import; the whole one is taken where it is there.
+    With `dev` the one for development; else the one of the playbooks, unless the one for development exists already.
     """
     require_venv()
     gpus = DRIVER.exists()
     python = (os.path.realpath(sys.executable), sys.version)
-    folder = paths.CACHE / f"venv-{_hash(*TRAINER_LOCKS, CPU_ONLY, cuda(gpus), TOOLS_LOCK, *python)}"
-    if playbooks and not (folder / ".complete").exists():
+    folder = development = paths.CACHE / f"venv-{_hash(*TRAINER_LOCKS, CPU_ONLY, cuda(gpus), TOOLS_LOCK, *python)}"
+    if not dev and not (development / ".complete").exists():
         folder = paths.CACHE / f"venv-{_hash(PLAYBOOKS_LOCK, *python)}"
     if not (folder / ".complete").exists():
-        wheels = None if playbooks else _wheels_of_this_python(gpus)
+        wheels = _wheels_of_this_python(gpus) if dev else None
         with locks.waiting(_lock(), "another command makes the Python environment"):
+            if not dev and (development / ".complete").exists():  # another command made it in the meantime
+                folder = development
             if not (folder / ".complete").exists():
                 _make(folder, wheels, gpus)
-        if not playbooks and not cuda(gpus) and (reason := _fails(folder)):
+        if dev and not cuda(gpus) and (reason := _fails(folder)):
             use_cuda(reason)
-            return environment()
+            return environment(dev=True)
     _link(folder)
     return folder
 
 
 def _make(folder: Path, wheels: Path | None, gpus: bool) -> None:
-    """Make the environment of the playbooks or, with the trainer's wheels, the whole one."""
+    """Make the environment of the playbooks or, with the trainer's wheels, the one for development."""
     title = (
         "Python environment of the playbooks" if wheels is None else "Python environment (3 GB, with CUDA 6 GB, once)"
     )

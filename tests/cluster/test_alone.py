@@ -49,7 +49,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.parent.mkdir(parents=True)
     program.write_text(PROGRAM.format(python=sys.executable, calls=str(record), sources=str(REPO / "training" / "src")))
     program.chmod(0o755)
-    monkeypatch.setattr(pyenv, "environment", lambda: tmp_path / "venv")
+    monkeypatch.setattr(pyenv, "environment", lambda dev: tmp_path / "venv")
     monkeypatch.setattr(pyenv, "wheels", lambda: tmp_path)
     monkeypatch.setattr(alone, "_serve", lambda *_: None)
     monkeypatch.setattr(demo, "phase", lambda: "quick")

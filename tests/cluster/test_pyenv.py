@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import platform
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from embedded_cluster import paths, pyenv, system
+from embedded_cluster import apt, commands, home, paths, pyenv, system
 from embedded_cluster.say import UserError
 
 
@@ -162,3 +165,90 @@ def test_the_lock_holds_for_the_base_of_the_build_on_openshift(tmp_path: Path, l
     )
     assert done.returncode == 0, done.stderr
     assert "Would install" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+@pytest.mark.parametrize(
+    "system_and_processor",
+    ["x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "x86_64-apple-darwin", "aarch64-apple-darwin"],
+)
+def test_the_lock_of_the_playbooks_holds_for_linux_and_macos(
+    tmp_path: Path, system_and_processor: str, version: str
+) -> None:
+    """Each package, and what it needs on that system only, is a wheel in the lock; uv that installs them as well."""
+    words = ["--python-version", version, "--python-platform", system_and_processor, "--only-binary", ":all:"]
+    words += ["--require-hashes", "-r", str(pyenv.PLAYBOOKS_LOCK), "-r", str(pyenv.INSTALLER_LOCK)]
+    done = subprocess.run(
+        [pyenv.uv(pyenv.installer()), "pip", "install", "--dry-run", "--target", tmp_path, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "+ ansible-core==" in done.stderr and "+ torch" not in done.stderr, done.stderr
+
+
+@pytest.fixture
+def made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A checkout without an environment; what is made, as `playbooks` and `dev`, is noted and not downloaded."""
+    checkout = cache / "checkout"
+    checkout.mkdir()
+    noted: list[str] = []
+
+    def make(folder: Path, wheels: Path | None, _gpus: bool) -> None:
+        noted.append("dev" if wheels else "playbooks")
+        (folder / "bin").mkdir(parents=True)
+        (folder / ".complete").touch()
+
+    monkeypatch.setattr(paths, "REPO", checkout)
+    monkeypatch.setattr(pyenv, "require_ensurepip", lambda: None)
+    monkeypatch.setattr(pyenv, "_make", make)
+    monkeypatch.setattr(pyenv, "_fails", lambda _folder: "")
+    monkeypatch.setattr(pyenv, "_wheels_of_this_python", lambda _gpus: cache / "wheels")
+    return noted
+
+
+def test_a_checkout_whose_environment_is_for_development_keeps_it(made: list[str]) -> None:
+    small = pyenv.environment()
+    development = pyenv.environment(dev=True)
+    assert made == ["playbooks", "dev"] and small != development
+    assert pyenv.environment() == development == (paths.REPO / ".venv").resolve()
+    assert made == ["playbooks", "dev"]
+
+
+def test_an_environment_for_development_that_is_made_in_the_meantime_is_taken(
+    made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two targets of make in parallel, as of `make test-drills`: whichever ends last, the link leads to torch."""
+    waiting = pyenv.locks.waiting
+
+    def wait(*given: Any) -> contextlib.AbstractContextManager[None]:
+        monkeypatch.setattr(pyenv.locks, "waiting", waiting)
+        pyenv.environment(dev=True)
+        return waiting(*given)
+
+    monkeypatch.setattr(pyenv.locks, "waiting", wait)
+    pyenv.environment()
+    assert made == ["dev"]
+
+
+def test_on_macos_only_the_environment_of_the_playbooks_is_made(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the answers that a Mac gives; the environment itself was not made on one."""
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(platform, "mac_ver", lambda: ("15.1", ("", "", ""), "arm64"))
+    monkeypatch.setattr(system, "release", dict)
+    monkeypatch.setattr(home, "claim", lambda: None)
+    monkeypatch.setattr(apt, "installed", lambda: pytest.fail("asks dpkg"))
+
+    def run(*argv: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["cluster", *argv])
+        return commands.main(), capsys.readouterr().err
+
+    assert run("ready") == (0, "") and run("venv") == (0, "")
+    assert made == ["playbooks"]
+    for refused in (["venv", "--dev"], ["demo"], ["check"]):
+        code, said = run(*refused)
+        assert code == 2 and said.startswith("error: trainlab runs on Linux, and this is macOS 15.1: "), said

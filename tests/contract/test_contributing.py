@@ -126,7 +126,7 @@ class Tree:
 
     def make(self, *targets: str) -> str:
         """Run targets of the Makefile with this Python; the environment and the programs exist already."""
-        there = [f"--old-file={name}" for name in ("ready", "venv", "binaries")]
+        there = [f"--old-file={name}" for name in ("ready", "venv", "venv-dev", "binaries")]
         return self.run("make", *there, f"BIN={Path(sys.executable).parent}", *targets)
 
     def commit(self, why: str) -> None:

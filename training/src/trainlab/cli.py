@@ -1,6 +1,7 @@
 """Command line `trainlab`: arguments become calls, errors sentences. Imports torch only if a command needs it."""
 
 import argparse
+import importlib.util
 import json
 import os
 import sys
@@ -23,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Xet has hosts of its own, which mirrors, proxies and certificates of one's own often leave out; it gives up after four minutes.
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     try:
+        if args.call in NEED_TORCH and importlib.util.find_spec("torch") is None:
+            raise UserError(
+                f"trainlab {given[0]} needs the training stack (torch), which this environment lacks: run `make venv-dev` in the checkout"
+            )
         code = int(args.call(args) or 0)
     except UserError as error:
         for line in str(error).splitlines():
@@ -327,6 +332,10 @@ def _ask(args: argparse.Namespace) -> int:
     from trainlab.serve.ask import ask
 
     return ask(args.question, args.url, args.model)
+
+
+NEED_TORCH = (_eval, _fetch, _prepare, _promote, _run, _serve)
+"""Commands of the training stack; the others run in the environment that drives a cluster, too."""
 
 
 if __name__ == "__main__":

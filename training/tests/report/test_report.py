@@ -3,6 +3,8 @@
 import html.parser
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +347,15 @@ def test_ticks_cover_in_round_numbers(low: float, high: float) -> None:
 def test_curves_of_odd_histories() -> None:
     assert charts.curves([], []) == "" and charts.curves([(1, float("nan"))], []) == ""
     assert "NaN" not in charts.curves([(1, 2.0)], [(1, 2.0)]) and re.search(r"<svg", charts.curves([(5, 1.0)], []))
+
+
+@pytest.mark.parametrize("command", ["report", "gate"])
+def test_written_again_without_the_training_stack(tmp_path: Path, phase_dict: dict[str, Any], command: str) -> None:
+    """In the environment of `make venv`, which lacks these packages."""
+    run = make_run(tmp_path / "run", phase_dict)
+    blocked = ("accelerate", "datasets", "peft", "pyarrow", "sklearn", "torch", "transformers", "trl", "xxhash")
+    program = f"import sys; sys.path += {sys.path}; sys.modules.update(dict.fromkeys({blocked})); from trainlab.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, command, str(run)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
