@@ -41,6 +41,7 @@ def built(model_dir: Path, layers: int, folder: Path) -> CheckpointedSftTrainer:
     block["unfreeze"] |= {"layers": layers, "lm_head": False}
     block["model"]["max_length"] = 512  # also enough for a tokenizer that knows few words
     block["train"] |= {"batch_size": BATCH, "validation_fraction": 0}
+    block["model"]["dtype"] = "float32"  # TRL's loss runs outside of the trainer's autocast
     phase = SftPhase.model_validate(block)
     model, tokenizer = chat.load_base(model_dir, phase)
     unfreeze(model, phase)

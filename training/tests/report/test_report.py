@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import os
 import re
 import subprocess
 import sys
@@ -354,8 +355,8 @@ def test_written_again_without_the_training_stack(tmp_path: Path, phase_dict: di
     """In the environment of `make venv`, which lacks these packages."""
     run = make_run(tmp_path / "run", phase_dict)
     blocked = ("accelerate", "datasets", "peft", "pyarrow", "sklearn", "torch", "transformers", "trl", "xxhash")
-    program = f"import sys; sys.path += {sys.path}; sys.modules.update(dict.fromkeys({blocked})); from trainlab.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, command, str(run)], capture_output=True, text=True, check=False
-    )
+    program = f"import sys; sys.modules.update(dict.fromkeys({blocked})); from trainlab.cli import main; main()"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", program, command, str(run)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
