@@ -197,3 +197,17 @@ def test_ports_are_those_of_the_chart() -> None:
     held = [each.get("data", {}) for each in golden("local-pytorchjob", "ConfigMap")]
     (runtime,) = [each["servingruntime.yaml"] for each in held if "servingruntime.yaml" in each]
     assert [each["containerPort"] for each in runtime["spec"]["containers"][0]["ports"]] == [8080]
+
+
+@pytest.mark.parametrize(("namespace", "port"), [("kube-system", 53), ("openshift-dns", 5353)])
+def test_names_are_asked_for_by_udp_and_by_tcp(namespace: str, port: int) -> None:
+    (policy,) = [each for each in rendered() if each["metadata"]["name"] == "inside"]
+    (rule,) = [each for each in policy["spec"]["egress"] if "ports" in each]
+    assert selects(rule["to"][0]["namespaceSelector"], {"kubernetes.io/metadata.name": namespace})
+    assert {each["protocol"] for each in rule["ports"] if each["port"] == port} == {"UDP", "TCP"}
+
+
+@pytest.mark.parametrize("component", ["promote", "lease"])
+def test_jobs_that_talk_to_the_api_server_reach_it(component: str) -> None:
+    labels = {"app.kubernetes.io/component": component}
+    assert all(one_way(rendered(), "Egress", labels, OUTSIDE, port) for port in (443, 6443))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import open_to
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import in_use, pool, share
 
 Json = dict[str, Any]
@@ -124,3 +125,10 @@ def test_what_uses_our_queue_is_named() -> None:
     )
     jobs = [admitted(f"job-{number}", "pool") for number in range(5)]
     assert in_use([], queues, jobs).endswith("Workload team/job-2 and 2 more")
+
+
+@pytest.mark.parametrize(("effect", "open_"), [("NoSchedule", False), ("NoExecute", False), ("PreferNoSchedule", True)])
+def test_a_node_that_refuses_or_evicts_is_no_place(effect: str, open_: bool) -> None:
+    node: dict[str, Any] = {"metadata": {}, "spec": {"taints": [{"key": "dedicated", "effect": effect}]}}
+    assert open_to(node, {}, []) is open_
+    assert open_to(node, {}, [{"key": "dedicated", "operator": "Exists"}])
