@@ -112,9 +112,7 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
             chosen += [refuse(row)] * cell["repeat"]
     away = [row for row in pool if row.get("near") not in taught]
     urgent = [refuse(row) for row in away if row.get("emergency")][: cell["urgent"]]
-    calm = (
-        [refuse(row) for row in away if not row.get("emergency")] if cell["urgent"] else [refuse(row) for row in away]
-    )
+    calm = [refuse(row) for row in away if not (cell["urgent"] and row.get("emergency"))]
     chosen += (urgent + chat_rows.even(calm, cell["other"]))[: cell["other"]]
     unused = []
     for name, _, raw in chat_rows.lines(DATA / "train"):

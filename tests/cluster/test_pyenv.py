@@ -151,20 +151,21 @@ def test_wheels_of_the_image_do_not_depend_on_this_python() -> None:
     assert known and known <= set(words[words.index("--platform") :])
 
 
+def _resolved(target: Path, words: list[str]) -> str:
+    """Return what uv would install with these arguments; fails with its words."""
+    argv = [pyenv.uv(pyenv.installer()), "pip", "install", "--dry-run", "--target", target, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 @pytest.mark.parametrize("lock", ["requirements", "alone"])
 def test_the_lock_holds_for_the_base_of_the_build_on_openshift(tmp_path: Path, lock: str) -> None:
     """Each package, and what it needs on that Python only, is a wheel for Python 3.12 and glibc 2.34: roles/image's image_base, UBI 9."""
     words = ["--python-version", "3.12", "--python-platform", "x86_64-manylinux_2_34", "--only-binary", ":all:"]
     words += ["--no-deps"] if lock == "alone" else []  # as in the Containerfile
     words += ["--require-hashes", "-r", str(paths.REPO / "images" / "trainer" / f"{lock}.lock")]
-    done = subprocess.run(
-        [pyenv.uv(pyenv.installer()), "pip", "install", "--dry-run", "--target", tmp_path, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Would install" in done.stderr
+    assert "Would install" in _resolved(tmp_path, words)
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.13"])
@@ -178,14 +179,8 @@ def test_the_lock_of_the_playbooks_holds_for_linux_and_macos(
     """Each package, and what it needs on that system only, is a wheel in the lock; uv that installs them as well."""
     words = ["--python-version", version, "--python-platform", system_and_processor, "--only-binary", ":all:"]
     words += ["--require-hashes", "-r", str(pyenv.PLAYBOOKS_LOCK), "-r", str(pyenv.INSTALLER_LOCK)]
-    done = subprocess.run(
-        [pyenv.uv(pyenv.installer()), "pip", "install", "--dry-run", "--target", tmp_path, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "+ ansible-core==" in done.stderr and "+ torch" not in done.stderr, done.stderr
+    found = _resolved(tmp_path, words)
+    assert "+ ansible-core==" in found and "+ torch" not in found, found
 
 
 @pytest.fixture

