@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import demo, home, identity, locks, paths, patience, processes, programs, pyenv, say
+from embedded_cluster import home, identity, locks, paths, patience, processes, programs, pyenv, say
 
 FOLDER = paths.HOME / f"alone{identity.SUFFIX}"
 PID_FILE = "server.pid"
@@ -36,18 +36,27 @@ CURL = "curl --noproxy '*' -s"
 
 def run() -> int:
     """Train, score, gate, report and serve; returns the exit code."""
-    phase, port = demo.phase(), _port()
+    wanted, port = phase(), _port()
     lock = paths.HOME / f"alone{identity.SUFFIX}.lock"
     with locks.waiting(lock, "another make demo-alone is running", seconds=0):
-        _run(phase, port)
+        _run(wanted, port)
     return 0
 
 
-def _run(phase: str, port: int) -> None:
+def phase() -> str:
+    """The phase that PHASE names; raises say.UserError when there is no such phase."""
+    asked = os.environ.get("PHASE") or "survival"
+    known = sorted(file.stem for file in (paths.REPO / "values").glob("*.yaml"))
+    if asked not in known:
+        raise say.UserError(f"PHASE={asked}: there is no values/{asked}.yaml; phases: {' '.join(known)}")
+    return asked
+
+
+def _run(wanted: str, port: int) -> None:
     home.make(FOLDER)
     end_server()
     _free(port)
-    program = _Program(pyenv.environment(dev=True), phase)
+    program = _Program(pyenv.environment(dev=True), wanted)
     program("check", "check")
     name = program.run_name()
     program("base model", "fetch", "--models", str(FOLDER / "models"))

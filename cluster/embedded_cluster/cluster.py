@@ -96,26 +96,6 @@ def parts_lock() -> AbstractContextManager[None]:
     return locks.waiting(paths.CACHE / "parts.lock", "another command is making programs or images")
 
 
-def make_programs(operators_wanted: Sequence[str] | None, everything: bool = False) -> bool:
-    """Build the programs of the nodes and of these operators (default: the default ones), and render their manifests.
-
-    `everything` means all components. Returns whether anything was built.
-    """
-    from embedded_cluster import operators
-
-    if operators_wanted is None:
-        names = [name for name, one in modules.COMPONENTS.items() if one.default or (everything and not one.rare)]
-    else:
-        names = [*NEEDED, "helm", *(one.name for one in operators.chosen(operators_wanted))]
-    with parts_lock():
-        built = build.build_all(names)
-        link_programs()
-        if built:
-            operators.prepare(operators_wanted)  # while the modules, which contain the manifests, are still there
-            build.drop_caches()
-        return built
-
-
 def make_parts(force: bool = False) -> bool:
     """Make the programs, root folder and images that `up` needs and that are missing. Returns whether any was."""
     with parts_lock():

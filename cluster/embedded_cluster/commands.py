@@ -128,14 +128,14 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
 
 def _change(arguments: argparse.Namespace) -> bool:
     """Run a command that changes something; returns whether it did."""
-    from embedded_cluster import cluster
+    from embedded_cluster import cluster, operators
 
     if arguments.command == "build":
-        return cluster.make_programs(arguments.operators, everything=arguments.all)
+        return operators.make_programs(arguments.operators, everything=arguments.all)
     if arguments.command == "programs":
         from embedded_cluster import build, modules, prebuilt
 
-        built = cluster.make_programs(None, everything=True)
+        built = operators.make_programs(None, everything=True)
         kept = [build.binary(name) for name, component in modules.COMPONENTS.items() if not component.rare]
         prebuilt.write(kept, arguments.folder)
         return built
@@ -148,8 +148,6 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "up":
         return cluster.up(arguments.nodes, arguments.recreate)
     if arguments.command == "operators":
-        from embedded_cluster import operators
-
         names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
         return operators.install(names)
     if arguments.command == "load":

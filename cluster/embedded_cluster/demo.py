@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from embedded_cluster import identity, kept, layout, locks, operators, paths, preflight, processes, progress, say
+from embedded_cluster import alone, identity, kept, layout, locks, operators, paths, preflight, processes, progress, say
 
 COMMAND = [sys.executable, str(paths.PACKAGE.parent)]
 CONTINUE = "make demo continues where it stopped"
@@ -45,15 +45,6 @@ def _minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
-def phase() -> str:
-    """The phase that PHASE names; raises say.UserError when there is no such phase."""
-    asked = os.environ.get("PHASE") or "survival"
-    known = sorted(file.stem for file in (paths.REPO / "values").glob("*.yaml"))
-    if asked not in known:
-        raise say.UserError(f"PHASE={asked}: there is no values/{asked}.yaml; phases: {' '.join(known)}")
-    return asked
-
-
 def node_count() -> int:
     """The number of nodes that NODES sets."""
     asked = os.environ.get("NODES") or "2"
@@ -64,9 +55,7 @@ def node_count() -> int:
 
 def run() -> int:
     """Run the whole demo and return the exit code."""
-    from embedded_cluster import alone
-
-    wanted, nodes, clock = phase(), node_count(), Clock()
+    wanted, nodes, clock = alone.phase(), node_count(), Clock()
     clock.title("Can this machine host the cluster?")
     if preflight.report(nodes):
         say.line("\n*** This machine cannot host the embedded cluster (see above). Going on WITHOUT Kubernetes. ***")

@@ -10,10 +10,10 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from embedded_cluster import build, children, cluster, images, paths, patience, webhook_ca
+from embedded_cluster import build, children, cluster, images, modules, paths, patience, webhook_ca
 from embedded_cluster.render import AFTER, Operator, digest, render
 from embedded_cluster.say import UserError, info, step
 
@@ -81,6 +81,24 @@ def install(names: Iterable[str] | None = None) -> bool:
         _wait_for_apis(todo, time.monotonic() + patience.seconds(DEADLINE))
         _record(installed | {one.name: digest(one) for one in todo})
     return True
+
+
+def make_programs(operators_wanted: Sequence[str] | None, everything: bool = False) -> bool:
+    """Build the programs of the nodes and of these operators (default: the default ones), and render their manifests.
+
+    `everything` means all components. Returns whether anything was built.
+    """
+    if operators_wanted is None:
+        names = [name for name, one in modules.COMPONENTS.items() if one.default or (everything and not one.rare)]
+    else:
+        names = [*cluster.NEEDED, "helm", *(one.name for one in chosen(operators_wanted))]
+    with cluster.parts_lock():
+        built = build.build_all(names)
+        cluster.link_programs()
+        if built:
+            prepare(operators_wanted)  # while the modules, which contain the manifests, are still there
+            build.drop_caches()
+        return built
 
 
 def prepare(names: Iterable[str] | None = None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,11 +21,22 @@ NAME = "localhost/trainlab-trainer"
 PACKAGES = "localhost/trainlab-packages"
 BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 LAYOUT = paths.CACHE / "trainer-layout"
+VLLM = "localhost/trainlab-vllm"
+VLLM_SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
+VLLM_LAYOUT = paths.CACHE / "vllm-layout"
 GPU_SUFFIX = "-gpu"
 SLOW = (pyenv.CPU_ONLY.name, "requirements.lock", "alone.lock")
 LOCKS = tuple(file.name for file in pyenv.TRAINER_LOCKS)
 # uv instead of the image's own pip: six times as fast, wheels only; frequently imported modules are compiled later.
 INSTALL = "/installer/uv pip install --python /opt/trainlab/venv/bin/python --no-cache"
+
+
+def vllm_reference(packages: str) -> str:
+    """Return the name of vLLM's image over these slow layers (vllm_image.py); its tag identifies them and all inputs of its build."""
+    key = hashlib.sha256("\0".join([packages, INSTALL]).encode())
+    for source in VLLM_SOURCES:
+        key.update(source.read_bytes())
+    return f"{VLLM}:{key.hexdigest()[:12]}"
 
 
 def _digest(files: Iterator[Path] | list[Path], also: str) -> str:
@@ -190,10 +202,10 @@ def _made(gpu: bool) -> dict[str, object]:
             images.export(ref, LAYOUT)
     changed = images.import_oci(LAYOUT, ref) or built
     if built:
-        from embedded_cluster import vllm_image  # which builds upon this module
-
-        images.forget_older(ref, slow, vllm_image.reference(slow))
-        vllm_image.drop_older_layout(slow)
+        over = vllm_reference(slow)
+        images.forget_older(ref, slow, over)
+        if images.has_image(over) is None:
+            shutil.rmtree(VLLM_LAYOUT, ignore_errors=True)  # of an image over other slow layers
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
 
 

