@@ -18,7 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from embedded_cluster import build, operators, paths, programs
+from embedded_cluster.base import paths, programs
+from embedded_cluster.builds import build
+from embedded_cluster.nodes import operators
 from ports import free_port
 
 from api_server import bundles
