@@ -62,7 +62,7 @@ gen: venv ## generate what is derived from training/src/trainlab/config/ and fro
 # Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.
 package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart repository's index, below artifacts/charts (URL=...)
 	@rm -rf artifacts/charts && mkdir -p artifacts/charts
-	@helm="$(or $(HELM),$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster import build; print(build.binary("helm"))'))"; \
+	@helm="$(or $(HELM),$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster.builds import build; print(build.binary("helm"))'))"; \
 	"$$helm" package charts/trainjob --destination artifacts/charts && \
 	"$$helm" repo index artifacts/charts $(if $(URL),--url "$(URL)")
 
@@ -78,7 +78,7 @@ lock: venv-dev ##+ regenerate the lock files
 	    printf '%s \\\n    --hash=sha256:%s\n' "$$package" "$$(sha256sum < "$$wheel" | cut -d' ' -f1)"; \
 	  done > images/trainer/$$list.lock; rm -r "$$folder"; done
 	cd cluster/embedded_cluster && for list in installer go; do ../../$(BIN)/pip-compile $(PIP_COMPILE) -o $$list.lock $$list.in; done
-	uv="$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster import pyenv; print(pyenv.uv(pyenv.installer()))')"; \
+	uv="$$(PYTHONPATH=cluster $(BIN)/python -c 'from embedded_cluster.builds import pyenv; print(pyenv.uv(pyenv.installer()))')"; \
 	  cd cluster/embedded_cluster && "$$uv" pip compile $(UV_COMPILE) -o playbooks.lock playbooks.in -c <(grep -hoE '^[^ ]+==[^ ]+' ../../requirements.lock \
 	  ../../images/trainer/requirements.lock | sed '/^cryptography=/s/$$/; sys_platform != "darwin" or platform_machine != "x86_64"/')
 	$(BIN)/pip-compile $(PIP_COMPILE) -o requirements.lock requirements.in
@@ -109,7 +109,7 @@ lint-python: venv-dev
 	$(BEGIN)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache
+	PYTHONPATH=training/src:cluster $(BIN)/lint-imports --no-cache
 	$(BIN)/mypy training/src cluster tests/api_server
 	$(END)
 

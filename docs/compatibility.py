@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
-from embedded_cluster import modules
+from embedded_cluster.builds import modules
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "compatibility.md"

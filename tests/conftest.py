@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# The default cluster's, whatever the calling shell has set: read by embedded_cluster.identity on import.
+# The default cluster's, whatever the calling shell has set: read by embedded_cluster.base.identity on import.
 for name in [name for name in os.environ if name == "TRAINLAB_CLUSTER" or name.endswith("_SUBNET")]:
     del os.environ[name]
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 # Everything else is imported late, so that a wrong environment is reported as one sentence.
-from embedded_cluster import ends, patience, say
+from embedded_cluster.base import ends, patience, say
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,7 +99,7 @@ def _checkout(arguments: argparse.Namespace) -> int:
     """Run a command of the checkout that reports its own outcome; returns the exit code."""
     command = arguments.command
     if command in ("ready", "venv"):
-        from embedded_cluster import pyenv
+        from embedded_cluster.builds import pyenv
 
         pyenv.require_venv()
         if command == "ready":
@@ -107,16 +107,16 @@ def _checkout(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{pyenv.environment(arguments.dev)}\n")
         return 0
     if command == "demo":
-        from embedded_cluster import demo
+        from embedded_cluster.tasks import demo
 
         return demo.run()
-    from embedded_cluster import alone
+    from embedded_cluster.tasks import alone
 
     return alone.run()
 
 
 def _trainer_image(arguments: argparse.Namespace) -> int:
-    from embedded_cluster import push, trainer_image
+    from embedded_cluster.tasks import push, trainer_image
 
     if arguments.push:
         to = push.target(arguments.push, arguments.auth_file, arguments.ca)
@@ -128,19 +128,19 @@ def _trainer_image(arguments: argparse.Namespace) -> int:
 
 def _change(arguments: argparse.Namespace) -> bool:
     """Run a command that changes something; returns whether it did."""
-    from embedded_cluster import cluster
+    from embedded_cluster.nodes import cluster, operators
 
     if arguments.command == "build":
-        return cluster.make_programs(arguments.operators, everything=arguments.all)
+        return operators.make_programs(arguments.operators, everything=arguments.all)
     if arguments.command == "programs":
-        from embedded_cluster import build, modules, prebuilt
+        from embedded_cluster.builds import build, modules, prebuilt
 
-        built = cluster.make_programs(None, everything=True)
+        built = operators.make_programs(None, everything=True)
         kept = [build.binary(name) for name, component in modules.COMPONENTS.items() if not component.rare]
         prebuilt.write(kept, arguments.folder)
         return built
     if arguments.command == "align":
-        from embedded_cluster import align
+        from embedded_cluster.builds import align
 
         return align.align()
     if arguments.command == "images":
@@ -148,17 +148,15 @@ def _change(arguments: argparse.Namespace) -> bool:
     if arguments.command == "up":
         return cluster.up(arguments.nodes, arguments.recreate)
     if arguments.command == "operators":
-        from embedded_cluster import operators
-
         names = set(arguments.names or operators.DEFAULT) | ({"kwok"} if arguments.kwok else set())
         return operators.install(names)
     if arguments.command == "load":
-        from embedded_cluster import images
+        from embedded_cluster.containers import images
 
         changed = [images.load(archive) for archive in arguments.archives]
         return any(changed)
     if arguments.command == "demo-down":
-        from embedded_cluster import down
+        from embedded_cluster.tasks import down
 
         return down.run(arguments.cache)
     if arguments.command == "stop":
@@ -174,7 +172,9 @@ def main() -> int:
 def _main() -> int:
     arguments = _parser().parse_args()
     patience.factor()  # an invalid one is reported before anything starts
-    from embedded_cluster import apt, environment, home, preflight, system
+    from embedded_cluster.base import home, system
+    from embedded_cluster.builds import apt
+    from embedded_cluster.tasks import environment, preflight
 
     if arguments.command not in ANYWHERE or getattr(arguments, "dev", False):
         system.require_linux()
@@ -193,12 +193,13 @@ def _main() -> int:
         apt.ensure()
     if arguments.command in ("demo", "demo-alone", "ready", "venv"):
         return _checkout(arguments)
-    from embedded_cluster import cluster, running
+    from embedded_cluster.base import running
+    from embedded_cluster.nodes import cluster
 
     if arguments.command == "trainer-image":
         return _trainer_image(arguments)
     if arguments.command == "vllm-image":
-        from embedded_cluster import vllm_image
+        from embedded_cluster.tasks import vllm_image
 
         vllm_image.build()
         return 0

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 from api_server.registry import Registry
-from embedded_cluster import images, locks, oci, paths, push, rootfs, say, trainer_image
+from embedded_cluster.base import locks, paths, say
+from embedded_cluster.builds import rootfs
+from embedded_cluster.containers import images, oci
+from embedded_cluster.tasks import push, trainer_image
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not rootfs.folder("rootfs", rootfs.PACKAGES).is_dir(),

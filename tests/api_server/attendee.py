@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import yaml
-from embedded_cluster import build, paths
+from embedded_cluster.base import paths
+from embedded_cluster.builds import build
 
 from api_server.client import Client
 

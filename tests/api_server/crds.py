@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from embedded_cluster import build, modules, toolchain
+from embedded_cluster.builds import build, modules, toolchain
 
 from charts import upstream
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from embedded_cluster import build, paths
+from embedded_cluster.base import paths
+from embedded_cluster.builds import build
 
 
 def programs(folder: Path, helm: str = "helm") -> Path:

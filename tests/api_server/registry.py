@@ -16,7 +16,9 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from embedded_cluster import build, oci, programs
+from embedded_cluster.base import programs
+from embedded_cluster.builds import build
+from embedded_cluster.containers import oci
 from ports import free_port
 
 USER, PASSWORD = "pusher", "not-a-secret"

@@ -18,7 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from embedded_cluster import build, cluster, paths, programs
+from embedded_cluster.base import paths, programs
+from embedded_cluster.builds import build
+from embedded_cluster.nodes import operators
 from ports import free_port
 
 from api_server import bundles
@@ -47,7 +49,7 @@ class Server:
 
     def start(self) -> None:
         """Start everything and return when the operators are watching; RuntimeError with the log's end otherwise."""
-        cluster.make_programs(operators_wanted=[])
+        operators.make_programs(operators_wanted=[])
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True, mode=0o700)
         self.fault({})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from embedded_cluster import build
+from embedded_cluster.builds import build
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "trainjob"

@@ -5,7 +5,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from embedded_cluster import build, modules, toolchain
+from embedded_cluster.builds import build, modules, toolchain
 
 CRDS = {
     "PyTorchJob": ("training-operator", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),

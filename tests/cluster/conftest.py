@@ -11,6 +11,6 @@ for variable in ("CLUSTER", "NODE_SUBNET", "POD_SUBNET", "SERVICE_SUBNET"):
 @pytest.fixture(autouse=True)
 def _idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that a test runs in this process raises the factor of all waits where the machine is busy."""
-    from embedded_cluster import patience
+    from embedded_cluster.base import patience
 
     monkeypatch.setattr(patience, "_floor", 1.0)

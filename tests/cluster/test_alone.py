@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from embedded_cluster import alone, demo, home, locks, paths, pyenv
-from embedded_cluster.say import UserError
+from embedded_cluster.base import home, locks, paths
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import pyenv
+from embedded_cluster.tasks import alone
 from ports import serve_in_thread
 from trainlab.config.loading import load_values, run_name
 
@@ -52,7 +54,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pyenv, "environment", lambda dev: tmp_path / "venv")
     monkeypatch.setattr(pyenv, "wheels", lambda: tmp_path)
     monkeypatch.setattr(alone, "_serve", lambda *_: None)
-    monkeypatch.setattr(demo, "phase", lambda: "quick")
+    monkeypatch.setattr(alone, "phase", lambda: "quick")
     monkeypatch.setenv("PORT", "18977")
     monkeypatch.chdir(REPO)
     return record

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
-from embedded_cluster import apt
-from embedded_cluster.say import UserError
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import apt
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 INSTALL = """
 import sys
-from embedded_cluster import apt, ends
+from embedded_cluster.base import ends
+from embedded_cluster.builds import apt
 apt.holder = lambda: ""
 sys.exit(ends.run(lambda: apt._install(["slow"]) or 0, after="it goes on from here"))
 """

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from e2e import beside
-from embedded_cluster import cgroups, kernel, locks, others, paths, pyenv
-from embedded_cluster.home import MARK, TAG
+from embedded_cluster.base import cgroups, locks, others, paths
+from embedded_cluster.base.home import MARK, TAG
+from embedded_cluster.builds import pyenv
+from embedded_cluster.nodes import kernel
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 MODULE = '#!/bin/sh\necho "$@" >> {log}\ncase $1 in --remove) rm -r {bridges} ;; *) mkdir {bridges} && for f in {calls}; do echo 1 > {bridges}/$f; done ;; esac\n'

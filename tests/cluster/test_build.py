@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import build, modules, processes, toolchain
+from embedded_cluster.base import processes
+from embedded_cluster.builds import build, modules, toolchain
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
@@ -61,7 +62,7 @@ def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkey
         [
             sys.executable,
             "-c",
-            "from embedded_cluster import build; build.ROOM_TO_SPARE = 1 << 60; build.drop_caches()",
+            "from embedded_cluster.builds import build; build.ROOM_TO_SPARE = 1 << 60; build.drop_caches()",
         ],
     )
     assert (child.wait(), child.last) == (0, "")

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from embedded_cluster import cgroups, identity
+from embedded_cluster.base import cgroups, identity
 
 
 def test_groups_that_go_while_they_are_read_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 INTERRUPTED = """
 import linecache, sys, time
-from embedded_cluster import children
+from embedded_cluster.base import children
 
 WATCHED = ("children.py", "_base.py", "thread.py", "threading.py")
 

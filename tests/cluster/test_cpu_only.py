@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from embedded_cluster import pyenv
+from embedded_cluster.builds import pyenv
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the libraries are for x86-64")
 

@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 from e2e import stopping
-from embedded_cluster import locks, paths, system
-from embedded_cluster.home import MARK
+from embedded_cluster.base import locks, paths, system
+from embedded_cluster.base.home import MARK
 from fresh import checkout
 
 # The disk space of a whole cold demo may not be free next to the caches of the test machine, nor its memory next to a cluster.
 DEMO = """
 import sys
-from embedded_cluster import commands, preflight
+from embedded_cluster import commands
+from embedded_cluster.tasks import preflight
 preflight.DISK_GIB = dict.fromkeys(preflight.DISK_GIB, 0.0)
 preflight.MEMORY_GIB = preflight.MEMORY_OF_ONE_GIB = 0.0
 sys.argv = ["cluster", "demo"]

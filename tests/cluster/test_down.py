@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded_cluster import alone, cgroups, cluster, commands, home, host, kernel, locks, others, paths, programs
-from embedded_cluster.down import run
-from embedded_cluster.say import UserError
+from embedded_cluster import commands
+from embedded_cluster.base import cgroups, home, locks, others, paths, programs
+from embedded_cluster.base.say import UserError
+from embedded_cluster.nodes import cluster, host, kernel
+from embedded_cluster.tasks import alone
+from embedded_cluster.tasks.down import run
 
 THEIRS = (
     *("package-lock.json", "clock.py", ".gitlock", "alone-in-the-dark/x", "cluster/thesis.tex", "cluster-notes/x"),

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
-START = "import errno, os, shutil, subprocess, sys, time\nfrom embedded_cluster import children, ends, programs, say\n"
+START = (
+    "import errno, os, shutil, subprocess, sys, time\nfrom embedded_cluster.base import children, ends, programs, say\n"
+)
 RUN = "\nsys.exit(ends.run(main, after='it goes on from here'))\n"
 # programs in threads, one of which is retried when it fails, each with a grandchild
 THREADS = """

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from embedded_cluster import environment, home, paths
+from embedded_cluster.base import home, paths
+from embedded_cluster.tasks import environment
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 NOBODY = """

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from embedded_cluster import home, paths
-from embedded_cluster.say import UserError
+from embedded_cluster.base import home, paths
+from embedded_cluster.base.say import UserError
 
 
 @pytest.fixture

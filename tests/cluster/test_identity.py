@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from e2e import machine
-from embedded_cluster import identity, say
+from embedded_cluster.base import identity, say
 from fresh import fresh_machine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,7 @@ def test_the_inventory_finds_the_kubeconfig(name: str, monkeypatch: pytest.Monke
     """inventory/local and paths.py agree in the same environment."""
     monkeypatch.setenv("TRAINLAB_HOME", str(tmp_path))
     monkeypatch.setenv("TRAINLAB_CLUSTER", name)
-    code = "from embedded_cluster import paths; print(paths.KUBECONFIG)"
+    code = "from embedded_cluster.base import paths; print(paths.KUBECONFIG)"
     found = subprocess.run([sys.executable, "-c", code], cwd=CLUSTER, capture_output=True, text=True, check=True).stdout
     assert _variable("trainlab_kubeconfig") == found.strip()
 

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from embedded_cluster import image_store
+from embedded_cluster.containers import image_store
 
 
 def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,24 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import (
-    cluster,
-    home,
-    host,
-    identity,
-    image_store,
-    images,
-    kept,
-    layout,
-    modules,
-    oci,
-    paths,
-    programs,
-    running,
-    system,
-    toolchain,
-)
-from embedded_cluster.say import UserError
+from embedded_cluster.base import home, identity, paths, programs, running, system
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import modules, toolchain
+from embedded_cluster.containers import image_store, images, oci
+from embedded_cluster.nodes import cluster, host, kept, layout
 
 RUN = "share/rwx/pvc-1_trainlab-demo_survival-runs/survival-60e88a1c/manifest.json"
 LOCAL = "nodes/n1/root/var/lib/local-path/pvc-2_trainlab-ada_workspace/notebook.ipynb"

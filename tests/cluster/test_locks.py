@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from embedded_cluster import images, locks, paths, say
+from embedded_cluster.base import locks, paths, say
+from embedded_cluster.containers import images
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 HOLD = """
 import sys
 from pathlib import Path
-from embedded_cluster import locks
+from embedded_cluster.base import locks
 with locks.waiting(Path(sys.argv[1]), "why", shared=sys.argv[2] == "shared"):
     print("held", flush=True)
     sys.stdin.readline()

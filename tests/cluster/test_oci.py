@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import locks, oci
-from embedded_cluster.say import UserError
+from embedded_cluster.base import locks
+from embedded_cluster.base.say import UserError
+from embedded_cluster.containers import oci
 
 
 def _blob(layout: Path, content: bytes) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from embedded_cluster import operators, paths, render
-from embedded_cluster.say import UserError
+from embedded_cluster.base import paths
+from embedded_cluster.base.say import UserError
+from embedded_cluster.nodes import operators, render
 
 MANIFESTS = """apiVersion: v1
 kind: ConfigMap

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import modules, prebuilt
-from embedded_cluster.say import UserError
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import modules, prebuilt
 
 NAME = "etcd-0123456789ab"
 CONTENT = b"\x7fELF of etcd" * 1000

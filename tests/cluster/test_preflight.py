@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_cluster import cgroups, commands, paths, preflight, say, system
+from embedded_cluster import commands
+from embedded_cluster.base import cgroups, paths, say, system
+from embedded_cluster.tasks import preflight
 
 
 @pytest.fixture(autouse=True)

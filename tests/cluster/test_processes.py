@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded_cluster import processes
-from embedded_cluster.say import UserError
+from embedded_cluster.base import processes
+from embedded_cluster.base.say import UserError
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 FLOODED = """
 import sys
-from embedded_cluster import ends, processes
+from embedded_cluster.base import ends, processes
 sys.exit(ends.run(lambda: len(processes.together({"one": ["yes"], "two": ["yes"]}, "")), "go on"))
 """
 TIMES = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from embedded_cluster import programs
+from embedded_cluster.base import programs
 
 
 def test_with_us_but_not_with_another_parent(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from embedded_cluster import progress
+from embedded_cluster.base import progress
 
 
 class Machine:

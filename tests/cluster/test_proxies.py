@@ -1,7 +1,7 @@
 """A proxy of the machine is not asked for the cluster's addresses."""
 
 import pytest
-from embedded_cluster import proxies
+from embedded_cluster.nodes import proxies
 from requests.utils import should_bypass_proxies
 
 PROXY = "http://proxy.example:3128"

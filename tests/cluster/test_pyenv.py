@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import apt, commands, home, paths, pyenv, system
-from embedded_cluster.say import UserError
+from embedded_cluster import commands
+from embedded_cluster.base import home, paths, system
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import apt, pyenv
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import rootfs
-from embedded_cluster.say import UserError
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import rootfs
 
 UNREACHED = "E: Failed to fetch http://mirror.example/InRelease  Could not connect\nE: Some index files failed\nE: mmdebstrap failed"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import host
+from embedded_cluster.nodes import host
 
 ROUTES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("routes.json").read_text(encoding="utf-8"))
 

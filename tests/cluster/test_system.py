@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from embedded_cluster import system
-from embedded_cluster.say import UserError
+from embedded_cluster.base import system
+from embedded_cluster.base.say import UserError
 
 REPO = Path(__file__).resolve().parents[2]
 RELEASES = {

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from embedded_cluster import paths, pyenv, toolchain
-from embedded_cluster.say import UserError
+from embedded_cluster.base import paths
+from embedded_cluster.base.say import UserError
+from embedded_cluster.builds import pyenv, toolchain
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from embedded_cluster import paths, rootfs, webhook_ca
+from embedded_cluster.base import paths
+from embedded_cluster.builds import rootfs
+from embedded_cluster.nodes import webhook_ca
 
 MANIFESTS = """apiVersion: v1
 kind: Namespace

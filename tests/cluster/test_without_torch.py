@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from embedded_cluster import paths, pyenv
+from embedded_cluster.base import paths
+from embedded_cluster.builds import pyenv
 from fresh import checkout
 from trainlab import cli
 

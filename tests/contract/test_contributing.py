@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from embedded_cluster import paths
+from embedded_cluster.base import paths
 from fresh import checkout
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -211,7 +211,7 @@ def test_a_release(tree: Tree) -> None:
 
 
 def test_a_component(tree: Tree) -> None:
-    modules = "cluster/embedded_cluster/modules.py"
+    modules = "cluster/embedded_cluster/builds/modules.py"
     tree.write("cluster/hello/go.mod", "module trainlab.local/hello\n\ngo 1.21\n")
     tree.write("cluster/hello/main.go", MAIN)
     tree.insert(modules, '"resolves",)', '"hello", ')
@@ -228,4 +228,4 @@ def test_the_copy_passes_its_tests(tree: Tree) -> None:
     for tests in TESTS:  # Ansible patches sys.intern, of which torch wants the builtin
         told = tree.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", SKIPPED, *tests)
         assert "passed" in told.splitlines()[-1]
-    tree.run(str(Path(sys.executable).parent / "lint-imports"), "--no-cache")
+    tree.run("env", "PYTHONPATH=training/src:cluster", str(Path(sys.executable).parent / "lint-imports"), "--no-cache")

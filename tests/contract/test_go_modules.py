@@ -1,7 +1,7 @@
 """The Go modules of the cluster share what they can; without that a cold build takes half as long again."""
 
 import pytest
-from embedded_cluster import align, modules
+from embedded_cluster.builds import align, modules
 
 
 def test_families_agree() -> None:

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded_cluster import patience
+from embedded_cluster.base import patience
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
 
 def limits(factor: str) -> subprocess.CompletedProcess[str]:
     """What a wait of 240 s becomes with this patience, in a process of its own."""
-    code = "from embedded_cluster import patience; print(patience.seconds(240), patience.hint())"
+    code = "from embedded_cluster.base import patience; print(patience.seconds(240), patience.hint())"
     env = {**os.environ, "TRAINLAB_PATIENCE": factor}
     return subprocess.run(
         [sys.executable, "-c", code], cwd=CLUSTER, env=env, capture_output=True, text=True, check=False
@@ -66,7 +66,9 @@ def test_a_command_looks_at_the_machine_when_it_starts(monkeypatch: pytest.Monke
     """Also `down`, here refused for its user; a command whose output programs read says nothing of it."""
     code = """
 import os, sys
-from embedded_cluster import commands, patience, preflight
+from embedded_cluster import commands
+from embedded_cluster.base import patience
+from embedded_cluster.tasks import preflight
 os.getloadavg, os.cpu_count = lambda: (14.0, 1.0, 1.0), lambda: 2
 preflight.cannot_start = lambda: "no"
 sys.argv = ["cluster", *sys.argv[1:]]

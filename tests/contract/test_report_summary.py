@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from embedded_cluster import alone
+from embedded_cluster.tasks import alone
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "roles" / "report" / "templates" / "summary.txt.j2"
 ROWS = [

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from embedded_cluster import cgroups, running
+from embedded_cluster.base import cgroups, running
 
 GONE_SECONDS, STARTED_SECONDS = 30.0, 120.0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from embedded_cluster import cgroups, paths
+from embedded_cluster.base import cgroups, paths
 from waiting import until
 
 from drills import volume

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from embedded_cluster import paths, running
+from embedded_cluster.base import paths, running
 
 SIZE = 256 * 2**20
 """Bytes; a run of the drills has 80 MB at most, with three checkpoints."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded_cluster import home
+from embedded_cluster.base import home
 
 from e2e import machine
 

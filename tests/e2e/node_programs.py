@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from embedded_cluster import build
+from embedded_cluster.builds import build
 
 from e2e import machine
 

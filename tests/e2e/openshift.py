@@ -22,7 +22,7 @@ import requests
 import yaml
 from api_server import builds, crds
 from api_server.client import Client
-from embedded_cluster import programs
+from embedded_cluster.base import programs
 
 from e2e import machine
 from e2e.scc import Constraints

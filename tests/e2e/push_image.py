@@ -14,7 +14,8 @@ import json
 import sys
 from pathlib import Path
 
-from embedded_cluster import image_store, images, oci, trainer_image
+from embedded_cluster.containers import image_store, images, oci
+from embedded_cluster.tasks import trainer_image
 
 BUILT = "localhost/trainlab-openshift"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import build
+from embedded_cluster.builds import build
 from kubernetes import config, dynamic
 from waiting import until
 

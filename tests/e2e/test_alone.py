@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import locks
+from embedded_cluster.base import locks
 from ports import free_port
 
 from e2e import machine, stopping

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_cluster import image_store, images, oci
+from embedded_cluster.containers import image_store, images, oci
 
 from e2e import machine
 

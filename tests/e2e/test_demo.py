@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import locks
+from embedded_cluster.base import locks
 
 from e2e import machine, places, release, stopping
 from e2e.commands import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from charts.rendering import served
-from embedded_cluster import operators, render
+from embedded_cluster.nodes import operators, render
 from waiting import until
 
 from charts import upstream

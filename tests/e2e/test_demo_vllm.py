@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import build
+from embedded_cluster.builds import build
 
 from e2e import machine, visitors
 from e2e.commands import changed, kubectl, objects, serving, sh

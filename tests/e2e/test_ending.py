@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_cluster import locks
+from embedded_cluster.base import locks
 from waiting import until
 
 from e2e import machine

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import system
+from embedded_cluster.base import system
 from waiting import until
 
 from e2e import machine

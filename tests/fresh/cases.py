@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from embedded_cluster import apt
+from embedded_cluster.builds import apt
 
 from fresh.fresh_machine import Machine, part
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from embedded_cluster import paths
+from embedded_cluster.base import paths
 
 
 def clone(target: Path, owner: int) -> None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embedded_cluster import home, paths
+from embedded_cluster.base import home, paths
 
 from fresh import checkout, registries, roots, watching
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from embedded_cluster import locks, paths, programs, say
+from embedded_cluster.base import locks, paths, programs, say
 
 from fresh import registries
 

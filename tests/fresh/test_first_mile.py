@@ -6,7 +6,7 @@ The quick ones follow a command to its first step that takes minutes and end it 
 from __future__ import annotations
 
 import pytest
-from embedded_cluster import apt
+from embedded_cluster.builds import apt
 
 from fresh import roots
 from fresh.fresh_machine import AMPLE, HOME, Machine, booted

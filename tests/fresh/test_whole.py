@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_cluster import apt, paths
+from embedded_cluster.base import paths
+from embedded_cluster.builds import apt
 
 from fresh.fresh_machine import OWN, Machine, booted
 

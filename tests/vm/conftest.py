@@ -5,7 +5,7 @@ import platform
 import shutil
 
 import pytest
-from embedded_cluster import system
+from embedded_cluster.base import system
 
 from vm import disks, qemu
 

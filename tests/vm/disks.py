@@ -12,7 +12,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from embedded_cluster import build, home, image_store, modules, operators, paths, rootfs
+from embedded_cluster.base import home, paths
+from embedded_cluster.builds import build, modules, rootfs
+from embedded_cluster.containers import image_store
+from embedded_cluster.nodes import operators
 from fresh import checkout
 
 from vm import guest

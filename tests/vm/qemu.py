@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embedded_cluster import programs
+from embedded_cluster.base import programs
 
 from vm import guest
 

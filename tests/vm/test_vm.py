@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_cluster import locks, paths
+from embedded_cluster.base import locks, paths
 
 from vm import disks, qemu
 

@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from embedded_cluster import apt, locks, paths, pyenv
+from embedded_cluster.base import locks, paths
+from embedded_cluster.builds import apt, pyenv
 from trainlab import files
 
 

@@ -1,0 +1,24 @@
+"""The environment of every command of the embedded cluster and of all that it starts; called first by commands.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from embedded_cluster.base import paths
+from embedded_cluster.nodes import proxies
+
+
+def prepare() -> None:
+    """Set what may be missing or harmful: umask, HOME, NO_PROXY; changes `os.environ` and creates nothing."""
+    os.umask(0o022)  # pods of other users read what is built here; secrets are written with a mode of their own
+    if "HOME" not in os.environ:
+        os.environ["HOME"] = _home()
+    os.environ.update(proxies.environment(os.environ))
+
+
+def _home() -> str:
+    try:
+        return str(Path.home())
+    except RuntimeError:  # a uid without an entry in passwd, as containers have; programs write into their HOME
+        return str(paths.CACHE)
