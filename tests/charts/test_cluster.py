@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from api_server.scopes import CLASS, COUNTED, by_class, told
 
 from charts.lookups import Lookups
-from charts.rendering import REAL_CLUSTER, VALUES, documents, template
+from charts.rendering import REAL_CLUSTER, VALUES, documents
 
 FULL = (str(VALUES / "survival.yaml"),)
 LOCAL = (*FULL, str(VALUES / "local" / "survival.yaml"))
@@ -236,34 +235,3 @@ def test_a_lease_that_runs_is_ended_although_the_upgrade_has_no_hours(cluster: L
     assert "CronJob" in kinds()
     cluster.objects = [thing("InferenceService", "demo")]
     assert "CronJob" not in kinds()
-
-
-def live_claim(size: str, phase: str) -> dict[str, Any]:
-    """The claim for runs that the chart made before, with a size and a phase."""
-    (found,) = [
-        each
-        for each in documents(template(LOCAL, OWN))
-        if each["kind"] == "PersistentVolumeClaim" and each["metadata"]["name"] == "demo-runs"
-    ]
-    changed = copy.deepcopy(found)
-    changed["spec"]["resources"]["requests"]["storage"] = size
-    return changed | {"status": {"phase": phase}}
-
-
-@pytest.mark.parametrize(("has", "size"), [("90Gi", "90Gi"), ("2Gi", "")])
-def test_a_claim_without_an_asked_size_keeps_a_larger_one(cluster: Lookups, has: str, size: str) -> None:
-    cluster.objects = [live_claim(has, "Bound")]
-    done = cluster.template(LOCAL, OWN)
-    if not size:
-        assert done.returncode != 0 and f"claim demo-runs has {has}; set site.storage.runs.size" in done.stderr
-        return
-    (claim,) = [each for each in documents(done) if each["metadata"]["name"] == "demo-runs"]
-    assert claim["spec"]["resources"]["requests"]["storage"] == size
-
-
-@pytest.mark.parametrize("phase", ["Bound", "Pending"])
-def test_only_a_bound_claim_can_grow(cluster: Lookups, phase: str) -> None:
-    cluster.objects = [live_claim("2Gi", phase)]
-    done = cluster.template(LOCAL, OWN, "site.storage.runs.size=90Gi")
-    assert ("has 2Gi and is not bound, and only a bound one can grow" in done.stderr) == (phase == "Pending")
-    assert (done.returncode == 0) == (phase == "Bound")

@@ -16,7 +16,7 @@ import yaml
 from trainlab.config import PHASES, Site, preset
 from trainlab.config.schema import QUESTIONS, allowed_keys
 
-from charts.rendering import CHART, HELMS, IMAGE, VALUES, Document, documents, helm, template
+from charts.rendering import CHART, HELMS, IMAGE, VALUES, Document, helm
 
 TEXT = (CHART / "values.schema.json").read_text(encoding="utf-8")
 SCHEMA = json.loads(TEXT)
@@ -143,11 +143,3 @@ def test_emptied_defaults_are_the_defaults() -> None:
     """The form drops what is empty, from the chart's own defaults too; no default that is not empty comes back for it."""
     kept = Site.model_validate(sent()["site"]).model_dump(mode="json", by_alias=True)
     assert kept == Site().model_dump(mode="json", by_alias=True)
-
-
-def test_who_ends_a_lease_may_delete_the_service_of_the_release_only() -> None:
-    found = documents(template((str(VALUES / "survival.yaml"),), "phase.serve.hours=2"))
-    (rights,) = [
-        each["rules"] for each in found if each["kind"] == "Role" and each["metadata"]["name"].endswith("-lease")
-    ]
-    assert [rule["resourceNames"] for rule in rights] == [["demo"]]

@@ -7,7 +7,6 @@ their memory driver, which keeps releases in a file.
 import functools
 import json
 import os
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -110,16 +109,3 @@ def test_a_mistake_on_standard_input_is_named() -> None:
     )
     done = trainlab("run", "-", "--models", "x", given="phase: {}")
     assert done.returncode == 2 and "only check and plan read standard input" in done.stderr
-
-
-def test_the_question_that_notes_ask_may_have_an_apostrophe(tmp_path: Path) -> None:
-    """The line is one that a shell takes apart into valid JSON."""
-    more = tmp_path / "more.json"
-    more.write_text(json.dumps({"phase": {"questions": ["What's a bowline for?", 'Say "no"?']}}), encoding="utf-8")
-    case = next(each for each in RELEASES if (each.phase, each.scale) == ("survival", "local"))
-    files = [argument for file in (*case.files, SITE, more) for argument in ("-f", str(file))]
-    out = helm("helm4", os.devnull, "install", "demo", str(CHART), *files, "--dry-run=client", "-o", "json")
-    (line,) = [each for each in json.loads(out)["info"]["notes"].splitlines() if "/v1/chat/completions -H" in each]
-    words = shlex.split(line)
-    asked = json.loads(words[words.index("-d") + 1])
-    assert asked["messages"] == [{"role": "user", "content": "What's a bowline for?"}]

@@ -351,11 +351,3 @@ def test_time_out_bounds_job_pods_and_promotion() -> None:
     assert one(found, "PyTorchJob")["spec"]["runPolicy"]["activeDeadlineSeconds"] == 600
     assert "activeDeadlineSeconds" not in one(found, "Job")["spec"], "it would count while the training is queued"
     assert "--timeout=20" in one(found, "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
-
-
-def test_pods_beside_a_training_with_gpus_tolerate_them_though_the_server_has_none() -> None:
-    found = objects("site.nodeSelector.gpu=L40S", "phase.serve.runtime=trainlab", "phase.serve.gpus=0", files=FULL)
-    specs = {where: spec for where, _, spec in pods(found)}
-    assert len(specs) == 4
-    for where, spec in specs.items():
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"], where

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from embedded_cluster.base import ends
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 START = (
@@ -232,19 +231,3 @@ def main():
     assert _said(body) == (143, "error: ended by a signal; it goes on from here\n")
     code, said = _said("\ndef main():\n    raise RuntimeError('of our own')\n")
     assert code == 1 and "RuntimeError: of our own" in said
-
-
-def test_of_two_signals_the_first_follows_what_must_not_be_cut_short() -> None:
-    got: list[int] = []
-    before = {
-        each: signal.signal(each, lambda number, _: got.append(number)) for each in (signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        with ends.uncut("a copy"):
-            signal.raise_signal(signal.SIGHUP)
-            signal.raise_signal(signal.SIGTERM)
-            assert got == []
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    assert got == [signal.SIGHUP]

@@ -1,6 +1,5 @@
 """demo-down CACHE=1 removes what trainlab made, and nothing else, whatever TRAINLAB_HOME is."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -53,22 +52,3 @@ def test_a_file_that_a_person_put_there_stays(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "trainlab" / "notes").write_text("x")
     home.remove()
     assert (tmp_path / "trainlab" / "notes").exists() and not (tmp_path / "trainlab" / "cache").exists()
-
-
-def test_the_mark_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A removal that is killed leaves a folder that is still ours, which the next one goes on with."""
-    folder = tmp_path / "trainlab" / "cache"
-    monkeypatch.setattr(paths, "HOME", folder.parent)
-    home.make(folder)
-    for name in ("a", "z"):
-        (folder / name).mkdir()
-    left: list[list[str]] = []
-
-    def remove(*argv: str) -> None:
-        for each in argv[argv.index("--") + 1 :]:
-            shutil.rmtree(each) if Path(each).is_dir() else Path(each).unlink()
-        left.append([each.name for each in folder.iterdir()])
-
-    monkeypatch.setattr(home.programs, "run", remove)
-    home.drop(folder)
-    assert left == [[home.MARK]] and not folder.exists()

@@ -249,14 +249,3 @@ def test_on_macos_only_the_environment_of_the_playbooks_is_made(
     for refused in (["venv", "--dev"], ["demo"], ["check"]):
         code, said = run(*refused)
         assert code == 2 and said.startswith("error: trainlab runs on Linux, and this is macOS 15.1: "), said
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [("first\nlast reason\n", "last reason"), ("a\nERROR: no space\nhint\n", "ERROR: no space"), ("", "exit 3")],
-)
-def test_the_reason_of_a_failed_program_is_its_error_or_its_last_line(said: str, reason: str) -> None:
-    with pytest.raises(UserError, match=f"^packages: {reason}; try again$"):
-        pyenv._run(
-            [sys.executable, "-c", f"import sys; sys.stderr.write({said!r}); sys.exit(3)"], "packages", "try again"
-        )

@@ -106,18 +106,3 @@ def test_an_old_root_folder_stays_while_a_node_has_it_mounted(old: Path, capsys:
             assert "a cluster uses it" in "".join(capsys.readouterr())
         finally:
             running.kill()
-
-
-@pytest.mark.parametrize(
-    ("line", "ours"),
-    [
-        ("deb http://a bookworm main", True),
-        ("deb http://a bullseye main", False),
-        ("deb http://a bookworm contrib", False),
-        ("# deb http://a bookworm main", False),
-    ],
-)
-def test_a_source_is_ours_with_release_and_component(tmp_path: Path, line: str, ours: bool) -> None:
-    file = tmp_path / "a.list"
-    file.write_text(f"{line}\n", encoding="utf-8")
-    assert rootfs._serves(file, "bookworm") is ours

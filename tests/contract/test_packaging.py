@@ -218,11 +218,3 @@ def test_sanity_overlooks_what_is_there_and_no_more() -> None:
     assert listed["pylint:disallowed-name"] == named
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "plugins" / "modules").glob("*.py")}
     assert modules <= listed["validate-modules:missing-gplv3-license"]
-
-
-def test_the_image_runs_as_a_user_without_rights() -> None:
-    """By number, which is all that `runAsNonRoot` of a restricted namespace can check."""
-    users = re.findall(
-        r"^USER (.*)$", (ROOT / "images/trainer/Containerfile").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert users and int(users[-1]) > 0

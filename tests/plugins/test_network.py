@@ -211,16 +211,3 @@ def test_names_are_asked_for_by_udp_and_by_tcp(namespace: str, port: int) -> Non
 def test_jobs_that_talk_to_the_api_server_reach_it(component: str) -> None:
     labels = {"app.kubernetes.io/component": component}
     assert all(one_way(rendered(), "Egress", labels, OUTSIDE, port) for port in (443, 6443))
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-@pytest.mark.parametrize("limits", [{}, {"cpu": "1"}])
-def test_the_policies_are_made_unless_they_are_switched_off(wanted: bool, limits: Json) -> None:
-    """The role's own expression, over what a user may set."""
-    asked = yaml.safe_load((ROOT / "roles/workspace/vars/main.yml").read_text(encoding="utf-8"))["__workspace_asked"]
-    world = jinja2.Environment()
-    world.filters["bool"] = bool
-    given = {"workspace_access": True, "workspace_network": wanted, "workspace_limits": limits}
-    made = world.from_string(asked).render(**given, __workspace_quota={}, trainlab_resolved={"proxy": {"site": {}}})
-    assert ("network" in made) is wanted
-    assert ("limits" in made) is bool(limits)

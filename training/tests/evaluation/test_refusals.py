@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from tiny import phase_from
-from trainlab.data import refusals
 from trainlab.evaluation.answer_gate import decide
 from trainlab.evaluation.answer_score import _judged
 from trainlab.evaluation.harm import harmful
@@ -145,9 +144,3 @@ def test_probes_are_rows_with_their_intervals() -> None:
     found = decide(before, after, phase())
     assert [found[kind]["after"] for kind in extra] == [1.0, 0.5, 0.0] and found["composed"] is None
     assert found["retention"]["verdict"] == "no difference" and found["fact_recall"]["pairs"] == 20
-
-
-def test_two_answers_are_the_same_from_half_of_their_words_on() -> None:
-    text = "press the wound hard"
-    assert refusals.same_answer(text, ["press the red button"]) is True  # two of four words each
-    assert refusals.same_answer(text, ["press a red button"]) is False
