@@ -2,7 +2,7 @@
 //
 // The program is picked by the name it is called by, or by the first argument:
 // a symlink kubectl -> kubernetes and `kubernetes kubectl` are the same.
-// cluster/embedded_cluster/builds/build.py builds it; its go.mod is the only place that names the version.
+// cluster/embedded_cluster/build.py builds it; its go.mod is the only place that names the version.
 package main
 
 import (

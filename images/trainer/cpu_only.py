@@ -6,7 +6,7 @@ libraries of the same names into torch's folder that define each function that t
 initialized" in CUDA's terms. `check` imports torch, trains, reduces over gloo and profiles; whoever calls it installs
 the full lock where it fails, as with a torch that needs more.
 
-Run by the Containerfile and by cluster/embedded_cluster/builds/pyenv.py, with Python's standard library only.
+Run by the Containerfile and by cluster/embedded_cluster/pyenv.py, with Python's standard library only.
 """
 
 from __future__ import annotations
