@@ -176,7 +176,9 @@ def test_the_changelog_has_the_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("\\", "")
     for each, entry in released.items():
         assert f"## v{each}" in text, f"CHANGELOG.md: {each}: run `antsibull-changelog generate`"
-        assert "breaking_changes" not in entry["changes"] or each != min(released, key=Version), "the first breaks nothing"
+        assert "breaking_changes" not in entry["changes"] or each != min(released, key=Version), (
+            "the first breaks nothing"
+        )
 
 
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
