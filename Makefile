@@ -66,6 +66,29 @@ package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart rep
 	"$$helm" package charts/trainjob --destination artifacts/charts && \
 	"$$helm" repo index artifacts/charts $(if $(URL),--url "$(URL)")
 
+# TAG=v1.2.3 refuses another version than that of galaxy.yml. HELM=... as for package.
+release: package venv-dev ##+ collection, chart and Python package of this version, with their hashes, in artifacts/release (TAG=...)
+	@[ "$(or $(TAG),v$(VERSION))" = "v$(VERSION)" ] || { echo "error: TAG=$(TAG), but galaxy.yml has version $(VERSION); tag v$(VERSION)" >&2; exit 1; }
+	@grep -q "^  $(VERSION):" changelogs/changelog.yaml || { echo "error: changelogs/changelog.yaml has no $(VERSION); run antsibull-changelog release" >&2; exit 1; }
+	@rm -rf artifacts/release && mkdir -p artifacts/release && cp artifacts/charts/trainjob-$(VERSION).tgz artifacts/release
+	@$(BIN)/ansible-galaxy collection build --output-path artifacts/release
+	@$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir artifacts/release ./training
+	@cd artifacts/release && sha256sum -- * > SHA256SUMS && cat SHA256SUMS
+VERSION = $(shell sed -n 's/^version: //p' galaxy.yml)
+
+# Both need a login: `helm registry login`, `docker login`. CA=... is the authority of a registry that has one of its own.
+publish-chart: ##+ push the chart of `make release` to REGISTRY=oci://... (HELM=... CA=...)
+	@$(or $(HELM),helm) push artifacts/release/trainjob-$(VERSION).tgz $(REGISTRY) $(if $(CA),--ca-file $(CA))
+
+# The base is that of builds on OpenShift. BuildKit makes SBOM and provenance, and pushes them with the image.
+publish-image: ##+ build the trainer image with SBOM and provenance, and push it as IMAGE=registry/name:VERSION; needs docker's buildx
+	@docker buildx build --push --sbom=true --provenance=mode=max --file images/trainer/Containerfile \
+	  --build-arg BASE=$$(sed -n 's/^image_base: //p' roles/image/defaults/main.yml) --tag $(IMAGE):$(VERSION) .
+
+publish-collection: ##+ publish the collection of `make release` on Ansible Galaxy; its token is in ANSIBLE_GALAXY_SERVER_GALAXY_TOKEN
+	@ANSIBLE_GALAXY_SERVER_LIST=galaxy ANSIBLE_GALAXY_SERVER_GALAXY_URL=https://galaxy.ansible.com/ \
+	  $(BIN)/ansible-galaxy collection publish artifacts/release/trainlab-rhoai-$(VERSION).tar.gz
+
 golden: gen venv-dev binaries ##+ regenerate the charts' golden renderings
 	GOLDEN=1 $(BIN)/pytest -q tests/charts/test_golden.py
 
@@ -159,7 +182,10 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@rm -rf artifacts/docs && mkdir -p artifacts/docs/pages
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
+SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
+
+workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
+	@$(BIN)/python docs/workshop.py artifacts/workshop
 
 pictures: venv-dev ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
 	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
@@ -219,4 +245,4 @@ faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the oth
 
 .PHONY: help help-all demo demo-alone demo-down cluster ready venv venv-dev gen docs package golden lock binaries image lint lint-python lint-rest check
 .PHONY: programs test-api bench tests-check test tests-api tests-e2e pictures molecule test-all-phases test-openshift test-kubernetes test-ansible
-.PHONY: test-engines test-fresh test-vm test-drills faults
+.PHONY: test-engines test-fresh test-vm test-drills faults release publish-chart publish-image publish-collection workshop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,44 @@ def test_agnosticd_is_told(cluster: Cluster, tmp_path: Path, monkeypatch: pytest
     assert wanted["openshift_api_key"] not in run.text
     undone = cluster.playbook("ocp4_workload", ACTION="remove", **wanted)
     assert undone.code == 0, undone.text
+
+
+V2 = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role:
+        name: trainlab.rhoai.ocp4_workload_trainlab
+        apply:
+          environment: "{{ environment_of_tasks }}"
+"""
+"""How AgnosticD v2 calls a workload: agnosticd/agnosticd-v2 aa91566, ansible/roles/openshift_workload_deployer/tasks/
+run_workload_on_clusters.yml (address and token), ansible/configs/openshift-cluster/workloads.yml (a kubeconfig)."""
+
+
+@pytest.mark.parametrize("way", ["address and token", "kubeconfig"])
+def test_agnosticd_v2_names_the_cluster_in_the_environment_of_tasks(way: str, cluster: Cluster, tmp_path: Path) -> None:
+    """Which plugins on the controller do not see; a kubeconfig of the process that leads elsewhere does not count."""
+    login = yaml.safe_load(cluster.server.kubeconfig.read_text(encoding="utf-8"))
+    where, token = login["clusters"][0]["cluster"]["server"], login["users"][0]["user"]["token"]
+    environment = {
+        "address and token": {"K8S_AUTH_HOST": where, "K8S_AUTH_API_KEY": token, "K8S_AUTH_VERIFY_SSL": False},
+        "kubeconfig": {"KUBECONFIG": str(cluster.server.kubeconfig)},
+    }[way]
+    wanted = given(cluster, tmp_path, num_users=1, openshift_api_url=where, environment_of_tasks=environment)
+    wanted[f"{ROLE}steps"] = ["workspace", "attendees"]
+    del wanted[f"{ROLE}kubeconfig"]
+    playbook = tmp_path / "v2.yml"
+    playbook.write_text(V2, encoding="utf-8")
+    (tmp_path / "elsewhere").write_text("{}", encoding="utf-8")
+    bare = cluster.objects()
+    for action in ("provision", "destroy"):
+        inventory = cluster.inventory(hosts={"localhost": {}}, **wanted, ACTION=action)
+        name = os.path.relpath(playbook.with_suffix(""), REPO / "playbooks")
+        run = cluster.run(name, inventory, environment={"KUBECONFIG": str(tmp_path / "elsewhere")})
+        assert run.code == 0, run.text
+        assert token not in run.text
+        assert (cluster.objects() == bare) == (action == "destroy")
 
 
 WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {

@@ -83,6 +83,10 @@ def test_files_exist() -> None:
         assert (ROOT / name).exists(), name
     version = load(ROOT / "galaxy.yml")["version"]
     assert set(re.findall(r"trainlab-rhoai-([\d.]+)\.tar\.gz", PAGE)) == {version}
+    install = re.findall(
+        r"(?:rhoai:==|trainjob --version |trainer:|/v|trainlab-|rhoai\n +version: )(\d+\.\d+\.\d+)", PAGE
+    )
+    assert len(install) >= 7 and set(install) == {version}
 
 
 def slug(heading: str) -> str:

@@ -23,7 +23,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 EE = ROOT / "images" / "ee" / "execution-environment.yml"
-FRAGMENTS = sorted((ROOT / "changelogs" / "fragments").iterdir())
+FRAGMENTS = sorted((ROOT / "changelogs" / "fragments").glob("*.y*ml"))
 
 
 def load(path: Path) -> Any:
@@ -165,6 +165,20 @@ def test_pip_finds_what_the_image_installs(context: Path, introspected: dict[str
     assert done.returncode == 0, done.stderr
     found = {one["metadata"]["name"].lower() for one in json.loads(report.read_text(encoding="utf-8"))["install"]}
     assert {"ansible-core", "ansible-runner", "kubernetes", "pydantic", "jsonpatch"} <= found
+
+
+def test_the_changelog_has_the_version() -> None:
+    """The newest release of changelog.yaml is the version of galaxy.yml or older; a version without an entry needs a fragment."""
+    version = load(ROOT / "galaxy.yml")["version"]
+    released = load(ROOT / "changelogs" / "changelog.yaml")["releases"]
+    assert max(map(Version, released)) <= Version(version)
+    assert version in released or FRAGMENTS, f"{version}: no entry in changelog.yaml and no fragment for one"
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("\\", "")
+    for each, entry in released.items():
+        assert f"## v{each}" in text, f"CHANGELOG.md: {each}: run `antsibull-changelog generate`"
+        assert "breaking_changes" not in entry["changes"] or each != min(released, key=Version), (
+            "the first breaks nothing"
+        )
 
 
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.stem)
