@@ -155,6 +155,37 @@ def test_an_existing_claim_that_is_not_there_is_refused(cluster: Lookups) -> Non
     documents(cluster.template(LOCAL, OWN, *EXISTING))
 
 
+def made(name: str, size: str, phase: str) -> dict[str, Any]:
+    """A claim of the release, of a size, Bound or Pending."""
+    return thing(
+        "PersistentVolumeClaim",
+        name,
+        metadata={"annotations": {"trainlab.dev/storage-class": ""}},
+        spec={"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}},
+        status={"phase": phase},
+    )
+
+
+def test_a_claim_without_an_asked_size_keeps_the_larger_one_that_it_has(cluster: Lookups) -> None:
+    cluster.objects = [made("demo-runs", "1Ti", "Bound")]
+    claims = [each for each in documents(cluster.template(LOCAL, OWN)) if each["kind"] == "PersistentVolumeClaim"]
+    (size,) = [each["spec"]["resources"]["requests"] for each in claims if each["metadata"]["name"] == "demo-runs"]
+    assert size == {"storage": "1Ti"}
+
+
+def test_only_a_bound_claim_grows(cluster: Lookups) -> None:
+    cluster.objects = [made("demo-runs", "1Ti", "Bound")]
+    documents(cluster.template(LOCAL, OWN, "site.storage.runs.size=2Ti"))
+    cluster.objects = [made("demo-runs", "1Ti", "Pending")]
+    said = cluster.template(LOCAL, OWN, "site.storage.runs.size=2Ti").stderr
+    assert (
+        "site.storage.runs.size: 2Ti, but the claim demo-runs has 1Ti and is not bound, and only a bound one can"
+        in said
+    )
+    said = cluster.template(LOCAL, OWN, "site.storage.runs.size=1Gi").stderr
+    assert "site.storage.runs.size: 1Gi, but the claim demo-runs has 1Ti and no claim can shrink; set 1Ti" in said
+
+
 def test_gpus_that_an_autoscaler_may_add_are_no_error(cluster: Lookups) -> None:
     """As in the playbooks' check: only where no node has any yet; one that is too small stays too small."""
     cluster.objects = [node(cpu="8"), claim("team")]

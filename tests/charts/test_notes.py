@@ -7,6 +7,7 @@ their memory driver, which keeps releases in a file.
 import functools
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def test_notes_name_the_command(case: Case) -> None:
     )  # what can be asked, by name
     ours = case.phase not in ("survival", "lyrics") or case.scale == "local"  # vLLM has no page
     assert ("Then open http://localhost:8080/ in a browser" in notes) is ours
+
+
+def test_notes_ask_a_question_with_an_apostrophe() -> None:
+    question = 'What\'s "safe"?'
+    files = ["--set", "preset.phase=survival,preset.scale=local", "-f", str(SITE)]
+    asked = ["--set-json", f"phase.questions={json.dumps([question])}"]
+    out = helm("helm4", os.devnull, "install", "survival", str(CHART), *files, *asked, "--dry-run=client", "-o", "json")
+    (line,) = [each for each in json.loads(out)["info"]["notes"].splitlines() if "/v1/chat/completions" in each]
+    assert json.loads(shlex.split(line)[-1])["messages"][0]["content"] == question
 
 
 @pytest.mark.parametrize(("gpus", "again"), [(0, "delete job survival-"), (1, "repeat the run, as below")])

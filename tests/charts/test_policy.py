@@ -110,6 +110,25 @@ def test_promotion_may_touch_only_its_own_service(case: Case) -> None:
             assert not {"delete", "list"} & verbs
 
 
+def test_who_ends_a_lease_may_delete_only_the_service_of_its_release() -> None:
+    case = cases()[0]
+    found = documents(template(case.files, f"site.trainingApi={case.api}", "phase.serve.hours=2", release=case.phase))
+    (account,) = {
+        each["spec"]["jobTemplate"]["spec"]["template"]["spec"]["serviceAccountName"]
+        for each in found
+        if each["kind"] == "CronJob"
+    }
+    (role,) = [each for each in found if each["kind"] == "Role" and each["metadata"]["name"] == account]
+    assert role["rules"] == [
+        {
+            "apiGroups": ["serving.kserve.io"],
+            "resources": ["inferenceservices"],
+            "resourceNames": [case.phase],
+            "verbs": ["get", "delete"],
+        }
+    ]
+
+
 @ALL
 def test_operators_rules_that_no_schema_says(case: Case) -> None:
     """Exactly one Master, Worker omitted instead of 0, container names, one number of processes.

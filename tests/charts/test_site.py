@@ -104,8 +104,15 @@ def test_placement_reaches_training_promotion_and_server() -> None:
         assert spec["imagePullSecrets"] == [{"name": "s"}]
 
 
-def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint() -> None:
-    found = objects("site.nodeSelector.gpu=L40S", files=FULL)
+@pytest.mark.parametrize("where", ["training", "server"])
+def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint(where: str) -> None:
+    """Those of a phase with GPUs in its training or in its server alone."""
+    only = {
+        "training": (FULL, "phase.serve.gpus=0", "phase.serve.runtime=trainlab"),
+        "server": (LOCAL, "phase.serve.gpus=1", "phase.serve.runtime=vllm", "site.images.vllm=a/b:1"),
+    }
+    files, *gpus = only[where]
+    found = objects("site.nodeSelector.gpu=L40S", *gpus, files=files)
     specs = {where: spec for where, _, spec in pods(found)}
     assert len(specs) == 4
     for where, spec in specs.items():

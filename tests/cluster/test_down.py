@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -126,9 +127,10 @@ def test_what_a_killed_removal_leaves_is_still_ours(folder: Path, monkeypatch: p
     _write(folder / "cluster", *ALL_OF_UP)
 
     def killed(*argv: str, **_: object) -> str:
-        for name in ALL_OF_UP[:2]:
-            (paths.CLUSTER / name).unlink()
-            (paths.CLUSTER / name).parent.rmdir()
+        """Removes some of what is named to it, the mark before all else if that is."""
+        named = sorted((Path(each) for each in argv[argv.index("--") + 1 :]), key=lambda each: each.name != home.MARK)
+        for each in named[:3]:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

@@ -231,3 +231,15 @@ def main():
     assert _said(body) == (143, "error: ended by a signal; it goes on from here\n")
     code, said = _said("\ndef main():\n    raise RuntimeError('of our own')\n")
     assert code == 1 and "RuntimeError: of our own" in said
+
+
+def test_what_must_not_be_cut_short_ends_by_the_first_signal_that_came() -> None:
+    body = """
+def main():
+    with ends.uncut("dpkg"):
+        os.kill(os.getpid(), 15)
+        os.kill(os.getpid(), 1)
+    return 0
+"""
+    code, said = _said(body)
+    assert code == 143 and said.endswith("error: ended by a signal; it goes on from here\n")

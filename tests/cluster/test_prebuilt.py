@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import os
 import platform
 import re
+import signal
 import ssl
 import subprocess
 import threading
@@ -40,6 +42,19 @@ def test_what_was_written_is_taken(place: Path, tmp_path: Path, capsys: pytest.C
     prebuilt.take([target])
     assert target.read_bytes() == CONTENT and target.stat().st_mode & 0o777 == 0o755
     assert f"1 programs from {place}" in capsys.readouterr().out
+
+
+def test_what_a_killed_command_left_is_taken_anew(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kill -9 after the last byte was written: nothing may take that for a program."""
+    target = tmp_path / "bin" / NAME
+    if (pid := os.fork()) == 0:
+        monkeypatch.setattr(Path, "chmod", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        prebuilt.take([target])
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    assert [file.name for file in target.parent.iterdir()] == [f".{NAME}.part"]
+    prebuilt.take([target])
+    assert [file.name for file in target.parent.iterdir()] == [NAME] and target.read_bytes() == CONTENT
 
 
 def test_nothing_is_taken_unless_asked(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

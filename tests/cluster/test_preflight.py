@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -159,3 +160,28 @@ def test_a_try_leaves_nothing(tmp_path: Path) -> None:
     before = Path("/proc/self/mountinfo").read_text()
     preflight._namespaces()
     assert list(tmp_path.iterdir()) == [] and Path("/proc/self/mountinfo").read_text() == before
+
+
+def test_a_disk_of_20_gib_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _disk(monkeypatch, 20.0)
+    _memory(monkeypatch, 24.0)
+    for check in ("_tools", "_cgroups", "_namespaces", "_subnets"):
+        monkeypatch.setattr(preflight, check, list)
+    assert preflight.report(2) == preflight.CANNOT_HOST
+    said = capsys.readouterr().out
+    assert (
+        "1 thing(s) missing\n" in said and "20.0 GiB free, needed 40 GiB for programs, Python packages, images" in said
+    )
+    assert not paths.HOME.exists()
+
+
+def test_readme_and_docs_ask_for_what_is_checked() -> None:
+    disk, memory = sum(preflight.DISK_GIB.values()), preflight.MEMORY_GIB
+    page = (paths.REPO / "docs" / "start" / "one-machine.md").read_text(encoding="utf-8")
+    assert f"| disk | {disk:.0f} GiB below `/var/lib/trainlab` |" in page
+    assert f"; {memory:.0f} GiB of it must be free |" in page
+    of_page = re.search(r"\| memory \| (\d+ GiB);", page)
+    assert of_page is not None
+    assert f"{of_page[1]} memory, {disk:.0f} GiB disk." in (paths.REPO / "README.md").read_text(encoding="utf-8")

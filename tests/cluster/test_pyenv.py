@@ -138,6 +138,8 @@ def test_a_failed_program_is_one_sentence() -> None:
     with pytest.raises(UserError) as failed:
         pyenv._run(["sh", "-c", script], "downloading", pyenv.NETWORK)
     assert str(failed.value) == f"downloading: ERROR: no match for torch; {pyenv.NETWORK}"
+    with pytest.raises(UserError, match=r"^downloading: no room; "):
+        pyenv._run(["sh", "-c", "echo collecting >&2; echo 'no room' >&2; exit 1"], "downloading", pyenv.NETWORK)
 
 
 def test_wheels_of_the_image_do_not_depend_on_this_python() -> None:

@@ -106,3 +106,17 @@ def test_an_old_root_folder_stays_while_a_node_has_it_mounted(old: Path, capsys:
             assert "a cluster uses it" in "".join(capsys.readouterr())
         finally:
             running.kill()
+
+
+@pytest.mark.parametrize(
+    ("line", "serves"),
+    [
+        ("deb http://mirror.example/debian bookworm main", True),
+        ("deb http://mirror.example/debian trixie main", False),
+        ("deb http://mirror.example/debian bookworm contrib", False),
+        ("# deb http://mirror.example/debian bookworm main", False),
+    ],
+)
+def test_a_package_source_is_one_of_the_release_and_its_main_section(line: str, serves: bool, tmp_path: Path) -> None:
+    (tmp_path / "sources.list").write_text(f"{line}\n", encoding="ascii")
+    assert rootfs._serves(tmp_path / "sources.list", "bookworm") is serves

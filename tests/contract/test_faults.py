@@ -6,7 +6,7 @@ import faults
 import pytest
 
 ROWS = faults.faults()
-FOLDERS = ("training/src/", "charts/", "plugins/", "roles/", "cluster/", "images/")
+FOLDERS = ("training/src/", "charts/", "plugins/", "roles/", "cluster/", "images/", "docs/")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
@@ -24,4 +24,4 @@ def test_a_text_that_is_no_longer_there_once_is_named() -> None:
 def test_every_folder_has_some_and_every_name_is_one() -> None:
     assert [name for name, times in Counter(row.id for row in ROWS).items() if times > 1] == []
     assert [folder for folder in FOLDERS if not any(row.file.startswith(folder) for row in ROWS)] == []
-    assert len([row for row in ROWS if not row.where]) >= 60
+    assert len(ROWS) >= 100

@@ -232,3 +232,9 @@ def test_sanity_overlooks_what_is_there_and_no_more() -> None:
     assert listed["pylint:disallowed-name"] == named
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "plugins" / "modules").glob("*.py")}
     assert modules <= listed["validate-modules:missing-gplv3-license"]
+
+
+def test_the_image_runs_as_a_user_without_rights_whose_number_kubernetes_can_check() -> None:
+    lines = (ROOT / "images" / "trainer" / "Containerfile").read_text(encoding="utf-8").splitlines()
+    user = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")][-1]
+    assert user.isdecimal() and int(user) > 0, user

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
@@ -148,3 +149,10 @@ def test_a_label_that_is_no_text_is_refused_before_anything_is_applied() -> None
     for wrong in ({"labels": {"x": False}}, {"name": 42}, {"annotations": {"y": None}}):
         with pytest.raises(AnsibleActionFail, match=r"is (false|42|null), which is no text; .* nothing was applied"):
             objects_apply.refuse_other_types([good, {"kind": "Namespace", "metadata": good["metadata"] | wrong}])
+
+
+@pytest.mark.parametrize(("kind", "serves"), [("csi", True), ("nfs", True), ("hostPath", False)])
+def test_volumes_that_other_namespaces_can_mount(kind: str, serves: bool) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/attendees/tasks/models.yml").read_text(encoding="utf-8"))
+    (that,) = [each["ansible.builtin.assert"]["that"] for each in tasks if "ansible.builtin.assert" in each]
+    assert bool(jinja2.Environment().compile_expression(that)(__attendees_spec={kind: {}})) is serves

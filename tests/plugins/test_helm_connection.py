@@ -174,6 +174,17 @@ def test_a_removal_that_cannot_be_seen_is_no_pod_that_stays(found: dict[str, Any
     assert environment.from_string(asked[0]["ansible.builtin.fail"]["msg"]).render(names).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [({"resources": []}, True), ({"resources": [{"metadata": {"name": "p"}}]}, False), ({"msg": "503"}, False)],
+    ids=["gone", "left", "not asked"],
+)
+def test_a_removal_waits_until_the_pods_are_gone(answer: dict[str, Any], ends: bool) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/train/tasks/absent.yml").read_text(encoding="utf-8"))
+    (until,) = [each["until"] for each in tasks[-1]["block"] if "until" in each]
+    assert bool(jinja2.Environment().compile_expression(until)(__train_pods=answer)) is ends
+
+
 def test_a_context_and_a_certificate_that_is_not_checked(cluster: Any, calls: Any) -> None:
     """The module excludes its own option for the one with the environment of the other."""
     variables = {"trainlab_kubeconfig": str(cluster.kubeconfig), "trainlab_kube_context": "test"}

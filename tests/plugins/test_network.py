@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import jinja2.nativetypes
 import pytest
 import yaml
 
@@ -182,6 +183,17 @@ def test_what_comes_in() -> None:
         assert not into("router", pod, 28080)
     for pod in PODS:
         assert not any(into(peer, pod, port) for peer in ("neighbor", "hub") for port in (8080, 28080, 23456)), pod
+
+
+@pytest.mark.parametrize(("network", "limits"), [(True, False), (False, True)])
+def test_policies_are_made_unless_they_are_switched_off(network: bool, limits: bool) -> None:
+    world = jinja2.nativetypes.NativeEnvironment()
+    world.filters["bool"] = bool
+    text = yaml.safe_load((ROOT / "roles/workspace/vars/main.yml").read_text(encoding="utf-8"))["__workspace_asked"]
+    proxy = {"proxy": {"site": {}}}
+    switches = {"workspace_access": False, "workspace_network": network, "workspace_limits": limits}
+    asked = world.from_string(text).render(**switches, __workspace_quota={}, trainlab_resolved=proxy)
+    assert ("network" in asked, "limits" in asked) == (network, limits)
 
 
 def test_attendees_have_no_builds() -> None:

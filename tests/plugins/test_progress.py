@@ -48,3 +48,15 @@ def test_a_line_of_a_task_comes_before_its_end(tmp_path: Path) -> None:
             if "it trains" in line:
                 (tmp_path / "seen").touch()
     assert playbook.returncode == 0, "".join(lines)
+
+
+def test_an_ignored_error_is_not_printed_as_a_failure(tmp_path: Path) -> None:
+    play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n"
+    play += "    - {name: may fail, fail: {msg: no}, ignore_errors: true}\n    - {name: must not, fail: {msg: never}}\n"
+    (tmp_path / "play.yml").write_text(play, encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-c", "local", "-i", "localhost,"]
+    done = subprocess.run([*command, str(tmp_path / "play.yml")], cwd=ROOT, text=True, capture_output=True, check=False)
+    words = [line.split() for line in done.stdout.splitlines()]
+    assert [each[0] for each in words if each[-2:] in (["may", "fail"], ["must", "not"])] == ["ignored", "FAILED"], (
+        done.stdout
+    )

@@ -156,4 +156,5 @@ def test_answers_are_the_same_from_half_of_their_words_on() -> None:
     answer = "Leave the blister closed, clean the skin and cover it with a plaster."
     assert refusals.overlap("", answer) == 0.0 and refusals.overlap(answer, answer.upper()) == 1.0
     assert refusals.same_answer("Leave the blister closed, clean the skin and", ["Boil it.", answer]), "cut off"
+    assert refusals.same_answer("Leave it", ["Take it"]), "exactly half"
     assert not refusals.same_answer("Press hard on the wound and call for help.", [answer])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tiny import make_phase
 from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from trainlab.engine import checkpoints
 from trainlab.errors import LOST_PEER, UserError
 from trainlab.progress import Numbers, Progress
@@ -144,3 +145,19 @@ def test_the_first_container_leaves_its_error_to_the_second(tmp_path: Path, monk
         raise UserError("no such model")
     with pytest.raises(UserError, match="no such model"):
         handover.check()
+
+
+@pytest.mark.parametrize(("ended", "code"), [(-signal.SIGKILL, 128 + signal.SIGKILL), (1, 1), (77, 1)])
+def test_a_rank_that_a_signal_ended_lets_the_operator_make_the_pod_again(
+    ended: int, code: int, phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def failing(*_: Any) -> None:
+        raise ChildFailedError("ranks", {0: ProcessFailure(local_rank=0, pid=1, exitcode=ended, error_file="none")})
+
+    for name, value in {**OPERATOR, launch.RANK_THREADS: "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: failing)
+    monkeypatch.setattr(launch.recipes, "preload", lambda _: None)
+    monkeypatch.setattr(launch.gc, "freeze", lambda: None)
+    args: Any = SimpleNamespace(processes=None, argv=[], models=None)
+    assert launch._torchrun(make_phase(phase_dict), args, tmp_path, (tmp_path, tmp_path)) == code
