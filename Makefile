@@ -55,9 +55,9 @@ venv-dev: ready ##+ the one for development instead, with torch and the tools of
 	@$(EMBEDDED_CLUSTER) venv --dev
 	$(END)
 
-gen: venv ## generate what is derived from training/src/trainlab/config/ and from the version matrix
+gen: venv ## generate the chart's schema and tables, presets, and the pages that docs/pages writes
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
-	PYTHONPATH=cluster:tests $(BIN)/python docs/compatibility.py
+	PYTHONPATH=$(PYTHONPATH):cluster:tests:docs $(BIN)/python -m pages
 
 # Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.
 package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart repository's index, below artifacts/charts (URL=...)

@@ -1,0 +1,40 @@
+"""The generated pages are what `make gen` writes, and what they say stands nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pages import commands, role_variables, sizing
+from pages.__main__ import PAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_up_to_date(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8") == PAGES[name](), "run `make gen`"
+
+
+def test_each_command_and_option_is_on_the_page() -> None:
+    """Also those of modules that are imported for one command only."""
+    page = (ROOT / commands.PAGE).read_text(encoding="utf-8")
+    for name, parser in commands.parsers().items():
+        part = page.split(f"\n### {name}\n", 1)[1].split("\n### ", 1)[0]
+        listed = set(re.findall(r"--[a-z-]+", "".join(re.findall(r"^\| `[^`]*`", part, re.MULTILINE))))
+        assert listed == {word for word in parser._option_string_actions if word.startswith("--")} - {"--help"}, name
+
+
+def test_each_values_file_has_a_row() -> None:
+    page = (ROOT / sizing.PAGE).read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| \[`[\w-]+`\]\(\.\./\.\./(values/[\w/-]+\.yaml)\)", page, re.MULTILINE))
+    assert rows == {str(path.relative_to(ROOT)) for path in (ROOT / "values").rglob("*.yaml")}
+
+
+def test_each_role_has_its_variables() -> None:
+    """Each README has a heading for them, and the text before it stays as it is written."""
+    assert len(role_variables.roles()) == len(list(ROOT.glob("roles/*/tasks")))
+    for role in role_variables.roles():
+        text = (ROOT / role_variables.page(role)).read_text(encoding="utf-8")
+        assert text.count(f"\n{role_variables.HEADING}\n") == 1 and "ansible-doc" not in text.partition("\n## ")[0]
