@@ -1,12 +1,13 @@
 """When each slow test tier last passed, and which of the files that it covers changed since; recorded in tiers.yaml.
 
-python tests/tiers.py passed TIER   as the last line of a tier: writes the commit into tiers.yaml, which is then committed
+python tests/tiers.py passed TIER   as the last line of a tier: writes commit and date into tiers.yaml, which is then committed
                                     (those that are pytest and nothing else do so by continuing.py)
 python tests/tiers.py stale         one line for each tier whose files have changed since; `make test` prints it
 """
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ FILE = Path("tests") / "tiers.yaml"
 SHOWN = 3
 HEAD = """\
 ---
-# What each slow tier covers, and the commit on which it last passed; tiers.py writes `passed` and reports stale tiers.
+# What each slow tier covers, and the commit on which it last passed; tiers.py writes `passed` and `date`, and reports stale tiers.
 """
 
 
@@ -42,6 +43,7 @@ class Tiers:
         if changed := self.changed(name, "HEAD"):
             return f"{name}: passed, but not noted: {shown(changed)} not committed"
         self.known[name]["passed"] = self._git("rev-parse", "HEAD")
+        self.known[name]["date"] = datetime.now(UTC).date()
         text = HEAD + yaml.dump(self.known, Dumper=Indented, sort_keys=False, width=120)
         (self._root / FILE).write_text(text, encoding="utf-8")
         return f"{name}: passed; commit {FILE}"
@@ -60,14 +62,23 @@ class Tiers:
 
     def changed(self, name: str, commit: str) -> list[str]:
         """Return the files that a tier covers and that differ from a commit or are untracked."""
-        differ = self._git("diff", "--name-only", commit, "--", *self._patterns(name))
-        new = self._git("ls-files", "--others", "--exclude-standard", "--", *self._patterns(name))
-        return sorted({*differ.split("\n"), *new.split("\n")} - {""})
+        return self._differ(self._patterns(name), commit)
+
+    def changed_files(self, patterns: list[str], commit: str) -> list[str] | None:
+        """Return the files of some patterns that differ from a commit; None if this clone does not have it."""
+        if not self._git("cat-file", "-t", commit, missing=True):
+            return None
+        return self._differ([f":(glob){pattern}" for pattern in patterns], commit)
 
     def covered(self, name: str) -> list[str]:
         """Return the files that a tier covers, untracked ones included."""
         found = self._git("ls-files", "--cached", "--others", "--exclude-standard", "--", *self._patterns(name))
         return sorted(found.split("\n"))
+
+    def _differ(self, patterns: list[str], commit: str) -> list[str]:
+        differ = self._git("diff", "--name-only", commit, "--", *patterns)
+        new = self._git("ls-files", "--others", "--exclude-standard", "--", *patterns)
+        return sorted({*differ.split("\n"), *new.split("\n")} - {""})
 
     def _patterns(self, name: str) -> list[str]:
         return [f":(glob){pattern}" for pattern in self.known[name]["covers"]]

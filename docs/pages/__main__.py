@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pages import commands, compatibility, messages, role_variables, sizing
+from pages import commands, compatibility, messages, role_variables, sizing, status
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[], str]] = {
@@ -15,6 +15,7 @@ PAGES: dict[str, Callable[[], str]] = {
     commands.PAGE: commands.text,
     sizing.PAGE: sizing.text,
     messages.PAGE: messages.text,
+    status.PAGE: status.text,
     **{role_variables.page(role): partial(role_variables.text, role) for role in role_variables.roles()},
 }
 """Each generated page of the checkout with what writes it."""
