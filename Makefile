@@ -160,9 +160,9 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@PYTHONPATH=tests:docs $(BIN)/python -m pages.status > artifacts/docs/pages/docs/evidence/status.md
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
+SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png docs/pictures/*.svg
 
-pictures: venv-dev ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
+pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
 	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
 
 bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from pages import commands, role_variables, sizing
+from pages import commands, replay, role_variables, sizing
 from pages.__main__ import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,3 +39,21 @@ def test_each_role_has_its_variables() -> None:
     for role in role_variables.roles():
         text = (ROOT / role_variables.page(role)).read_text(encoding="utf-8")
         assert text.count(f"\n{role_variables.HEADING}\n") == 1 and "ansible-doc" not in text.partition("\n## ")[0]
+
+
+def test_the_moving_picture_needs_no_script_and_no_motion() -> None:
+    """It plays in an <img> of the README; whoever wants no motion sees the last scene; a phone loads it at once."""
+    picture = (ROOT / replay.PAGE).read_text(encoding="utf-8")
+    root = ElementTree.fromstring(picture)
+    assert len(picture.encode()) < 60_000 and not re.search(r"<script|<foreignObject|href|url\(", picture)
+    moves = picture.index("@media (prefers-reduced-motion:no-preference)")
+    assert "@keyframes" not in picture[:moves] and "prefers-color-scheme:dark" in picture
+    still = [text for text in root.iter("{http://www.w3.org/2000/svg}text") if text.get("opacity") != "0"]
+    assert "Gate: PROMOTED" in "".join("".join(text.itertext()) for text in still)
+    assert f'src="{replay.PAGE}"' in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_line_that_the_log_does_not_have_is_an_error() -> None:
+    page = replay.LOG.read_text(encoding="utf-8").replace("    Gate: PROMOTED", "    Gate: refused")
+    with pytest.raises(SystemExit, match="no line begins with '    Gate: PROMOTED'"):
+        replay.scenes(page)
