@@ -162,8 +162,8 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
 SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png docs/pictures/*.svg
 
-pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
-	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
+pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, and from PAGE=http://... of a served model; MERMAID=FILE draws the diagrams; needs Chromium
+	@PAGE="$(PAGE)" MERMAID="$(MERMAID)" $(BIN)/python docs/pictures.py
 
 bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0

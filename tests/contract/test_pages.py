@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -57,3 +58,18 @@ def test_a_line_that_the_log_does_not_have_is_an_error() -> None:
     page = replay.LOG.read_text(encoding="utf-8").replace("    Gate: PROMOTED", "    Gate: refused")
     with pytest.raises(SystemExit, match="no line begins with '    Gate: PROMOTED'"):
         replay.scenes(page)
+
+
+def test_diagrams_are_drawn_from_their_source_and_need_no_network() -> None:
+    """`make pictures MERMAID=...` draws docs/pictures/*.mmd; a page shows the drawing, and no page has the source of one."""
+    pages = {page: page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]}
+    sources = sorted(ROOT.glob("docs/pictures/*.mmd"))
+    assert sources and not [page for page, text in pages.items() if "```mermaid" in text]
+    for source in sources:
+        drawn = source.with_suffix(".svg").read_text(encoding="utf-8")
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        assert f"<!-- {digest} {source.name} -->" in drawn, (
+            f"{source.name} changed: make pictures MERMAID=mermaid.min.js"
+        )
+        assert not re.search(r"<script|<foreignObject|@import|https?://(?!www\.w3\.org/)", drawn), source.name
+        assert any(f"pictures/{source.stem}.svg)" in text for text in pages.values()), source.name
