@@ -165,7 +165,7 @@ SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md
 pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, and from PAGE=http://... of a served model; MERMAID=FILE draws the diagrams; needs Chromium
 	@PAGE="$(PAGE)" MERMAID="$(MERMAID)" $(BIN)/python docs/pictures.py
 
-bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
+bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make test` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 

@@ -12,7 +12,7 @@ from trainlab.config.loading import load_values
 from trainlab.plan import plan_command
 from trainlab.plan.units import gib, seconds
 
-from pages.markdown_table import table
+from pages.markdown_table import code, table
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = ROOT / "values"
@@ -51,7 +51,7 @@ def row(paths: list[Path]) -> list[str]:
     memory, cost = planned["memory"], planned["cost"]
     served = f"vLLM, {phase.serve.gpus} GPU" if phase.serve.runtime == "vllm" else "our server"
     return [
-        f"[`{paths[-1].stem}`](../../{paths[-1].relative_to(ROOT)})",
+        code(paths[-1].relative_to(ROOT)),
         str(job["nodes"]),
         f"{resources.gpus_per_node} {device['name']}" if job["on_gpu"] else f"none, {job['devices_per_node']} ranks",
         f"{gib(memory['total'])} of {device['usable_gib']:.1f}",
