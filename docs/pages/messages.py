@@ -93,7 +93,7 @@ def of_checks() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     for path in sorted(
         CHECKS.glob("*.py"), key=lambda path: list(TITLES).index(path.stem) if path.stem in TITLES else 99
     ):
-        calls = [arguments for _, arguments in Sentences(path, {"Finding"}).found if len(arguments) > 1]
+        calls = [call[1] for call in Sentences(path, {"Finding"}).found if len(call[1]) > 1]
         rows = [
             (level if level in ("error", "warning") else "error or warning", *[*parts, "", ""][:3])
             for level, *parts in calls
@@ -110,7 +110,7 @@ def of_plan() -> list[tuple[str, str, str, str]]:
         for level, (name, *texts) in (
             Sentences(path, {"refuse", "warn"}).found if path.stem != "advertised_numbers" else ()
         ):
-            message, _, remedy = texts[0].rpartition("; ") if "; " in texts[0] else (texts[0], "", "")
+            message, remedy = [*texts[0].rsplit("; ", 1), ""][:2]
             mark = "REFUSED" if level == "refuse" else "warning"
             if re.search(r"\w{3}", message):
                 rows.append((f"{mark} [{name}]", message, remedy, code(KEYS.get(name, ""))))

@@ -153,7 +153,7 @@ def text() -> str:
     begins, clock = [], 0.5
     for rows in made:
         begins.append([])
-        for stamp, _, row in rows:
+        for stamp, row in ((each[0], each[2]) for each in rows):
             clock += LINE_SECONDS if stamp else 0.0
             begins[-1].append(clock)
             clock += WORD_SECONDS * len(row.split())
