@@ -20,6 +20,7 @@ DERIVED = (
     "charts/trainjob/",
     "docs/reference/compatibility.md",
     "docs/reference/sizing.md",
+    "docs/reference/troubleshooting.md",
     "molecule/rhoai-",
     "tests/charts/golden/",
 )
