@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOG = ROOT / "docs" / "evidence" / "demo-log.md"
 PAGE = "docs/pictures/demo.svg"
-COLUMNS, ROWS = 53, 17
-"""Characters of a line after its time, and lines of a scene: 760 px wide they are read on a phone, too."""
-LONGEST = {"base": 3, "tuned": 6}
+COLUMNS, ROWS = 45, 18
+"""Characters of a line after its time, and lines of a scene: on a phone of 390 px a letter has 11 px."""
+LONGEST = {"base": 3, "tuned": 7}
 """Lines of an answer; a tuned one is whole, as a half of its advice could be wrong."""
-WIDTH, TOP, LEADING, SIZE, INDENT = 760, 64, 27, 19, 84
+WIDTH, TOP, LEADING, SIZE, INDENT = 600, 62, 26, 19, 74
 LINE_SECONDS, WORD_SECONDS, SCENE_SECONDS, LAST_SECONDS = 0.4, 0.05, 2.0, 6.0
 """Until the next line, more for each of its words; until the next scene; until it starts again."""
 SCENES = (
