@@ -2,12 +2,13 @@
 
 python tests/tiers.py passed TIER   as the last line of a tier: writes commit and date into tiers.yaml, which is then committed
                                     (those that are pytest and nothing else do so by continuing.py)
-python tests/tiers.py stale         one line for each tier whose files have changed since; `make test` prints it
+python tests/tiers.py stale         one line for each tier whose files have changed since, and for old channels; `make test` prints it
 """
 
+import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path("tests") / "tiers.yaml"
-SHOWN = 3
+RELEASES = Path("meta") / "releases.yml"
+SHOWN, DAYS = 3, 120
+"""Files of a line; days after which a channel of OpenShift AI has a newer head: it has one each month or two."""
 HEAD = """\
 ---
 # What each slow tier covers, and the commit on which it last passed; tiers.py writes `passed` and `date`, and reports stale tiers.
@@ -95,10 +98,24 @@ def shown(files: list[str]) -> str:
     return ", ".join(files[:SHOWN]) + more
 
 
+def channels_of(root: Path) -> date:
+    """Return the month, as its first day, whose channels meta/releases.yml has."""
+    (month,) = re.findall(r"head of its channel, as in (\w+ \d{4})", (root / RELEASES).read_text(encoding="utf-8"))
+    return datetime.strptime(month, "%B %Y").replace(tzinfo=UTC).date()
+
+
+def aged(root: Path, today: date) -> list[str]:
+    """Return a line if the channels of meta/releases.yml are older than DAYS."""
+    month = channels_of(root)
+    if (today - month).days <= DAYS:
+        return []
+    return [f"stale: {RELEASES} has the channels of {month:%B %Y}; look them up again (CONTRIBUTING, Add a release)"]
+
+
 def stale() -> list[str]:
-    """Return a line for each tier of this checkout that has to run again; one line when git cannot tell."""
+    """Return a line for each tier of this checkout that has to run again, and for old channels; one line when git cannot tell."""
     try:
-        return Tiers().stale()
+        return [*Tiers().stale(), *aged(ROOT, datetime.now(UTC).date())]
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
         return [f"stale tiers: git could not say: {error}"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from embedded_cluster.builds import modules
+from tiers import channels_of
 
 from pages.markdown_table import table
 
@@ -151,7 +152,7 @@ is out of date.
 {supported()}
 
 "OpenShift" is what the documentation of each release supports; `playbooks/verify.yml` warns about other versions.
-"version in the tests" is the head of the channel in August 2026, which the tests' catalog offers. "operators" are those
+"version in the tests" is the head of the channel in {channels_of(ROOT):%B %Y}, which the tests' catalog offers. "operators" are those
 that `platform_operators: [gpu, rhoai]` installs, in order.
 {prepared()}
 

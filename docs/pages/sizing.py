@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config.loading import load_values
+from trainlab.config.references import TOPICS
 from trainlab.plan import plan_command
 from trainlab.plan.units import gib, seconds
 
@@ -42,6 +43,11 @@ def plan(paths: list[Path]) -> dict[str, Any]:
     return planned
 
 
+def whole_manual(phase: Any) -> bool:
+    """Return whether all of Python's manual is the text: each Python has another, and the page is the same for all."""
+    return phase.data.source == TOPICS and phase.data.train_rows is None
+
+
 def row(paths: list[Path]) -> list[str]:
     """Return the row of one values file."""
     planned, phase = plan(paths), load_values(paths, {}).phase
@@ -58,7 +64,7 @@ def row(paths: list[Path]) -> list[str]:
         f"{resources.cpu} cores, {resources.memory}",
         "required" if job["nodes"] > 1 else "no",
         *(f"{gib(needed[name])} of {asked[name] / 2**30:.0f}" for name in ("models", "runs")),
-        seconds(cost["seconds"]),
+        "by the size of Python's manual" if whole_manual(phase) else seconds(cost["seconds"]),
         f"{resources.timeout_minutes:g} min",
         served,
         "no" if phase.serve.runtime == "vllm" else "yes",

@@ -6,11 +6,13 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiers
 import yaml
 from embedded_cluster.tasks import preflight
 from pages import commands
@@ -223,3 +225,14 @@ def test_a_default_that_a_page_states_is_the_codes() -> None:
             assert str(known[key]).lower() == (number or other), f"{name(page)}: {key}"
             seen += 1
     assert seen >= 4
+
+
+def test_old_channels_are_reported(tmp_path: Path) -> None:
+    """As a page of November had the heads of August: the month stands once, and `make test` says when it is old."""
+    file = tmp_path / "meta" / "releases.yml"
+    file.parent.mkdir()
+    file.write_text("#   version     head of its channel, as in March 2030; what\n", encoding="utf-8")
+    assert tiers.aged(tmp_path, date(2030, 6, 1)) == []
+    (line,) = tiers.aged(tmp_path, date(2030, 8, 1))
+    assert line.startswith("stale: meta/releases.yml has the channels of March 2030")
+    assert f"in {tiers.channels_of(ROOT):%B %Y}, which" in read(ROOT / "docs" / "reference" / "compatibility.md")

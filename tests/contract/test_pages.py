@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
+import every
 import pytest
 from pages import commands, replay, role_variables, sizing
 from pages.__main__ import PAGES
@@ -73,3 +76,23 @@ def test_diagrams_are_drawn_from_their_source_and_need_no_network() -> None:
         )
         assert not re.search(r"<script|<foreignObject|@import|https?://(?!www\.w3\.org/)", drawn), source.name
         assert any(f"pictures/{source.stem}.svg)" in text for text in pages.values()), source.name
+
+
+def test_a_bench_is_noted_with_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is uncommitted; the page has only benches that exist."""
+    assert set(json.loads(every.RESULTS.read_text(encoding="utf-8"))) <= set(every.NAMES)
+    results = tmp_path / "bench" / "results.json"
+    results.parent.mkdir()
+    results.write_text("{}\n", encoding="utf-8")
+    monkeypatch.setattr(every, "RESULTS", results)
+    monkeypatch.setattr(every, "HERE", results.parent)
+    for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm first"):
+        subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True)
+    found = {"equal": True, "floors": [{"what": "times as fast", "measured": 2.0, "bound": ">= 1", "held": True}]}
+    every.note("dedup", found)
+    noted = json.loads(results.read_text(encoding="utf-8"))["dedup"]
+    assert noted["floors"] == found["floors"] and noted["commit"] == every.git("rev-parse", "--short=8", "HEAD")
+    (tmp_path / "other").write_text("new", encoding="utf-8")
+    subprocess.run(["git", "-C", str(tmp_path), "add", "other"], check=True)
+    every.note("places", found)
+    assert set(json.loads(results.read_text(encoding="utf-8"))) == {"dedup"}
