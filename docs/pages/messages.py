@@ -19,6 +19,7 @@ from pages.markdown_table import code, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/reference/troubleshooting.md"
+CLUSTER = ROOT / "cluster" / "embedded_cluster"
 CHECKS = ROOT / "plugins" / "plugin_utils" / "checks"
 PLAN = ROOT / "training" / "src" / "trainlab" / "plan"
 STATUSES = ROOT / "tests" / "api_server" / "statuses"
@@ -61,6 +62,14 @@ class Sentences(ast.NodeVisitor):
         """Note a call of one of the functions with its arguments as texts."""
         if isinstance(node.func, ast.Name) and node.func.id in self._called:
             self.found.append((node.func.id, [tidy(self._text(argument)) for argument in node.args]))
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "append" and "[]" in self._called:
+            self.found.append(("[]", [tidy(self._text(argument)) for argument in node.args]))
+        self.generic_visit(node)
+
+    def visit_List(self, node: ast.List) -> None:
+        """Note the sentences of a list, which is how a preflight check returns what is wrong."""
+        if "[]" in self._called:
+            self.found += [("[]", [tidy(self._text(each))]) for each in node.elts if isinstance(each, ast.JoinedStr)]
         self.generic_visit(node)
 
     def _text(self, node: ast.expr, depth: int = 0) -> str:
@@ -135,6 +144,16 @@ def readable(pattern: str) -> str:
     return tidy(re.sub(r"\\b|\\", "", text))
 
 
+def of_preflight() -> list[tuple[str]]:
+    """Return (message, with its remedy) of what the check of the machine and the reading of the variables refuse."""
+    sentences = [
+        arguments[0] + (f": {GAP}" if called == "_try" else "")
+        for path in [CLUSTER / "tasks" / "preflight.py", *sorted((CLUSTER / "base").glob("*.py"))]
+        for called, arguments in Sentences(path, {"UserError", "_try", "[]"}).found
+    ]
+    return [(each,) for each in dict.fromkeys(sentences) if len(re.findall(r"[A-Za-z]{2,}", each)) > 3]
+
+
 def of_operators() -> list[tuple[str, str, str, str]]:
     """Return (message, reason, operators, what follows) of what the recorded operators report when they are not ready."""
     rows: dict[tuple[str, str], tuple[list[str], set[bool]]] = {}
@@ -188,6 +207,10 @@ lost: [failures and restarts](../operate/failures.md). Not here? [Collect diagno
 A test starts each of these machines (`make test-fresh`).
 
 {table(("machine", "message, with its remedy"), of_machines())}
+
+What the check of the machine refuses, before anything is created:
+
+{table(("message, with its remedy",), of_preflight())}
 
 ## `trainlab plan`
 
