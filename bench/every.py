@@ -72,7 +72,7 @@ def run(name: str, models: Path) -> list[tuple[str, ...]]:
     return rows
 
 
-def note(name: str, found: dict[str, Any]) -> None:
+def note(name: str, result: dict[str, Any]) -> None:
     """Write a result into results.json with commit, date and processor; not if a tracked file differs from the commit."""
     if git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results.json"):
         print(f"{name}: not noted in bench/results.json: uncommitted changes", file=sys.stderr)
@@ -83,8 +83,8 @@ def note(name: str, found: dict[str, Any]) -> None:
         "commit": git("rev-parse", "--short=8", "HEAD"),
         "date": datetime.now(UTC).date().isoformat(),
         "cpu": cpu[0] if cpu else "not known",
-        "equal": found["equal"],
-        "floors": found["floors"],
+        "equal": result["equal"],
+        "floors": result["floors"],
     }
     RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=2) + "\n", encoding="utf-8")
 

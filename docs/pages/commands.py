@@ -38,8 +38,8 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
 def _commands(first: list[str]) -> dict[str, argparse.ArgumentParser]:
     parser = cli._parser(first)
     (commands,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    found: dict[str, argparse.ArgumentParser] = commands.choices
-    return found
+    known: dict[str, argparse.ArgumentParser] = commands.choices
+    return known
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

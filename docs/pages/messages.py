@@ -45,7 +45,7 @@ class Sentences(ast.NodeVisitor):
     """Collects the calls of some functions, each with the names that are assigned in the function around it."""
 
     def __init__(self, path: Path, called: set[str]) -> None:
-        self.found: list[tuple[str, list[str]]] = []
+        self.calls: list[tuple[str, list[str]]] = []
         self._called, self._texts = called, dict[str, ast.expr]()
         self.visit(ast.parse(path.read_text(encoding="utf-8")))
 
@@ -61,15 +61,15 @@ class Sentences(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         """Note a call of one of the functions with its arguments as texts."""
         if isinstance(node.func, ast.Name) and node.func.id in self._called:
-            self.found.append((node.func.id, [tidy(self._text(argument)) for argument in node.args]))
+            self.calls.append((node.func.id, [tidy(self._text(argument)) for argument in node.args]))
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "append" and "[]" in self._called:
-            self.found.append(("[]", [tidy(self._text(argument)) for argument in node.args]))
+            self.calls.append(("[]", [tidy(self._text(argument)) for argument in node.args]))
         self.generic_visit(node)
 
     def visit_List(self, node: ast.List) -> None:
         """Note the sentences of a list, which is how a preflight check returns what is wrong."""
         if "[]" in self._called:
-            self.found += [("[]", [tidy(self._text(each))]) for each in node.elts if isinstance(each, ast.JoinedStr)]
+            self.calls += [("[]", [tidy(self._text(each))]) for each in node.elts if isinstance(each, ast.JoinedStr)]
         self.generic_visit(node)
 
     def _text(self, node: ast.expr, depth: int = 0) -> str:
@@ -102,7 +102,7 @@ def of_checks() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     for path in sorted(
         CHECKS.glob("*.py"), key=lambda path: list(TITLES).index(path.stem) if path.stem in TITLES else 99
     ):
-        calls = [call[1] for call in Sentences(path, {"Finding"}).found if len(call[1]) > 1]
+        calls = [call[1] for call in Sentences(path, {"Finding"}).calls if len(call[1]) > 1]
         rows = [
             (level if level in ("error", "warning") else "error or warning", *[*parts, "", ""][:3])
             for level, *parts in calls
@@ -117,7 +117,7 @@ def of_plan() -> list[tuple[str, str, str, str]]:
     rows = []
     for path in sorted(PLAN.glob("*.py")):
         for level, (name, *texts) in (
-            Sentences(path, {"refuse", "warn"}).found if path.stem != "advertised_numbers" else ()
+            Sentences(path, {"refuse", "warn"}).calls if path.stem != "advertised_numbers" else ()
         ):
             message, remedy = [*texts[0].rsplit("; ", 1), ""][:2]
             mark = "REFUSED" if level == "refuse" else "warning"
@@ -149,7 +149,7 @@ def of_preflight() -> list[tuple[str]]:
     sentences = [
         arguments[0] + (f": {GAP}" if called == "_try" else "")
         for path in [CLUSTER / "tasks" / "preflight.py", *sorted((CLUSTER / "base").glob("*.py"))]
-        for called, arguments in Sentences(path, {"UserError", "_try", "[]"}).found
+        for called, arguments in Sentences(path, {"UserError", "_try", "[]"}).calls
     ]
     return [(each,) for each in dict.fromkeys(sentences) if len(re.findall(r"[A-Za-z]{2,}", each)) > 3]
 
@@ -159,13 +159,13 @@ def of_operators() -> list[tuple[str, str, str, str]]:
     rows: dict[tuple[str, str], tuple[list[str], set[bool]]] = {}
     for path in sorted(STATUSES.glob("*.yaml")):
         for steps in yaml.safe_load(path.read_text(encoding="utf-8"))["sequences"].values():
-            told = [list(complaints(step)) for step in steps]
-            for number, each in enumerate(told):
+            reported = [list(complaints(step)) for step in steps]
+            for number, each in enumerate(reported):
                 for complaint in each:
                     names, passes = rows.setdefault(complaint, ([], set()))
                     if path.stem not in names:
                         names.append(path.stem)
-                    passes.add(any(complaint not in later for later in told[number + 1 :]))
+                    passes.add(any(complaint not in later for later in reported[number + 1 :]))
     return [
         (
             message,

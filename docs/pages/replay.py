@@ -76,7 +76,7 @@ def seconds(clock: str) -> float:
 def lines(page: str) -> list[Line]:
     """Return the lines of the log's block, with their seconds: those of a playbook count from its own start."""
     block = page.split("```console\n", 1)[1].split("```", 1)[0].splitlines()
-    found = list[Line]()
+    parsed = list[Line]()
     playbook, at, step = 0.0, 0.0, 0.0
     for number, raw in enumerate(block):
         if heading := re.match(r"==> .*\(([^)]*)\)$", raw):
@@ -88,10 +88,10 @@ def lines(page: str) -> list[Line]:
             at = step + float(waited[1])
         elif raw.startswith("image     "):  # printed together when it is ready; the log has no time of its start
             known = None if "==>" in raw else seconds(_first_answer(block))
-            found.append(Line(raw, joined(block, number), known))
+            parsed.append(Line(raw, joined(block, number), known))
             continue
-        found.append(Line(raw, joined(block, number), at))
-    return found
+        parsed.append(Line(raw, joined(block, number), at))
+    return parsed
 
 
 def _first_answer(block: list[str]) -> str:

@@ -141,8 +141,8 @@ def test_counts_of_the_readme_are_those_of_the_evidence() -> None:
     drawn = [row for row in rows if "random weights" in row]
     assert f"{numbers[len(rows)]} phases on [one H100 or H200]" in text
     assert f"{numbers[len(drawn)]} of them with random weights" in text
-    struck = re.findall(r"\b(\d+) of (\d+)\b", read(ROOT / "docs" / "evidence" / "drills.md"))[0]
-    assert f"In {struck[0]} of {struck[1]} drills" in text
+    passed = re.findall(r"\b(\d+) of (\d+)\b", read(ROOT / "docs" / "evidence" / "drills.md"))[0]
+    assert f"In {passed[0]} of {passed[1]} drills" in text
     releases = yaml.safe_load(read(ROOT / "meta" / "releases.yml"))
     tested = [release for release, entry in releases.items() if not entry.get("prepared")]
     assert f"the path for {numbers[len(tested)]} [releases]" in text
@@ -200,20 +200,20 @@ def test_a_row_of_the_benchmarks_is_whole_and_the_newest() -> None:
 
 def defaults() -> dict[str, Any]:
     """Return the defaults of the roles' variables, of the options of `trainlab`, and of a phase's restarts."""
-    found: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for specs in ROOT.glob("roles/*/meta/argument_specs.yml"):
         for point in yaml.safe_load(read(specs))["argument_specs"].values():
-            found |= {key: option.get("default") for key, option in (point.get("options") or {}).items()}
+            known |= {key: option.get("default") for key, option in (point.get("options") or {}).items()}
     for parser in commands.parsers().values():
-        found |= {
+        known |= {
             word: action.default
             for action in parser._actions
             for word in action.option_strings
             if not isinstance(action, argparse._HelpAction)
         }
     field = next(iter(PHASES.values())).model_fields["resources"].annotation
-    found["phase.resources.restarts"] = field.model_fields["restarts"].default
-    return found
+    known["phase.resources.restarts"] = field.model_fields["restarts"].default
+    return known
 
 
 def test_a_default_that_a_page_states_is_the_codes() -> None:

@@ -88,11 +88,11 @@ def test_a_bench_is_noted_with_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(every, "HERE", results.parent)
     for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm first"):
         subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True)
-    found = {"equal": True, "floors": [{"what": "times as fast", "measured": 2.0, "bound": ">= 1", "held": True}]}
-    every.note("dedup", found)
+    result = {"equal": True, "floors": [{"what": "times as fast", "measured": 2.0, "bound": ">= 1", "held": True}]}
+    every.note("dedup", result)
     noted = json.loads(results.read_text(encoding="utf-8"))["dedup"]
-    assert noted["floors"] == found["floors"] and noted["commit"] == every.git("rev-parse", "--short=8", "HEAD")
+    assert noted["floors"] == result["floors"] and noted["commit"] == every.git("rev-parse", "--short=8", "HEAD")
     (tmp_path / "other").write_text("new", encoding="utf-8")
     subprocess.run(["git", "-C", str(tmp_path), "add", "other"], check=True)
-    every.note("places", found)
+    every.note("places", result)
     assert set(json.loads(results.read_text(encoding="utf-8"))) == {"dedup"}
