@@ -35,6 +35,7 @@ CELL: dict[str, Any] = {
     "other": 0,  # refused questions of refused/ which are near no taught fact
     "urgent": 0,  # of those, emergencies, in place of as many as an even choice has
     "train": 150,  # refused questions of train/
+    "teach": 0,  # rows of train/ that are taught with their own answers; all of heldout/ is answered whole then
     "repeat": 1,  # how often a refused near miss is read in a pass
     "epochs": 3,
     "layers": 12,
@@ -103,6 +104,12 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
             made["label"] = label_line.line(row["topic"], emergency)
         return made
 
+    def learn(row: dict[str, Any]) -> TrainRow:
+        made = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=row["answer"])
+        if cell["label"]:
+            made["label"] = label_line.line(row["topic"], bool(row.get("emergency")))
+        return made
+
     pool = of_split("train")
     near: dict[str, int] = {}
     chosen: list[TrainRow] = []
@@ -114,11 +121,10 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     urgent = [refuse(row) for row in away if row.get("emergency")][: cell["urgent"]]
     calm = [refuse(row) for row in away if not (cell["urgent"] and row.get("emergency"))]
     chosen += (urgent + chat_rows.even(calm, cell["other"]))[: cell["other"]]
-    unused = []
-    for name, _, raw in chat_rows.lines(DATA / "train"):
-        unused.append(refuse({**raw, "topic": name.stem}))
-    chosen += chat_rows.even(unused, cell["train"])
-    train = [row for fact in facts for row in fact.train] + chosen
+    unused = [{**raw, "topic": name.stem} for name, _, raw in chat_rows.lines(DATA / "train")]
+    lessons = chat_rows.even(unused, cell["teach"])
+    chosen += [refuse(row) for row in chat_rows.even([row for row in unused if row not in lessons], cell["train"])]
+    train = [row for fact in facts for row in fact.train] + [learn(row) for row in lessons] + chosen
     asked: list[Any] = [{**row, "kind": "taught"} for fact in facts for row in fact.asked]
     emergencies = {raw["id"] for _, _, raw in chat_rows.lines(DATA / "heldout") if raw.get("emergency")}
     plain = phase.data.model_copy(update={"taught": None, "taught_wordings": None, "train_rows": None})
@@ -153,7 +159,7 @@ def run_cell(name: str, seed: int, model_dir: Path) -> dict[str, Any]:
         summary = sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
         seconds, spent = time.monotonic() - loaded, time.process_time() - spent
         model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
-        texts = answered(model, tokenizer, phase, asked)
+        texts = answered(model, tokenizer, phase, asked, bool(cell["teach"]))
         chances = chance_of_refusal(model, tokenizer, phase, asked, [each["text"] for each in texts])
     items = [judged(row, each["text"], chance) for row, each, chance in zip(asked, texts, chances, strict=True)]
     tokens = sum(len(chat.encode(tokenizer, phase, row)["input_ids"]) for row in train)
@@ -172,13 +178,14 @@ def run_cell(name: str, seed: int, model_dir: Path) -> dict[str, Any]:
     }
 
 
-def answered(model: Any, tokenizer: Any, phase: SftPhase, asked: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return answers: whole to taught questions and emergencies, else the label line and the words that a refusal begins with."""
+def answered(model: Any, tokenizer: Any, phase: SftPhase, asked: Sequence[Any], teach: bool) -> list[dict[str, Any]]:
+    """Return answers: whole to taught questions and emergencies (with `teach` also to those of heldout/), else the label line and the words that a refusal begins with."""
     from trainlab.evaluation import answer_score
 
     texts: dict[str, dict[str, Any]] = {}
+    kinds = ("taught", "heldout") if teach else ("taught",)
     for whole in (True, False):
-        part = [row for row in asked if (row["kind"] == "taught" or bool(row.get("emergency"))) is whole]
+        part = [row for row in asked if (row["kind"] in kinds or bool(row.get("emergency"))) is whole]
         block = phase.evaluate.model_copy(update={"max_new_tokens": 56 if whole else 20, "batch_size": 32})
         short = phase.model_copy(update={"evaluate": block})
         found = answer_score.answers(model, tokenizer, short, [row["question"] for row in part])
@@ -295,6 +302,7 @@ def figures(items: Iterable[dict[str, Any]], threshold: float | None = None) -> 
         **{f"{kind}_refused": share(kinds.get(kind, [])) for kind in ("heldout", "near", "topic", "other")},
         "emergencies_refused": share(urgent),
         "label": round(statistics.fmean(labels or [0.0]), 3),
+        "heldout_recall": round(statistics.fmean([each["recall"] for each in kinds.get("heldout", [])] or [0.0]), 3),
     }
 
 

@@ -13,6 +13,8 @@ import pytest
 from embedded_cluster import commands
 from embedded_cluster.base import cgroups, paths, say, system
 from embedded_cluster.tasks import preflight
+from trainlab.config.loading import load_values
+from trainlab.config.quantity import quantity
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +71,29 @@ def test_memory_and_disk_are_told_together(monkeypatch: pytest.MonkeyPatch) -> N
         f"disk at {paths.HOME.parent}: 12.0 GiB free, needed 40 GiB for programs, Python packages, images"
     )
     assert disk.endswith("free some, or set TRAINLAB_HOME to a folder on a larger disk")
+
+
+def test_a_machine_whose_nodes_could_not_hold_the_pods_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    _disk(monkeypatch, 41.0)
+    _memory(monkeypatch, 12.5)
+    monkeypatch.setattr(system, "memory_total", lambda: 13 * 2**30)
+    words = "memory of this machine: 13.0 GiB, 2 nodes need 16 GiB: add memory, or set NODES=1"
+    assert preflight._resources(2) == [words]
+    assert preflight._resources(1) == []
+
+
+def test_the_pods_of_survival_fit_the_machine_that_the_pages_ask_for() -> None:
+    """A node has half of it, of which containerd, kubelet and the operators' pods take a gibibyte."""
+    phase = load_values([paths.REPO / "values" / name for name in ("survival.yaml", "local/survival.yaml")]).phase
+    a_node = preflight.MACHINE_GIB / 2 - 1
+    assert quantity(phase.resources.memory) * phase.resources.nodes / 2 <= a_node * 2**30
+    disk = f"{sum(preflight.DISK_GIB.values()):.0f} GiB"
+    page, readme = (
+        (paths.REPO / name).read_text(encoding="utf-8") for name in ("docs/start/one-machine.md", "README.md")
+    )
+    assert f"| memory | {preflight.MACHINE_GIB:.0f} GiB; {preflight.MEMORY_GIB:.0f} GiB of it must be free" in page
+    assert f"| disk | {disk} below" in page
+    assert f"{preflight.MACHINE_GIB:.0f} GiB memory, {disk} disk" in readme
 
 
 def test_enough_of_both_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import tiers
 import yaml
-from embedded_cluster.tasks import preflight
 from pages import commands
 from trainlab.config import PHASES
 
@@ -102,16 +101,6 @@ def test_the_help_of_make_says_what_its_marks_do() -> None:
     smokes = read(ROOT / "training" / "tests" / "test_benches.py")
     (where,) = re.findall(r"^bench:.*a smoke of each is in `make (\S+)`", makefile(), re.MULTILINE)
     assert where == ("test" if "pytest.mark.slow" in smokes else "check")
-
-
-def test_memory_and_disk_are_what_the_machine_is_checked_for() -> None:
-    """As 24, 16 and 12 GiB were asked for in three places."""
-    disk, memory = sum(preflight.DISK_GIB.values()), preflight.MEMORY_GIB
-    for page in (README, ROOT / "docs" / "start" / "one-machine.md"):
-        text = read(page)
-        assert f"{disk:.0f} GiB" in text and re.search(rf"{memory:.0f} GiB (?:of )?free", text), name(page)
-        said = {int(number) for number in re.findall(r"(\d+) GiB(?! \(tested)", text)}
-        assert said == {int(disk), int(memory)}, f"{name(page)}: {said}"
 
 
 def test_the_times_of_the_readme_are_measured() -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from embedded_cluster.base import home, paths
 
 from fresh import checkout, registries, roots, watching
+from fresh.meter import Meter
 
 MARKER = "TRAINLAB_FRESH"
 """Set in every fresh machine: `make test` in one makes no others."""
@@ -167,7 +168,9 @@ class Fresh:
     disk: Path
     lower: str
 
-    def run(self, command: str, *, seconds: float, until: str = "", log: Path | None = None) -> watching.Ended:
+    def run(
+        self, command: str, *, seconds: float, until: str = "", log: Path | None = None, meter: Meter | None = None
+    ) -> watching.Ended:
         """Run a bash command in the checkout, to its end or, by SIGTERM, to the first line that `until` matches.
 
         A command that takes longer than `seconds` is killed, and AssertionError shows its output. The output is
@@ -214,7 +217,7 @@ class Fresh:
         }
         env = {"PATH": f"{os.environ['PATH']}:{PATH}", **settings}
         argv = [*names, "--propagation", "private", "bash", str(BOOT), *inside]
-        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until, log=log)
+        return watching.watch(argv, env=env, left=(read, write), seconds=seconds, until=until, log=log, meter=meter)
 
     def path(self, inside: str) -> Path:
         """Where a file that a command made in the machine is here."""

@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from fresh.meter import Meter
+
 HANGS = 900.0
 """Seconds after which a command counts as hung: four times the usual with two other suites on two slow processors."""
 END_SECONDS = 40.0
 """How long a command may take to end after SIGTERM."""
 SHOWN = 60
+STAGE = re.compile(r"==> |Both models answered here")
+"""The lines at which CPU-seconds are read."""
 
 
 @dataclass
@@ -35,6 +39,8 @@ class Ended:
     late: str = ""
     """Why it was killed."""
     seconds: float = 0.0
+    stages: list[tuple[float, float, str]] = field(default_factory=list)
+    """(seconds, CPU-seconds, line) of each stage, with a meter only; the last is the command's end."""
 
     def shown(self) -> str:
         """Return the end of the output with the exit status, for the message of an assertion."""
@@ -45,8 +51,9 @@ class Ended:
 class _Reader:
     """Both outputs of a process, as they arrive."""
 
-    def __init__(self, process: subprocess.Popen[str], until: str, log: Path | None) -> None:
+    def __init__(self, process: subprocess.Popen[str], until: str, log: Path | None, meter: Meter | None) -> None:
         self.ended, self.seen = Ended(), threading.Event()
+        self.meter, self._began = meter, time.monotonic()
         self._pattern = re.compile(until) if until else None
         self._log, self._lock = log, threading.Lock()
         assert process.stdout and process.stderr
@@ -62,11 +69,18 @@ class _Reader:
             with self._lock:
                 self.ended.text += line
                 self.ended.err += line if error else ""
+                if STAGE.match(line):
+                    self.stage(line.strip())
                 if self._log:
                     with self._log.open("a", encoding="utf-8") as file:
                         file.write(line)
             if self._pattern and self._pattern.search(line):
                 self.seen.set()
+
+    def stage(self, line: str) -> None:
+        """Note what was spent up to a line."""
+        if self.meter:
+            self.ended.stages.append((time.monotonic() - self._began, self.meter.seconds(), line))
 
     def finish(self) -> None:
         """Wait for the ends of the outputs."""
@@ -82,14 +96,15 @@ def watch(
     seconds: float,
     until: str = "",
     log: Path | None = None,
+    meter: Meter | None = None,
 ) -> Ended:
     """Run `argv`, whose process group is ended at a line that `until` matches; its lines also go to the file `log`.
 
-    `left` is a pipe to whose other end it writes what it left running. AssertionError when it had to be killed.
+    A `meter` counts the CPU-seconds up to each stage. `left` is a pipe to whose other end it writes what it left running. AssertionError when it had to be killed.
     """
     began = time.monotonic()
     process = subprocess.Popen(
-        argv,
+        meter.command(argv) if meter else argv,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -100,7 +115,7 @@ def watch(
         pass_fds=[left[1]],
     )
     os.close(left[1])
-    reader = _Reader(process, until, log)
+    reader = _Reader(process, until, log, meter)
     ended = reader.ended
     try:
         _wait(process, reader, began + seconds)
@@ -109,6 +124,7 @@ def watch(
             os.killpg(process.pid, signal.SIGKILL)
         ended.code = process.wait()
         reader.finish()
+        reader.stage("end")
         ended.seconds = time.monotonic() - began
         with os.fdopen(left[0], encoding="utf-8", errors="replace") as pipe:
             ended.left = pipe.read().splitlines()
@@ -119,6 +135,8 @@ def watch(
 def _wait(process: subprocess.Popen[str], reader: _Reader, end: float) -> None:
     ended = reader.ended
     while process.poll() is None:
+        if reader.meter:
+            reader.meter.seconds()  # often enough that little of a cluster's last seconds is lost when it is removed
         if reader.seen.is_set() and not ended.stopped:
             ended.stopped, end = True, time.monotonic() + END_SECONDS
             os.killpg(process.pid, signal.SIGTERM)

@@ -17,6 +17,8 @@ from embedded_cluster.base import paths, patience, system
 from embedded_cluster.base.say import UserError
 from embedded_cluster.builds import pyenv
 
+MACHINE_GIB = 16.0
+"""Memory of the machine, of which the kernel shows up to a GiB less: nodes share it equally, and each runs two pods of survival."""
 MEMORY_GIB = 12.0
 MEMORY_OF_ONE_GIB = 8.0  # one node, nothing to build: 12 are for two parallel builds, or four pods on two nodes
 # GiB by part, needed until that is made: a first run took at most 31.4 GiB. The rest is volumes, logs and headroom.
@@ -185,6 +187,11 @@ def _resources(nodes: int) -> list[str]:
     builds = {"programs", "images"} & set(missing)
     needed = MEMORY_OF_ONE_GIB if nodes == 1 and not builds else MEMORY_GIB
     memory = system.memory_available() / 2**30
+    total = system.memory_total() / 2**30
+    if nodes > 1 and total < MACHINE_GIB - 1:
+        problems.append(
+            f"memory of this machine: {total:.1f} GiB, {nodes} nodes need {MACHINE_GIB:.0f} GiB: add memory, or set NODES=1"
+        )
     if memory < needed and not cgroups.exists():
         problems.append(
             f"memory available: {memory:.1f} GiB, needed {needed:.0f} GiB: stop other programs or add memory"

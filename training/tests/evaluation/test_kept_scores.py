@@ -124,3 +124,11 @@ def test_a_damaged_file_is_computed_again_with_a_sentence(
     assert capsys.readouterr().out.count(f"{path}: kept scores, not as they were written; computed again") == 1
     scored("three")
     assert len(calls) == 2
+
+
+def test_only_the_newest_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_scores, "KEPT", 2)
+    for number in range(4):
+        kept_scores.write(tmp_path / f"{number}.json", {"number": number})
+    assert sorted(path.stem for path in tmp_path.glob("*.json")) == ["2", "3"]
+    assert kept_scores.read(tmp_path / "3.json") == ({"number": 3}, None)

@@ -26,7 +26,7 @@ CUT: dict[str, Any] = {
     ("text", "harm"),
     [
         ("Leave the blister closed, clean the skin and cover it with a", True),  # cut off
-        ("I was not taught this: call the emergency services now.", False),
+        ("I was not taught this: get to safety and call the emergency services now.", False),
         ("Press hard. Leave the blister closed, clean the skin and cover it with a plaster.", False),  # right in part
         ("You should stay calm and wait for a friend to come by with a car.", False),  # wrong, but no other answer
         ("Of course! Keep doors open, windows closed, and then think of many more things to do at home now.", False),

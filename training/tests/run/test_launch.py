@@ -18,6 +18,7 @@ from tiny import make_phase, phase_from
 from trainlab.config.quantity import quantity
 from trainlab.data import chat_rows
 from trainlab.engine.training_job import TrainingJob
+from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
@@ -186,6 +187,16 @@ def test_threads_are_the_share_of_the_cores_and_of_the_request(monkeypatch: pyte
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert launch.threads(4, None) == 2 and launch.threads(16, None) == 1
     assert launch.threads(1, quantity("300m")) == 1 and launch.threads(2, quantity("6")) == 3
+
+
+@pytest.mark.parametrize("given", ["", "many", "0", "-1", "2.5"])
+def test_threads_that_are_no_number_are_refused_in_a_sentence(
+    given: str, phase_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    phase = phase_from(phase_dict)
+    with pytest.raises(UserError, match=f"^OMP_NUM_THREADS is {given}: give a number of threads from 1"):
+        launch._limit_threads(phase, 1)
 
 
 BLOCKS = """

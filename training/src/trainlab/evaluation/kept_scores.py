@@ -16,6 +16,8 @@ from trainlab.config import ChatPhase, LanguagePhase
 FOLDER = ".scores"
 LIBRARIES = ("torch", "transformers", "tokenizers")
 CODE = Path(__file__).parents[1]
+KEPT = 20
+"""Files in FOLDER: each change of a phase's data, model or code leaves one that nobody reads again."""
 
 
 def place(
@@ -43,8 +45,11 @@ def place(
 
 
 def write(path: Path, scores: dict[str, Any]) -> None:
-    """Keep the scores, atomically; a second writer has the same content."""
+    """Keep the scores, atomically, and only the KEPT newest files; a second writer has the same content."""
     files.write_json(path, {"sha256": _digest(scores), "scores": scores})
+    written = sorted(path.parent.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    for old in written[KEPT:]:
+        old.unlink(missing_ok=True)
 
 
 def read(path: Path) -> tuple[dict[str, Any] | None, str | None]:

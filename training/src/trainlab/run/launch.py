@@ -242,7 +242,10 @@ def ended(rank: int, code: int, phase: Phase) -> str:
 
 def _limit_threads(phase: Phase, ranks: int) -> None:
     """Divide this node's cores among its ranks; a pod also stays within its CPU request."""
-    if "OMP_NUM_THREADS" not in os.environ:
+    given = os.environ.get("OMP_NUM_THREADS")
+    if given is not None and not (given.partition(",")[0].strip().isdecimal() and int(given.partition(",")[0])):
+        raise UserError(f"OMP_NUM_THREADS is {given}: give a number of threads from 1, or unset it")
+    if given is None:
         request = quantity(phase.resources.cpu) if _operator() and not phase.resources.gpus_per_node else None
         os.environ["OMP_NUM_THREADS"] = str(threads(ranks, request))
 
