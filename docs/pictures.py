@@ -2,14 +2,18 @@
 
 Needs Chromium (Debian: apt-get install chromium). The report is that of the newest survival run under artifacts/. With PAGE, the address
 of a served model, the page on which both models answer is taken, too, after its first sample question: on a laptop, and on a phone.
+With MERMAID, the file mermaid.min.js (`npm pack mermaid@11`), the diagrams are drawn from docs/pictures/*.mmd, and nothing else is: then
+no page needs a network to show them.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -136,8 +140,46 @@ def of_page(browser: Browser, address: str) -> dict[str, Image.Image]:
     return pictures
 
 
+def of_diagram(browser: Browser, source: Path) -> str:
+    """Return a diagram as SVG, its text as text, with the hash of its source; SystemExit with what Mermaid says against it."""
+    settings = {
+        "theme": "neutral",
+        "htmlLabels": False,
+        "fontFamily": "sans-serif",
+        "deterministicIds": True,
+        "flowchart": {"wrappingWidth": 360},
+    }
+    text = source.read_text(encoding="utf-8")
+    browser.value(
+        f"mermaid.initialize({json.dumps({'startOnLoad': False, **settings})}); window.drawn = window.wrong = null;"
+        f"mermaid.render({json.dumps(source.stem)}, {json.dumps(text)})"
+        ".then(made => { window.drawn = made.svg }).catch(error => { window.wrong = String(error) }); 0"
+    )
+    browser.wait("window.drawn || window.wrong")
+    if wrong := browser.value("window.wrong"):
+        raise SystemExit(f"error: {source.relative_to(ROOT)}: {wrong}")
+    drawn = re.sub(
+        r'width="100%"(.*?)style="max-width: ([0-9.]+)px;"',
+        r'width="\2"\1style="background: white"',
+        str(browser.value("window.drawn")),
+        count=1,
+    )
+    return f"{drawn}\n<!-- {hashlib.sha256(text.encode()).hexdigest()} {source.name} -->\n"
+
+
+def draw(browser: Browser, script: Path, profile: str) -> None:
+    """Draw the diagrams with Mermaid's script."""
+    page = Path(profile) / "mermaid.html"
+    page.write_text(f'<meta charset="utf-8"><script src="{script.resolve().as_uri()}"></script>', encoding="utf-8")
+    browser.open(page.as_uri())
+    for source in sorted(FOLDER.glob("*.mmd")):
+        target = source.with_suffix(".svg")
+        target.write_text(of_diagram(browser, source), encoding="utf-8")
+        print(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1024} KiB")
+
+
 def main() -> None:
-    """Take all screenshots."""
+    """Take all screenshots, or draw the diagrams."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         raise SystemExit("error: chromium: command not found; apt-get install chromium")
@@ -146,6 +188,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(program, profile)
         try:
+            if script := os.environ.get("MERMAID"):
+                draw(browser, Path(script), profile)
+                return
             taken = {
                 "report": of_report(browser, newest()),
                 **({"page": of_page(browser, f"{address}/")} if address else {}),

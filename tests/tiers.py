@@ -1,12 +1,14 @@
 """When each slow test tier last passed, and which of the files that it covers changed since; recorded in tiers.yaml.
 
-python tests/tiers.py passed TIER   as the last line of a tier: writes the commit into tiers.yaml, which is then committed
+python tests/tiers.py passed TIER   as the last line of a tier: writes commit and date into tiers.yaml, which is then committed
                                     (those that are pytest and nothing else do so by continuing.py)
-python tests/tiers.py stale         one line for each tier whose files have changed since; `make test` prints it
+python tests/tiers.py stale         one line for each tier whose files have changed since, and for old channels; `make test` prints it
 """
 
+import re
 import subprocess
 import sys
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path("tests") / "tiers.yaml"
-SHOWN = 3
+RELEASES = Path("meta") / "releases.yml"
+SHOWN, DAYS = 3, 120
+"""Files of a line; days after which a channel of OpenShift AI has a newer head: it has one each month or two."""
 HEAD = """\
 ---
-# What each slow tier covers, and the commit on which it last passed; tiers.py writes `passed` and reports stale tiers.
+# What each slow tier covers, and the commit on which it last passed; tiers.py writes `passed` and `date`, and reports stale tiers.
 """
 
 
@@ -42,6 +46,7 @@ class Tiers:
         if changed := self.changed(name, "HEAD"):
             return f"{name}: passed, but not noted: {shown(changed)} not committed"
         self.known[name]["passed"] = self._git("rev-parse", "HEAD")
+        self.known[name]["date"] = datetime.now(UTC).date()
         text = HEAD + yaml.dump(self.known, Dumper=Indented, sort_keys=False, width=120)
         (self._root / FILE).write_text(text, encoding="utf-8")
         return f"{name}: passed; commit {FILE}"
@@ -60,14 +65,23 @@ class Tiers:
 
     def changed(self, name: str, commit: str) -> list[str]:
         """Return the files that a tier covers and that differ from a commit or are untracked."""
-        differ = self._git("diff", "--name-only", commit, "--", *self._patterns(name))
-        new = self._git("ls-files", "--others", "--exclude-standard", "--", *self._patterns(name))
-        return sorted({*differ.split("\n"), *new.split("\n")} - {""})
+        return self._differ(self._patterns(name), commit)
+
+    def changed_files(self, patterns: list[str], commit: str) -> list[str] | None:
+        """Return the files of some patterns that differ from a commit; None if this clone does not have it."""
+        if not self._git("cat-file", "-t", commit, missing=True):
+            return None
+        return self._differ([f":(glob){pattern}" for pattern in patterns], commit)
 
     def covered(self, name: str) -> list[str]:
         """Return the files that a tier covers, untracked ones included."""
         found = self._git("ls-files", "--cached", "--others", "--exclude-standard", "--", *self._patterns(name))
         return sorted(found.split("\n"))
+
+    def _differ(self, patterns: list[str], commit: str) -> list[str]:
+        differ = self._git("diff", "--name-only", commit, "--", *patterns)
+        new = self._git("ls-files", "--others", "--exclude-standard", "--", *patterns)
+        return sorted({*differ.split("\n"), *new.split("\n")} - {""})
 
     def _patterns(self, name: str) -> list[str]:
         return [f":(glob){pattern}" for pattern in self.known[name]["covers"]]
@@ -84,10 +98,24 @@ def shown(files: list[str]) -> str:
     return ", ".join(files[:SHOWN]) + more
 
 
+def channels_of(root: Path) -> date:
+    """Return the month, as its first day, whose channels meta/releases.yml has."""
+    (month,) = re.findall(r"head of its channel, as in (\w+ \d{4})", (root / RELEASES).read_text(encoding="utf-8"))
+    return datetime.strptime(month, "%B %Y").replace(tzinfo=UTC).date()
+
+
+def aged(root: Path, today: date) -> list[str]:
+    """Return a line if the channels of meta/releases.yml are older than DAYS."""
+    month = channels_of(root)
+    if (today - month).days <= DAYS:
+        return []
+    return [f"stale: {RELEASES} has the channels of {month:%B %Y}; look them up again (CONTRIBUTING, Add a release)"]
+
+
 def stale() -> list[str]:
-    """Return a line for each tier of this checkout that has to run again; one line when git cannot tell."""
+    """Return a line for each tier of this checkout that has to run again, and for old channels; one line when git cannot tell."""
     try:
-        return Tiers().stale()
+        return [*Tiers().stale(), *aged(ROOT, datetime.now(UTC).date())]
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
         return [f"stale tiers: git could not say: {error}"]
 

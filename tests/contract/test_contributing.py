@@ -16,7 +16,14 @@ from fresh import checkout
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
-DERIVED = ("charts/trainjob/", "docs/reference/compatibility.md", "molecule/rhoai-", "tests/charts/golden/")
+DERIVED = (
+    "charts/trainjob/",
+    "docs/reference/compatibility.md",
+    "docs/reference/sizing.md",
+    "docs/reference/troubleshooting.md",
+    "molecule/rhoai-",
+    "tests/charts/golden/",
+)
 """What `make gen golden` writes."""
 TESTS = (
     [f"training/tests/{name}" for name in ("config", "recipes/echo", "test_light.py")],

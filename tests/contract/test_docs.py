@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-compatibility = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "compatibility.py")))
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -216,10 +213,6 @@ def test_the_engineers_page_is_what_the_roles_do() -> None:
     requests = known["workspace_limits"]["defaultRequest"]
     assert f"| containers without requests | {requests['cpu']} cores, {requests['memory']} |" in quotas
     assert set(known["workspace_quota"].values()) == {"0"} and known["workspace_gpus"] == 0
-
-
-def test_compatibility_is_up_to_date() -> None:
-    assert compatibility.PAGE.read_text(encoding="utf-8") == compatibility.text(), "run `make gen`"
 
 
 def test_each_release_has_a_scenario() -> None:

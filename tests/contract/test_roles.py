@@ -21,12 +21,17 @@ EACH = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
 
 @functools.cache
-def options(role: Path) -> dict[str, dict[str, Any]]:
-    """Return the documented variables of the role's entry point main."""
+def points(role: Path) -> dict[str, dict[str, Any]]:
+    """Return the entry points of a role, as its argument_specs.yml describes them."""
     file = role / "meta" / "argument_specs.yml"
     assert file.exists(), f"{file.relative_to(ROOT)} is missing: describe the role's variables there"
-    specs = yaml.safe_load(file.read_text(encoding="utf-8"))["argument_specs"]
-    return specs["main"].get("options") or {}
+    specs: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))["argument_specs"]
+    return specs
+
+
+def options(role: Path, point: str = "main") -> dict[str, dict[str, Any]]:
+    """Return the documented variables of an entry point."""
+    return points(role)[point].get("options") or {}
 
 
 @functools.cache
@@ -85,7 +90,7 @@ def test_the_readme_names_described_variables_only(role: Path) -> None:
     names = {each.name for each in ROLES}
     prefixes = "|".join(sorted({*names, "trainlab"}, key=len, reverse=True))
     named = set(re.findall(rf"(?<![\w./-])(?:{prefixes})_[a-z_]+\b", text)) - names
-    assert named <= {name for each in ROLES for name in options(each)} | FACTS
+    assert named <= {name for each in ROLES for point in points(each) for name in options(each, point)} | FACTS
 
 
 PLAYED = sorted(path for part in ("playbooks", "inventory") for path in (ROOT / part).rglob("*.yml"))

@@ -30,6 +30,7 @@ def test_the_pages_are_as_it_asks(capsys: pytest.CaptureFixture[str]) -> None:
         ("Run another one.\n\nThe one command runs.\n", ["1: `another one`"]),
         ("An old API is none; it is installed again.", ["1: `is none`"]),
         ("```text\nit is told beside\n```\n\n`told beside` is a name, [here](beside.md).", []),
+        ("A demo that works every time.", ["1: `works every time`"]),
         ("Side by side.", []),
         ("1. " + "word " * 33 + "end.", ["1: a sentence of 34 words, more than 32"]),
         ("Word " * 20 + "end. `make` " + "word " * 20 + "end.", []),

@@ -97,7 +97,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         ("report", _report, "write the report of a run again"),
     ):
         command = _command(commands, name, call, text)
-        command.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+        command.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory")
         if name == "eval":
             command.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
             command.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA]")
@@ -132,7 +132,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     promote = _command(commands, "promote", _promote, "wait for the gate, then serve the run")
     promote.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
     promote.add_argument("--manifests", type=Path, required=True, metavar="DIR", help="folder of KIND.yaml to apply")
-    promote.add_argument("--namespace", required=True, metavar="NS")
+    promote.add_argument("--namespace", required=True, metavar="NS", help="namespace of the release")
     promote.add_argument("--owner", required=True, metavar="NAME", help="ConfigMap that owns what is applied")
     promote.add_argument(
         "--timeout",
@@ -147,7 +147,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     )
 
     ended = _command(commands, "end-lease", _end_lease, "take down a served model whose time is over")
-    ended.add_argument("--namespace", required=True, metavar="NS")
+    ended.add_argument("--namespace", required=True, metavar="NS", help="namespace of the release")
     ended.add_argument("--name", required=True, metavar="NAME", help="InferenceService")
 
     verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
@@ -162,7 +162,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes to wait (default %(default)s)")
 
     ask = _command(commands, "ask", _ask, "ask the served models a question")
-    ask.add_argument("question")
+    ask.add_argument("question", help="in quotes")
     ask.add_argument("--url", default="http://localhost:8080", help="address of the server (default %(default)s)")
     ask.add_argument("--model", metavar="NAME", help="one of them, such as tuned (default: all that are served)")
     return parser
@@ -175,7 +175,15 @@ def _command(commands: Any, name: str, call: Any, text: str, values: bool = Fals
     if values:
         piped = ", or - for standard input (helm get values RELEASE -a -o yaml)" if name in ("check", "plan") else ""
         command.add_argument("file", type=Path, metavar="FILE", help=f"values file, or phase.json{piped}")
-        command.add_argument("-f", "--overlay", type=Path, action="append", default=[], metavar="OVERLAY")
+        command.add_argument(
+            "-f",
+            "--overlay",
+            type=Path,
+            action="append",
+            default=[],
+            metavar="OVERLAY",
+            help="values file merged over those before it; may be repeated",
+        )
     return command
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/compatibility.md from what roles, checks and tests use; `make gen` calls it.
+"""docs/reference/compatibility.md, from what roles, checks and tests use.
 
 It imports the tests' catalog and the embedded cluster's modules: PYTHONPATH must include cluster and tests.
 """
@@ -12,9 +12,12 @@ from typing import Any
 import yaml
 from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 from embedded_cluster.builds import modules
+from tiers import channels_of
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "reference" / "compatibility.md"
+from pages.markdown_table import table
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "docs/reference/compatibility.md"
 PARTS = ("kubernetes", "etcd", "coredns", "training-operator", "trainer", "jobset", "kserve", "kueue", "helm")
 SCENARIO = "rhoai-"
 KINDS = ("cuda", "cpu")
@@ -30,12 +33,6 @@ def variables(role: str) -> dict[str, Any]:
     """Return the constants of a role."""
     found: dict[str, Any] = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))
     return found
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def supported() -> str:
@@ -155,7 +152,7 @@ is out of date.
 {supported()}
 
 "OpenShift" is what the documentation of each release supports; `playbooks/verify.yml` warns about other versions.
-"version in the tests" is the head of the channel in August 2026, which the tests' catalog offers. "operators" are those
+"version in the tests" is the head of the channel in {channels_of(ROOT):%B %Y}, which the tests' catalog offers. "operators" are those
 that `platform_operators: [gpu, rhoai]` installs, in order.
 {prepared()}
 
@@ -203,19 +200,3 @@ def scenarios() -> list[Path]:
             link.symlink_to("../default/molecule.yml")
             made.append(link)
     return made
-
-
-def main() -> int:
-    """Create missing scenarios, and write the page, which names them, if it changed."""
-    for link in scenarios():
-        print(f"{link.relative_to(ROOT)}: written")
-    new = text()
-    old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if new != old:
-        PAGE.write_text(new, encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: {'written' if new != old else 'up to date'}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
