@@ -240,7 +240,7 @@ test-drills: cluster venv-dev ##+ faults at random steps of a training in one po
 	@$(if $(filter-out 100,$(DRILLS)),echo "$@: $(DRILLS) drills passed; tests/tiers.yaml and docs/evidence/drills.md note 100 only",\
 	  PYTHONPATH=tests $(BIN)/python -m drills.report artifacts/drills.json > docs/evidence/drills.md && $(BIN)/python tests/tiers.py passed $@)
 
-# CHOSEN="gate-any lock-shared" names some; --all adds those whose tests start API servers. AGAIN=1 starts it anew.
+# CHOSEN="gate-any lock-shared" names some. AGAIN=1 starts it anew.
 faults: venv-dev binaries ##+ the faults of tests/faults.yaml, one after the other in a copy: the tests have to notice each
 	@PYTHONPATH=cluster:tests $(BIN)/python tests/faults.py $(CHOSEN)
 

@@ -1,10 +1,9 @@
 """Applies the faults of tests/faults.yaml one after the other in a copy of the checkout: the tests that a fault names have to fail.
 
-    PYTHONPATH=cluster:tests python tests/faults.py [--all] [ID ...]
+    PYTHONPATH=cluster:tests python tests/faults.py [ID ...]
 
 A fault is caught when one of its tests fails with it and the same test passes without it. What was caught is not run again as long as
-the faulty file and the tests are the same; AGAIN=1 starts anew. --all also runs the faults that name a place (`where`): their tests
-start API servers or need the embedded cluster. Exits with 1 if a fault was not caught.
+the faulty file and the tests are the same; AGAIN=1 starts anew. Exits with 1 if a fault was not caught.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Fault:
     new: str
     breaks: str
     tests: tuple[str, ...]
-    where: str = ""
 
     def problem(self, root: Path = ROOT) -> str:
         """Return why the row fits this checkout no longer, empty if it does."""
@@ -102,13 +100,13 @@ def _cpu() -> float:
 
 def main(arguments: list[str]) -> int:
     """Run the command line."""
-    everywhere, wanted = "--all" in arguments, {one for one in arguments if one != "--all"}
+    wanted = set(arguments)
     rows = faults()
     if unknown := wanted - {row.id for row in rows}:
         sys.exit(f"error: {', '.join(sorted(unknown))}: no such id in {TABLE.relative_to(ROOT)}")
     if problems := [problem for row in rows if (problem := row.problem())]:
         sys.exit("error: " + "\n".join(problems))
-    chosen = [row for row in rows if row.id in wanted or (not wanted and (everywhere or not row.where))]
+    chosen = [row for row in rows if row.id in wanted or not wanted]
     KNOWN.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="trainlab-faults-") as folder:
