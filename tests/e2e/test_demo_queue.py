@@ -63,6 +63,7 @@ def urgent(number: int) -> dict[str, Any]:
         "command": ["sleep", "600"],
         "resources": {"requests": {"cpu": "900m"}},
     }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -70,7 +71,7 @@ def urgent(number: int) -> dict[str, Any]:
             "name": f"urgent-{number}",
             "labels": {"kueue.x-k8s.io/queue-name": "small", "kueue.x-k8s.io/priority-class": "urgent"},
         },
-        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        "spec": {"suspend": True, "template": {"spec": pod}},
     }
 
 
