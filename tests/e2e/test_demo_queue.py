@@ -101,7 +101,7 @@ def ended(kind: str, release: str) -> bool:
 def run_of(release: str) -> tuple[list[dict[str, Any]], str]:
     """The starts of the release's run, and the digest of what it trained."""
     folder = "/runs/$(ls /runs | head -1)"
-    script = f"cat {folder}/attempts.json; echo; cat {folder}/best_model/*.safetensors | sha256sum"
+    script = f"cat {folder}/attempts.json; echo; sha256sum < {folder}/lora_adapter/adapter_model.safetensors"
     volume = {"name": "runs", "persistentVolumeClaim": {"claimName": f"{release}-runs"}}
     container = {"name": "read", "image": image(), "command": ["sh", "-c", script]}
     container["volumeMounts"] = [{"name": "runs", "mountPath": "/runs"}]
