@@ -169,7 +169,9 @@ def test_ranks_are_refused_where_every_gpu_of_the_cluster_is_a_part_of_one(
     part, whole = node(**{"nvidia.com/gpu": "4"}), node(**{"nvidia.com/gpu": "4"})
     part["metadata"]["labels"] = labels
     cluster.objects = [part, claim("team")]
-    words = "phase.resources.gpus_per_node: the job has 4 ranks, and every nvidia.com/gpu of the cluster is a part of a GPU"
+    words = (
+        "phase.resources.gpus_per_node: the job has 4 ranks, and every nvidia.com/gpu of the cluster is a part of a GPU"
+    )
     assert words in cluster.template(FULL, *PREFLIGHT, *EXISTING).stderr
     documents(cluster.template(FULL, *PREFLIGHT, *EXISTING, "phase.resources.nodes=1"))
     documents(cluster.template(FULL, *PREFLIGHT, *EXISTING, "site.spread=required"))

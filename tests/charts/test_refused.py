@@ -219,7 +219,11 @@ COMPUTED = [
     ("survival", "site.gpuResource", "site: {gpuResource: nvidia.com/mig-1g.10gb}"),
     ("staged-pretrain", "site.gpuResource", "site: {gpuResource: nvidia.com/gpu.shared, spread: required}"),
     *(
-        ("staged-pretrain", f"site.nodeSelector {PRODUCT_LABEL}", f"site: {{nodeSelector: {{{PRODUCT_LABEL}: {product}}}}}")
+        (
+            "staged-pretrain",
+            f"site.nodeSelector {PRODUCT_LABEL}",
+            f"site: {{nodeSelector: {{{PRODUCT_LABEL}: {product}}}}}",
+        )
         for product in ("NVIDIA-L40S-SHARED", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
     ),
 ]

@@ -26,8 +26,8 @@ class Hub:
 
     With `certificate`, a PEM file with its key, it speaks TLS. What can go wrong, to be set by a test: `revisions`, if
     any, are all that exist; of `cut`, {file: bytes}, each answer ends after so many, the first `cuts` times; of
-    `broken` files other content is sent than is listed; with `strange` every page is that of another website; `xet`, if any, is the host of
-    Xet where large files are announced to be stored.
+    `broken` files other content is sent than is listed; with `strange` every page is that of another website; `sizes` of files are listed
+    instead of the true ones; `xet`, if any, is the host of Xet where large files are announced to be stored.
     """
 
     def __init__(self, root: Path, token: str = "", certificate: Path | None = None) -> None:
@@ -40,6 +40,7 @@ class Hub:
         self.broken: set[str] = set()
         self.strange = False
         self.xet = ""
+        self.sizes: dict[str, int] = {}
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -102,6 +103,7 @@ class Hub:
             self._send(request, 200, b"{}", {"X-Xet-Cas-Url": self.xet, **expires})
             return
         entries = [_entry(folder, path) for path in sorted(folder.rglob("*"))]
+        entries = [one | {"size": self.sizes.get(one["path"], one["size"])} for one in entries]
         if kind == "revision":
             names = [{"rfilename": one["path"]} for one in entries if one["type"] == "file"]
             name = f"{folder.parent.name}/{folder.name}"

@@ -178,7 +178,10 @@ def test_a_share_of_a_gpu_is_told_and_is_for_one_rank(
         ("gpuResource: nvidia.com/mig-1g.10gb", "A100-80GB mig-1g.10gb (assumed"),
         ("gpuResource: nvidia.com/mig-1c.3g.20gb.me", "A100-80GB mig-1c.3g.20gb (assumed"),
         ("nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB-MIG-1g.5gb}", "A100-40GB mig-1g.5gb (site"),
-        ("gpuResource: nvidia.com/mig-1g.18gb, nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}", "H200 mig-1g.18gb"),
+        (
+            "gpuResource: nvidia.com/mig-1g.18gb, nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}",
+            "H200 mig-1g.18gb",
+        ),
     ],
 )
 def test_a_slice_has_its_own_memory_and_a_phase_that_does_not_fit_is_refused(

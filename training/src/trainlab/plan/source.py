@@ -26,9 +26,13 @@ from trainlab.plan.job import Job, Trainable, Volume
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
-SHARED = ("-SHARED", ".SHARED")  # ends of the product of a GPU in time slices, and of a resource that the device plugin renames
+SHARED = (
+    "-SHARED",
+    ".SHARED",
+)  # ends of the product of a GPU in time slices, and of a resource that the device plugin renames
 DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names a GPU
 SLICED_GPU = "A100-80GB"  # the same for a slice, which an L40S has not
+EXPANDED_BYTES = 4  # of a weight of a GGUF file, which is expanded beside it
 GGUF_BYTES = 0.75  # of a weight in the file that a pypi: wheel holds, beside which it is expanded: 98.4 MB for 134.5 M
 CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/resnet/image_sources.py)
 
@@ -100,7 +104,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
         ),
-        stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], saved_bytes),
+        stored_bytes={"pypi": EXPANDED_BYTES + GGUF_BYTES, "hf": 2}.get(
+            phase.model.source.partition(":")[0], saved_bytes
+        ),
         data_bytes=_data_bytes(phase),
         text_bytes=_text_bytes(phase),
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
@@ -113,6 +119,17 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_rank=served_rank(rank),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
+
+
+def listed(job: Job) -> Job:
+    """Return the job with the bytes of its model's files, as the hub lists them. Raises UserError for a model that is on no hub."""
+    from trainlab.models import hub_listing
+
+    if not job.model.startswith("hf:"):
+        raise UserError(f"--hub: phase.model.source is {job.model}, which is on no hub; plan without --hub")
+    chosen = hub_listing.files_of(job.model)
+    expanded = EXPANDED_BYTES * job.arch.parameters if chosen.gguf and job.arch else 0
+    return replace(job, model_bytes=float(sum(chosen.files.values()) + expanded))
 
 
 def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
@@ -139,7 +156,11 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
     if label:
         return job, _slice(label, resource), f"site.nodeSelector {PRODUCT_LABEL}{sliced}{share}"
     if sliced:
-        return job, _slice(SLICED_GPU, resource), f"assumed; name the GPU with site.nodeSelector {PRODUCT_LABEL}{sliced}"
+        return (
+            job,
+            _slice(SLICED_GPU, resource),
+            f"assumed; name the GPU with site.nodeSelector {PRODUCT_LABEL}{sliced}",
+        )
     named = values.phase.needs.gpu_model
     if named and named not in devices.DEVICES:
         raise UserError(
