@@ -101,7 +101,7 @@ def ended(kind: str, release: str) -> bool:
 def run_of(release: str) -> tuple[list[dict[str, Any]], str]:
     """The starts of the release's run, and the digest of what it trained."""
     folder = "/runs/$(ls /runs | head -1)"
-    script = f"cat {folder}/attempts.json; echo; sha256sum < {folder}/lora_adapter/adapter_model.safetensors"
+    script = f"cat {folder}/attempts.json; echo; cat {folder}/lora_adapter/*.safetensors 2>/dev/null | sha256sum"
     volume = {"name": "runs", "persistentVolumeClaim": {"claimName": f"{release}-runs"}}
     container = {"name": "read", "image": image(), "command": ["sh", "-c", script]}
     container["volumeMounts"] = [{"name": "runs", "mountPath": "/runs"}]
@@ -160,6 +160,33 @@ def test_five_preemptions_cost_no_restart_and_end_in_the_same_bytes(preempting: 
     assert len(starts) == 6 and [one["restart"] for one in starts] == [0] * 6
     assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
     assert digest == run_of("calm")[1]
+
+
+@pytest.mark.tier
+def test_jobset_counts_no_pod_that_sigterm_ends_and_the_deadline_bounds_them(preempting: None) -> None:
+    """A TrainJob's pod is deleted twice, as a drained node does it, with one restart allowed; it would train for hours."""
+    long = "phase.train.epochs=1000,phase.resources.restarts=1,phase.resources.timeout_minutes=5"
+    site = ("--set", f"site.serving=false,site.trainingApi=trainjob,site.queue=small,{long}")
+    helm_install(f"helm install told charts/trainjob -n preempting {shlex.join([*VALUES, *SMALL, *site])}")
+    for _round in range(2):
+        waits_for(lambda: trains("told"), "preempting")
+        gone = pods_of("told")[0]["metadata"]["name"]
+        kubectl("-n", "preempting", "delete", "pod", gone)
+    waits_for(lambda: trains("told"), "preempting")
+    waits_for(lambda: bool(failed("told")), "preempting", 600)
+    (jobset,) = objects("jobsets.jobset.x-k8s.io", "preempting")
+    assert jobset["status"].get("restarts", 0) == 0, jobset["status"]
+    assert "DeadlineExceeded" in failed("told") + json.dumps(jobset["status"]), (failed("told"), jobset["status"])
+    starts, _digest = run_of("told")
+    assert [one["restart"] for one in starts] == [0, 0, 0] and {one["ended"] for one in starts} == {143}, starts
+    assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
+
+
+def failed(release: str) -> str:
+    """The message of the release's TrainJob that has failed; empty before."""
+    (job,) = objects("trainjobs", "preempting", "-l", f"app.kubernetes.io/instance={release}")
+    conditions = job.get("status", {}).get("conditions", [])
+    return next((one["message"] for one in conditions if one["type"] == "Failed" and one["status"] == "True"), "")
 
 
 @pytest.mark.tier
