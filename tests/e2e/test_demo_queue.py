@@ -164,8 +164,8 @@ def test_five_preemptions_cost_no_restart_and_end_in_the_same_bytes(preempting: 
 
 @pytest.mark.tier
 def test_jobset_counts_no_pod_that_sigterm_ends_and_the_deadline_bounds_them(preempting: None) -> None:
-    """A TrainJob's pod is deleted twice, as a drained node does it, with one restart allowed; it would train for hours."""
-    long = "phase.train.epochs=1000,phase.resources.restarts=1,phase.resources.timeout_minutes=5"
+    """A TrainJob's pod is deleted twice, as a drained node does it, with one restart allowed; it would train for longer than it may."""
+    long = "phase.train.epochs=100,phase.resources.restarts=1,phase.resources.timeout_minutes=4"
     site = ("--set", f"site.serving=false,site.trainingApi=trainjob,site.queue=small,{long}")
     helm_install(f"helm install told charts/trainjob -n preempting {shlex.join([*VALUES, *SMALL, *site])}")
     for _round in range(2):

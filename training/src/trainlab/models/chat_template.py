@@ -55,7 +55,11 @@ def check(model_dir: Path, phase: ChatPhase) -> None:
     from jinja2 import TemplateError
 
     try:
-        why = "" if QUESTION in _rendered(with_system_role(template), phase.data.system_prompt) else "it leaves the question out"
+        why = (
+            ""
+            if QUESTION in _rendered(with_system_role(template), phase.data.system_prompt)
+            else "it leaves the question out"
+        )
     except (TemplateError, TypeError) as error:
         why = str(error)
     if why:
