@@ -176,7 +176,9 @@ def test_jobset_counts_no_pod_that_sigterm_ends_and_the_deadline_bounds_them(pre
     waits_for(lambda: bool(failed("told")), "preempting", 600)
     (jobset,) = objects("jobsets.jobset.x-k8s.io", "preempting")
     assert jobset["status"].get("restarts", 0) == 0, jobset["status"]
-    assert "DeadlineExceeded" in failed("told") + json.dumps(jobset["status"]), (failed("told"), jobset["status"])
+    assert "FailJobSet" in failed("told"), jobset["status"]
+    (job,) = (one for one in objects("jobs", "preempting") if one["metadata"]["name"].startswith("told-"))
+    assert "DeadlineExceeded" in json.dumps(job["status"]), job["status"]
     starts, _digest = run_of("told")
     assert [one["restart"] for one in starts] == [0, 0, 0] and {one["ended"] for one in starts} == {143}, starts
     assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
