@@ -20,7 +20,7 @@ def files_of(source: str) -> stored_weights.Chosen:
 
     HF_ENDPOINT and HF_TOKEN count as for the fetch. Raises UserError where the hub does not list them, or has no weights.
     """
-    name, _, revision = source.removeprefix("hf:").partition("@")
+    name, revision = source.removeprefix("hf:").split("@")
     endpoint = (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
     token = os.environ.get("HF_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
