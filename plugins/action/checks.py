@@ -31,6 +31,7 @@ class ActionModule(DocumentedAction):
             context["site"],
             context["claims"],
             options,
+            context.get("plan") or {},
         )
         try:
             found = run_all(cluster_state, args["stage"])

@@ -71,7 +71,8 @@ class ActionModule(DocumentedAction):
         if word == "failed" or trouble:
             # roles/train removes a failed job by itself; one that still waits for its pods may be on its way
             how = RESUMES if word == "failed" else REMOVES
-            raise AnsibleActionFail(f"training {run} failed: {trouble or message}\n{AGAIN}{how}")
+            why = jobs.took_too_long(api, namespace, kind, job) or trouble or message
+            raise AnsibleActionFail(f"training {run} failed: {why}\n{AGAIN}{how}")
         if word == "queued":
             why = queueing.waits_for(queueing.workload_of(api, namespace, job))
             lines.changed(run, f"waits in the queue: {why or message}")

@@ -1,8 +1,8 @@
 """What GPUs a node really has, by NVIDIA's labels: one place for the platform's wait and the checks.
 
 GPU feature discovery sets the labels (NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery/README.md): `gpu.count` counts GPUs, or
-slices with the MIG strategy `single`, `gpu.replicas` the shares of each, and `mig-PROFILE.count` and `.replicas` the slices of a
-profile with the strategy `mixed`.
+slices with the MIG strategy `single`, `gpu.replicas` the shares of each, `gpu.memory` the MiB of each, and `mig-PROFILE.count`,
+`.replicas` and `.memory` the same of the slices of a profile with the strategy `mixed`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .kube import Json
 
-LABEL = "nvidia.com/"
+LABEL, MIB = "nvidia.com/", 2**20
 SHARED = ".shared"
 """End of a resource whose shares the device plugin renames."""
 CONFIG = "trainlab-gpu-shares-{}"
@@ -21,12 +21,21 @@ CONFIG = "trainlab-gpu-shares-{}"
 
 @dataclass(frozen=True)
 class Gpus:
-    """What a node offers of one resource: `allocatable` to pods, `replicas` of each device, `devices`, and whether they are slices."""
+    """What a node offers of one resource: `allocatable` to pods, `replicas` of each device, `devices`, and whether they are slices.
+
+    `memory` is that of one device in bytes, 0 if no label tells it.
+    """
 
     allocatable: int
     replicas: int
     sliced: bool
     product: str
+    memory: int = 0
+
+    @property
+    def share(self) -> float:
+        """Bytes for each pod that gets one, if all who share a device take the same; 0 if unknown."""
+        return self.memory / self.replicas
 
     @property
     def devices(self) -> int:
@@ -54,7 +63,8 @@ def gpus_of(node: Json, resource: str) -> Gpus:
     replicas = _number(labels.get(f"{LABEL}{family}.replicas"))
     product = str(labels.get(f"{LABEL}{family}.product") or "")
     sliced = family.startswith("mig-") or "-MIG-" in product
-    return Gpus(amount, max(1, replicas), sliced, product)
+    memory = _number(labels.get(f"{LABEL}{family}.memory"), 0) * MIB
+    return Gpus(amount, max(1, replicas), sliced, product, memory)
 
 
 def shares_of(policy: Json) -> int | None:
@@ -67,5 +77,5 @@ def shares_of(policy: Json) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _number(text: object) -> int:
-    return int(str(text)) if str(text).isdigit() else 1
+def _number(text: object, otherwise: int = 1) -> int:
+    return int(str(text)) if str(text).isdigit() else otherwise

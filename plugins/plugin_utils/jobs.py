@@ -65,6 +65,16 @@ def outcome(kind: Kind, job: dict[str, Any]) -> tuple[str, str]:
     return "running", ""
 
 
+def took_too_long(api: Api, namespace: str, kind: Kind, job: dict[str, Any]) -> str:
+    """Return that a TrainJob has met its deadline, of which JobSet's status names only the Job; empty otherwise."""
+    if kind is not TRAINJOB:
+        return ""
+    selector = f"{kind.pod_label}={job['metadata']['name']}"
+    found = [condition(one, BATCH.failed) for one in api.items(BATCH.path(namespace), selector)]
+    late = next((each["message"] for each in found if each.get("reason") == "DeadlineExceeded"), "")
+    return f"it took longer than phase.resources.timeout_minutes allows ({late})" if late else ""
+
+
 def live(kind: Kind, jobs: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the newest of the jobs of a release; a changed phase leaves one, an interrupted upgrade may leave two."""
     there = [job for job in jobs if not job["metadata"].get("deletionTimestamp")]

@@ -186,6 +186,30 @@ def test_only_a_bound_claim_grows(cluster: Lookups) -> None:
     assert "site.storage.runs.size: 1Gi, but the claim demo-runs has 1Ti and no claim can shrink; set 1Ti" in said
 
 
+PARTS = [
+    {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED"},
+    {"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"},
+    {"nvidia.com/gpu.replicas": "2"},
+]
+
+
+@pytest.mark.parametrize("labels", PARTS)
+def test_ranks_are_refused_where_every_gpu_of_the_cluster_is_a_part_of_one(
+    cluster: Lookups, labels: dict[str, str]
+) -> None:
+    part, whole = node(**{"nvidia.com/gpu": "4"}), node(**{"nvidia.com/gpu": "4"})
+    part["metadata"]["labels"] = labels
+    cluster.objects = [part, claim("team")]
+    words = (
+        "phase.resources.gpus_per_node: the job has 4 ranks, and every nvidia.com/gpu of the cluster is a part of a GPU"
+    )
+    assert words in cluster.template(FULL, *PREFLIGHT, *EXISTING).stderr
+    documents(cluster.template(FULL, *PREFLIGHT, *EXISTING, "phase.resources.nodes=1"))
+    documents(cluster.template(FULL, *PREFLIGHT, *EXISTING, "site.spread=required"))
+    cluster.objects.append(whole)
+    documents(cluster.template(FULL, *PREFLIGHT, *EXISTING))
+
+
 def test_gpus_that_an_autoscaler_may_add_are_no_error(cluster: Lookups) -> None:
     """As in the playbooks' check: only where no node has any yet; one that is too small stays too small."""
     cluster.objects = [node(cpu="8"), claim("team")]

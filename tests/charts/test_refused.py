@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from trainlab.config import PHASES, RULES
+from trainlab.config.computed import PRODUCT_LABEL
 from trainlab.config.rules import OVERRIDES, OWN_ENVIRONMENT
 from trainlab.config.schema import NO_TEXT, allowed_keys, json_schema, rules
 
@@ -214,6 +215,16 @@ COMPUTED = [
         "staged-pretrain",
         "phase.stage.curriculum",
         "phase: {stage: {curriculum: [{length: 1024, share: 0.5}, {length: 512, share: 0.5}]}}",
+    ),
+    ("survival", "site.gpuResource", "site: {gpuResource: nvidia.com/mig-1g.10gb}"),
+    ("staged-pretrain", "site.gpuResource", "site: {gpuResource: nvidia.com/gpu.shared, spread: required}"),
+    *(
+        (
+            "staged-pretrain",
+            f"site.nodeSelector {PRODUCT_LABEL}",
+            f"site: {{nodeSelector: {{{PRODUCT_LABEL}: {product}}}}}",
+        )
+        for product in ("NVIDIA-L40S-SHARED", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
     ),
 ]
 """The same for config/computed.py, except for Python's regular expressions, which Helm cannot read."""

@@ -358,3 +358,16 @@ def test_time_out_bounds_job_pods_and_promotion() -> None:
     assert one(found, "PyTorchJob")["spec"]["runPolicy"]["activeDeadlineSeconds"] == 600
     assert "activeDeadlineSeconds" not in one(found, "Job")["spec"], "it would count while the training is queued"
     assert "--timeout=20" in one(found, "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_time_out_bounds_a_trainjob_that_is_ended_by_sigterm_for_ever(restarts: int) -> None:
+    """Code 143 counts against nothing, so only the deadline of JobSet's Job is left; it ends the JobSet, which would begin another."""
+    found = objects(
+        "site.trainingApi=trainjob", "phase.resources.timeout_minutes=10", f"phase.resources.restarts={restarts}"
+    )
+    spec = one(found, "TrainingRuntime")["spec"]["template"]["spec"]
+    assert [job["template"]["spec"]["activeDeadlineSeconds"] for job in spec["replicatedJobs"]] == [600]
+    rules = spec.get("failurePolicy", {}).get("rules", [])
+    ends = {each for rule in rules for each in rule["onJobFailureReasons"] if rule["action"] == "FailJobSet"}
+    assert ends == ({"PodFailurePolicy", "DeadlineExceeded"} if restarts else set())

@@ -27,7 +27,7 @@ TINY = (
     *("--set", "site.queue=gpus,site.nodeSelector.type=kwok"),
 )
 SMALL = (
-    *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=20,phase.train.checkpoints=2"),
+    *("--set", "phase.data.train_rows=24,phase.data.heldout_rows=4,phase.train.epochs=4,phase.train.checkpoints=2"),
     *("--set", "phase.evaluate.generate_rows=2,phase.evaluate.max_new_tokens=8", "--set-json", "phase.questions=[]"),
     *("--set", "phase.resources.nodes=1,phase.resources.processes_per_node=1,phase.resources.cpu=500m"),
 )
@@ -49,7 +49,7 @@ def queued(demo: str) -> Iterator[None]:
 @pytest.fixture
 def preempting(demo: str) -> Iterator[None]:
     """A queue of two cores in which a job of a higher priority sends others away, and its namespace."""
-    sh("cluster/python", "cluster", "operators", "jobset", "trainer")
+    sh("cluster/python", "cluster", "operators", "jobset", "trainer", "kueue")
     kubectl("apply", "-f", "tests/e2e/preempting.yaml")
     yield
     kubectl("delete", "-f", "tests/e2e/preempting.yaml")
@@ -63,6 +63,7 @@ def urgent(number: int) -> dict[str, Any]:
         "command": ["sleep", "600"],
         "resources": {"requests": {"cpu": "900m"}},
     }
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -70,7 +71,7 @@ def urgent(number: int) -> dict[str, Any]:
             "name": f"urgent-{number}",
             "labels": {"kueue.x-k8s.io/queue-name": "small", "kueue.x-k8s.io/priority-class": "urgent"},
         },
-        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        "spec": {"suspend": True, "template": {"spec": pod}},
     }
 
 
@@ -80,9 +81,15 @@ def image() -> str:
     return str(site["images"]["trainer"])
 
 
+def pods_of(release: str) -> list[dict[str, Any]]:
+    """The training pods of the release, those that are ending included."""
+    return objects("pods", "preempting", "-l", f"app.kubernetes.io/instance={release}")
+
+
 def trains(release: str) -> bool:
     """Whether the first pod of the release has taken a step since it started."""
-    said = kubectl("-n", "preempting", "logs", "-l", f"app.kubernetes.io/instance={release}", "--tail=-1", "--prefix")
+    chosen = ("-l", f"app.kubernetes.io/instance={release}")
+    said = kubectl("-n", "preempting", "logs", *chosen, "--tail=-1", "--prefix", ok=None)  # a pod may not have begun
     return "training from step" in said
 
 
@@ -94,7 +101,7 @@ def ended(kind: str, release: str) -> bool:
 def run_of(release: str) -> tuple[list[dict[str, Any]], str]:
     """The starts of the release's run, and the digest of what it trained."""
     folder = "/runs/$(ls /runs | head -1)"
-    script = f"cat {folder}/attempts.json; echo; cat {folder}/best_model/*.safetensors | sha256sum"
+    script = f"cat {folder}/attempts.json; echo; cat {folder}/lora_adapter/*.safetensors 2>/dev/null | sha256sum"
     volume = {"name": "runs", "persistentVolumeClaim": {"claimName": f"{release}-runs"}}
     container = {"name": "read", "image": image(), "command": ["sh", "-c", script]}
     container["volumeMounts"] = [{"name": "runs", "mountPath": "/runs"}]
@@ -133,7 +140,7 @@ def test_queue_admits_one_gpu_job_after_the_other(queued: None, api: str, kind: 
 @pytest.mark.parametrize(("api", "kind"), [("pytorchjob", "PyTorchJob"), ("trainjob", "TrainJob")])
 def test_five_preemptions_cost_no_restart_and_end_in_the_same_bytes(preempting: None, api: str, kind: str) -> None:
     """A real job on the CPU, which jobs of a higher priority send away; the bytes are those of a run that nothing sent away."""
-    for release in ("calm", "low"):
+    for release in ("low", "calm"):
         site = (
             "--set",
             f"site.serving=false,site.trainingApi={api},site.queue=small",
@@ -146,12 +153,42 @@ def test_five_preemptions_cost_no_restart_and_end_in_the_same_bytes(preempting: 
             waits_for(lambda: trains(release), "preempting")  # noqa: B023
             given("apply", [urgent(number)], "-n", "preempting")
             waits_for(lambda: condition(kind, "low", "Evicted", "preempting") == "True", "preempting")
+            waits_for(lambda: not pods_of("low"), "preempting")  # or the next round would read what this one printed
             given("delete", [urgent(number)], "-n", "preempting")
-        waits_for(lambda: ended(kind, release), "preempting")  # noqa: B023
+        waits_for(lambda: ended(kind, release), "preempting", 900)  # noqa: B023
     starts, digest = run_of("low")
     assert len(starts) == 6 and [one["restart"] for one in starts] == [0] * 6
     assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
     assert digest == run_of("calm")[1]
+
+
+@pytest.mark.tier
+def test_jobset_counts_no_pod_that_sigterm_ends_and_the_deadline_bounds_them(preempting: None) -> None:
+    """A TrainJob's pod is deleted twice, as a drained node does it, with one restart allowed; it would train for longer than it may."""
+    long = "phase.train.epochs=100,phase.resources.restarts=1,phase.resources.timeout_minutes=4"
+    site = ("--set", f"site.serving=false,site.trainingApi=trainjob,site.queue=small,{long}")
+    helm_install(f"helm install told charts/trainjob -n preempting {shlex.join([*VALUES, *SMALL, *site])}")
+    for _round in range(2):
+        waits_for(lambda: trains("told"), "preempting")
+        gone = pods_of("told")[0]["metadata"]["name"]
+        kubectl("-n", "preempting", "delete", "pod", gone)
+    waits_for(lambda: trains("told"), "preempting")
+    waits_for(lambda: bool(failed("told")), "preempting", 600)
+    (jobset,) = objects("jobsets.jobset.x-k8s.io", "preempting")
+    assert jobset["status"].get("restarts", 0) == 0, jobset["status"]
+    assert "FailJobSet" in failed("told"), jobset["status"]
+    (job,) = (one for one in objects("jobs", "preempting") if one["metadata"]["name"].startswith("told-"))
+    assert "DeadlineExceeded" in json.dumps(job["status"]), job["status"]
+    starts, _digest = run_of("told")
+    assert [one["restart"] for one in starts] == [0, 0, 0] and {one["ended"] for one in starts} == {143}, starts
+    assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
+
+
+def failed(release: str) -> str:
+    """The message of the release's TrainJob that has failed; empty before."""
+    (job,) = objects("trainjobs", "preempting", "-l", f"app.kubernetes.io/instance={release}")
+    conditions = job.get("status", {}).get("conditions", [])
+    return next((one["message"] for one in conditions if one["type"] == "Failed" and one["status"] == "True"), "")
 
 
 @pytest.mark.tier
@@ -243,5 +280,5 @@ def condition(kind: str, release: str, name: str, namespace: str = "queued") -> 
     return next((one["status"] for one in found if one["type"] == name), "")
 
 
-def waits_for(is_true: Callable[[], bool], namespace: str = "queued") -> None:
-    until(is_true, 180, lambda: kubectl("-n", namespace, "get", "workloads,pods,events", "-o", "wide"), 1)
+def waits_for(is_true: Callable[[], bool], namespace: str = "queued", seconds: float = 180) -> None:
+    until(is_true, seconds, lambda: kubectl("-n", namespace, "get", "workloads,pods,events", "-o", "wide"), 1)

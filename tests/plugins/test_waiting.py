@@ -135,3 +135,21 @@ def test_a_job_in_a_queue_says_what_it_waits_for(found: list[dict[str, Any]], sa
     follower: Any = SimpleNamespace(follow=lambda *_: None)
     assert action._look(api, jobs.PYTORCHJOB, job, args, StatusLines(printed.append), follower) is None
     assert said in printed[0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [("DeadlineExceeded", "timeout_minutes"), ("BackoffLimitExceeded", "FailJobSet")]
+)
+def test_a_trainjob_that_took_too_long_says_so(reason: str, said: str) -> None:
+    """JobSet names the job that failed, not why."""
+    action = train_wait.ActionModule.__new__(train_wait.ActionModule)
+    args: dict[str, Any] = {"namespace": "n", "start_timeout": 90, "unschedulable_timeout": 60}
+    failed = {"type": "Failed", "status": "True", "message": "applying FailJobSet failure policy action"}
+    job = {"metadata": {"name": "j"}, "status": {"conditions": [failed]}}
+    late = {"type": "Failed", "status": "True", "reason": reason, "message": "longer than specified deadline"}
+    jobs_of = [{"metadata": {"name": "j-node-0"}, "status": {"conditions": [late]}}]
+    api: Any = SimpleNamespace(
+        items=lambda path, *_, **__: jobs_of if path.startswith("/apis/batch") else [], kubectl="kubectl"
+    )
+    with pytest.raises(AnsibleActionFail, match=said):
+        action._look(api, jobs.TRAINJOB, job, args, StatusLines([].append), SimpleNamespace())

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from ports import serve_in_thread
 
 LFS = (".safetensors", ".bin", ".gguf", ".parquet")
-XET_HOST = "http://127.0.0.1:9"  # nobody listens there
+NOBODY = "http://127.0.0.1:9"  # nobody listens there
 
 
 class Hub:
@@ -26,7 +26,8 @@ class Hub:
 
     With `certificate`, a PEM file with its key, it speaks TLS. What can go wrong, to be set by a test: `revisions`, if
     any, are all that exist; of `cut`, {file: bytes}, each answer ends after so many, the first `cuts` times; of
-    `broken` files other content is sent than is listed; with `strange` every page is that of another website; with `xet` large files are announced as stored there.
+    `broken` files other content is sent than is listed; with `strange` every page is that of another website; `sizes` of files are listed
+    instead of the true ones; `xet`, if any, is the host of Xet where large files are announced to be stored.
     """
 
     def __init__(self, root: Path, token: str = "", certificate: Path | None = None) -> None:
@@ -38,7 +39,8 @@ class Hub:
         self.cuts = 0
         self.broken: set[str] = set()
         self.strange = False
-        self.xet = False
+        self.xet = ""
+        self.sizes: dict[str, int] = {}
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -98,9 +100,10 @@ class Hub:
         kind, revision, inside = what[0], what[1], "/".join(what[2:])
         if kind == "xet-read-token":
             expires = {"X-Xet-Access-Token": "xet", "X-Xet-Token-Expiration": str(int(time.time()) + 3600)}
-            self._send(request, 200, b"{}", {"X-Xet-Cas-Url": XET_HOST, **expires})
+            self._send(request, 200, b"{}", {"X-Xet-Cas-Url": self.xet, **expires})
             return
         entries = [_entry(folder, path) for path in sorted(folder.rglob("*"))]
+        entries = [one | {"size": self.sizes.get(one["path"], one["size"])} for one in entries]
         if kind == "revision":
             names = [{"rfilename": one["path"]} for one in entries if one["type"] == "file"]
             name = f"{folder.parent.name}/{folder.name}"

@@ -122,13 +122,31 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- if $asked -}}{{- $nodes = lookup "v1" "Node" "" "" -}}{{- end -}}
 {{- if $nodes.items -}}
 {{- $most := 0 -}}
+{{- $whole := 0 -}}
 {{- range $nodes.items -}}
+{{- if not (include "trainjob.partOfGpu" (dict "node" . "resource" $resolved.site.gpuResource)) -}}
+{{- $whole = max $whole (index .status.allocatable $resolved.site.gpuResource | default "0" | int) -}}
+{{- end -}}
 {{- $most = max $most (index .status.allocatable $resolved.site.gpuResource | default "0" | int) -}}
 {{- end -}}
 {{- if and (lt $most (int $asked)) (or $most (not $resolved.scaled)) -}}
 {{- $without := $resolved.preset | ternary "set preset.scale to local, which" (printf "add the overlay values/local/%s.yaml, which" $resolved.phase.name) -}}
 {{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, set site.preflight to false where an autoscaler adds such nodes, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) -}}
 {{- end -}}
+{{- $ranks := mul (int $resolved.phase.resources.nodes) (int $asked) -}}
+{{- $alone := and (eq (int $asked) 1) (eq $resolved.site.spread "required") -}}
+{{- if and (contains "resources" $key) $most (not $whole) (gt $ranks 1) (not $alone) -}}
+{{- fail (printf "%s: the job has %d ranks, and every %s of the cluster is a part of a GPU (labels nvidia.com/*.replicas and .product of its nodes): two of them on one GPU end in NCCL (Duplicate GPU detected); set phase.resources.nodes and gpus_per_node to 1, gpus_per_node to 1 and site.spread to required, or site.preflight to false where whole GPUs are to come" $key $ranks $resolved.site.gpuResource) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether a node offers shares or slices of GPUs, by the labels that plugins/plugin_utils/gpu_inventory.py reads; empty if not. */}}
+{{- define "trainjob.partOfGpu" -}}
+{{- $family := .resource | trimPrefix "nvidia.com/" | trimSuffix ".shared" -}}
+{{- $labels := .node.metadata.labels | default dict -}}
+{{- $replicas := index $labels (printf "nvidia.com/%s.replicas" $family) | default "1" | int -}}
+{{- $product := index $labels (printf "nvidia.com/%s.product" $family) | default "" -}}
+{{- if or (gt $replicas 1) (contains "-MIG-" $product) (hasPrefix "mig-" $family) -}}true{{- end -}}
 {{- end -}}

@@ -35,6 +35,16 @@
 {{- if and $steps (or (lt $total 0.999999) (gt $total 1.000001)) -}}
 {{- fail (printf "phase.stage.curriculum: shares add up to %g; make it 1" $total) -}}
 {{- end -}}
+{{- $ranks := mul (int $asked.nodes) (int $asked.gpus_per_node) -}}
+{{- if and (gt $ranks 1) (not (and (eq (int $asked.gpus_per_node) 1) (eq .site.spread "required"))) -}}
+{{- $label := "nvidia.com/gpu.product" -}}
+{{- $product := list (printf "site.nodeSelector %s" $label) (index (.site.nodeSelector | default dict) $label | default "") -}}
+{{- range list (list "site.gpuResource" .site.gpuResource) $product -}}
+{{- if regexMatch "/mig-|\\.shared$|-MIG-|-SHARED$" (last .) -}}
+{{- fail (printf "%s: %s is a part of a GPU, and the job has %d ranks: two of them on one GPU end in NCCL (Duplicate GPU detected); choose whole GPUs, or set phase.resources.nodes and gpus_per_node to 1, or gpus_per_node to 1 and site.spread to required" (first .) (last .) $ranks) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* A quantity of Kubernetes as a number, of memory in bytes: 2Ki is 2048. */}}

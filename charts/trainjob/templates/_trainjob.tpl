@@ -6,10 +6,10 @@ mlPolicy:
 template:
   spec:
     {{- with int .phase.resources.restarts }}
-    # All pods start again together. A rank's own error (below) ends the job at once.
+    # All pods start again together. A rank's own error (below) and the deadline end the job at once.
     failurePolicy:
       maxRestarts: {{ . }}
-      rules: [{name: error, action: FailJobSet, onJobFailureReasons: [PodFailurePolicy]}]
+      rules: [{name: ends, action: FailJobSet, onJobFailureReasons: [PodFailurePolicy, DeadlineExceeded]}]
     {{- end }}
     replicatedJobs:
       - name: node
@@ -19,6 +19,8 @@ template:
               trainer.kubeflow.org/trainjob-ancestor-step: trainer
           spec:
             backoffLimit: 0
+            # Counted from each start and each return from a queue. Pods that SIGTERM ends for ever are bounded by nothing else.
+            activeDeadlineSeconds: {{ mul (int .phase.resources.timeout_minutes) 60 }}
             {{- if int .phase.resources.restarts }}
             podFailurePolicy:
               rules:

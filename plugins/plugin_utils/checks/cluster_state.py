@@ -63,7 +63,10 @@ class Options:
 
 @dataclass
 class ClusterState:
-    """The cluster, and what is wanted of it: `phase` and `site` with all defaults, `claims` by the name of their volume."""
+    """The cluster, and what is wanted of it: `phase` and `site` with all defaults, `claims` by the name of their volume.
+
+    `plan` is what `trainlab plan --json` says of them.
+    """
 
     api: Api
     namespace: str
@@ -72,6 +75,7 @@ class ClusterState:
     site: Json
     claims: dict[str, str]
     options: Options = field(default_factory=Options)
+    plan: Json = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> list[Json]:

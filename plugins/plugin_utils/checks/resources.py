@@ -79,6 +79,8 @@ def gpus(cluster_state: ClusterState) -> Finding:
             "the server would wait forever",
             "lower it",
         )
+    if found := _too_small(cluster_state, name) or (_of_all(cluster_state, name) if serving else None):
+        return found
     words = {gpus_of(node, name).words for node in cluster_state.usable_nodes if not gpus_of(node, name).own}
     shares = f" ({', '.join(sorted(words))})" if sum(have) and words else ""
     return Finding.ok(f"{sum(have)} {name}{shares}")
@@ -113,6 +115,48 @@ def _shared(cluster_state: ClusterState, resources: Json, name: str) -> Finding 
         "two ranks on one GPU end in NCCL (Duplicate GPU detected), and its memory is theirs together",
         f"set platform_gpu_shares to 1 (and MIG off) on the nodes that train, choose others with site.nodeSelector, or set "
         f"phase.resources.nodes and gpus_per_node to 1{spread}",
+    )
+
+
+def _too_small(cluster_state: ClusterState, name: str) -> Finding | None:
+    """What `trainlab plan` counts for a rank fits the memory of a GPU, or of its part, on each node that a pod may be sent to."""
+    memory, device = cluster_state.plan.get("memory"), cluster_state.plan.get("device")
+    if not memory or not device or not cluster_state.phase["resources"]["gpus_per_node"]:
+        return None
+    need, usable = Decimal(memory["total"]), Decimal(device["usable_gib"]) / Decimal(device["reported_gib"])
+    have = {node["metadata"]["name"]: gpus_of(node, name) for node in cluster_state.usable_nodes}
+    known = {node: gpus for node, gpus in have.items() if gpus.allocatable and gpus.memory}
+    small = {node: gpus for node, gpus in known.items() if Decimal(gpus.share) * usable < need}
+    if not small:
+        return None
+    node, gpus = next(iter(small.items()))
+    shares = int(Decimal(gpus.memory) * usable / need)
+    fix = "choose larger GPUs with site.nodeSelector, or lower phase.train.batch_size or phase.model.max_length"
+    if gpus.replicas > 1:
+        fix = (
+            f"set platform_gpu_shares to {shares} at most" if shares else "a whole one would not be enough either"
+        ) + f"; {fix}"
+    return Finding(
+        "error" if len(small) == sum(each.allocatable > 0 for each in have.values()) else "warning",
+        f"a rank needs {need / GIB:.1f} GiB by `trainlab plan`; node {node} offers {gpus.words}, which leaves {Decimal(gpus.share) * usable / GIB:.1f} "
+        f"usable GiB of {Decimal(gpus.share) / GIB:.1f} for each pod",
+        "the rank runs out of memory, or those who share its GPU do",
+        fix,
+    )
+
+
+def _of_all(cluster_state: ClusterState, name: str) -> Finding | None:
+    """A server of vLLM takes its part of the whole GPU, in however many shares that is."""
+    shared = [
+        gpus for node in cluster_state.usable_nodes if (gpus := gpus_of(node, name)).allocatable and gpus.replicas > 1
+    ]
+    if not shared or cluster_state.phase["serve"]["runtime"] != "vllm":
+        return None
+    return Finding(
+        "warning",
+        f"phase.serve.gpus is {cluster_state.phase['serve']['gpus']}, and the nodes offer {shared[0].words}",
+        "vLLM takes 90 % of a GPU's memory, also for a share of it, so that nothing else fits beside one server",
+        "set platform_gpu_shares to 1, or phase.serve.runtime to trainlab",
     )
 
 

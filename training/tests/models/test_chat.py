@@ -62,14 +62,26 @@ def test_a_template_without_a_system_role_gets_the_prompt_in_the_first_turn(
     assert prompt in told.apply_chat_template(again, tokenize=False, add_generation_prompt=True)
 
 
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ raise_exception('Only tools') }}", "Only tools"),
+        ("{% for m in messages %}{{ m['content'] }}", "Unexpected end of template"),
+        ("{{ messages[0]['content'] | shout }}", "No filter named 'shout'"),
+        ("{{ messages[5]['content'] + '' }}", "has no element 5"),
+        ("{# nothing #}", "it leaves the question out"),
+        ("{{ messages[0]['content'] }}", "it leaves the question out"),
+    ],
+)
 def test_a_template_that_renders_no_chat_at_all_is_refused_before_any_rank_starts(
-    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path
+    tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path, template: str, why: str
 ) -> None:
-    shaped(tiny_model, tmp_path / "tiny", "{{ raise_exception('Only tools') }}", [], "<|im_end|>")
+    shaped(tiny_model, tmp_path / "tiny", template, [], "<|im_end|>")
     recipe, data = recipes.of(make_phase(phase_dict)), write_data(tmp_path / "data")
     for start in (lambda: recipe.preflight(tmp_path / "tiny", data), lambda: recipe.fetch(tmp_path, None)):
-        with pytest.raises(UserError, match=r"^phase.model.source is pvc:tiny: its chat template .*: Only tools; use "):
+        with pytest.raises(UserError, match=r"^phase.model.source is pvc:tiny: its chat template .*") as caught:
             start()
+        assert why in str(caught.value) and "; use " in str(caught.value)
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "<|im_start|>", "<|endoftext|>"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import bases_of
 import pytest
 from checkout import SOURCES
-from hub_server import Hub, serving
+from hub_server import NOBODY, Hub, serving
 from huggingface_hub import constants, file_download
 from trainlab import files
 from trainlab.errors import UserError
@@ -290,16 +291,41 @@ def trainlab_fetch(
     )
 
 
-def test_a_hub_whose_xet_hosts_are_out_of_reach_is_read_by_http_at_once(
-    root: Path, tmp_path: Path, phase_dict: dict[str, Any]
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A host that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        host.settimeout(0)
+        yield host
+
+
+def test_a_hub_is_read_by_http_and_xets_own_host_is_never_contacted(
+    root: Path, tmp_path: Path, phase_dict: dict[str, Any], silent: socket.socket
 ) -> None:
-    """The client itself gives up after four minutes."""
     with serving(root) as mirror:
-        mirror.xet = True
-        began = time.monotonic()
+        mirror.xet = f"http://127.0.0.1:{silent.getsockname()[1]}"
         done = trainlab_fetch(mirror.url, tmp_path, phase_dict)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 60 and not [one for one in mirror.seen if "xet-read-token" in one]
+    assert not [one for one in mirror.seen if "xet-read-token" in one]
+    with pytest.raises(BlockingIOError):
+        silent.accept()
+    assert (fetch.model_dir(SOURCE, tmp_path / "models") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize("answers", ["refused", "silence", "strangers"])
+def test_xet_that_is_asked_for_and_out_of_reach_falls_back_to_http_within_seconds(
+    answers: str, root: Path, tmp_path: Path, phase_dict: dict[str, Any], silent: socket.socket
+) -> None:
+    """The client itself gives up after four minutes; `strangers` is a proxy that answers 404."""
+    with serving(root) as mirror:
+        mirror.xet = {"refused": NOBODY, "silence": f"http://127.0.0.1:{silent.getsockname()[1]}"}.get(
+            answers, mirror.url
+        )
+        began = time.monotonic()
+        done = trainlab_fetch(mirror.url, tmp_path, phase_dict, HF_HUB_DISABLE_XET="0")
+    assert done.returncode == 0, done.stderr
+    assert "trainlab: by plain HTTP, as Xet fails (" in done.stderr
+    assert time.monotonic() - began < 90 and [one for one in mirror.seen if "xet-read-token" in one]
     assert (fetch.model_dir(SOURCE, tmp_path / "models") / "model.safetensors").read_bytes() == WEIGHTS
 
 

@@ -1,5 +1,6 @@
 """The memory that is easily forgotten: whole gradients, a model before it is sharded, a second model, the server's."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,11 +165,37 @@ def test_a_share_of_a_gpu_is_told_and_is_for_one_rank(
     own = tmp_path / "own.yaml"
     site = f"site: {{nodeSelector: {{nvidia.com/gpu.product: {label}}}}}"
     own.write_text(site, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"{label} is a share of a GPU, and the job has \d+ ranks"):
+    with pytest.raises(UserError, match=rf"{label} is a part of a GPU, and the job has \d+ ranks"):
         command(VALUES / "survival.yaml", [own])
     own.write_text(f"{site}\nphase: {{resources: {{nodes: 1, gpus_per_node: 1}}}}", encoding="utf-8")
     command(VALUES / "survival.yaml", [own])
     assert "a share: its memory is that of all who have one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("site", "device"),
+    [
+        ("gpuResource: nvidia.com/mig-1g.10gb", "A100-80GB mig-1g.10gb (assumed"),
+        ("gpuResource: nvidia.com/mig-1c.3g.20gb.me", "A100-80GB mig-1c.3g.20gb (assumed"),
+        ("nodeSelector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB-MIG-1g.5gb}", "A100-40GB mig-1g.5gb (site"),
+        (
+            "gpuResource: nvidia.com/mig-1g.18gb, nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}",
+            "H200 mig-1g.18gb",
+        ),
+    ],
+)
+def test_a_slice_has_its_own_memory_and_a_phase_that_does_not_fit_is_refused(
+    site: str, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, gigabytes = tmp_path / "own.yaml", int(re.findall(r"(\d+)gb", device)[0])
+    own.write_text(f"site: {{{site}}}\nphase: {{train: {{batch_size: 16}}}}", encoding="utf-8")
+    assert command(VALUES / "lyrics.yaml", [own]) == 1
+    said = capsys.readouterr().out
+    usable = gigabytes * 1e9 / 2**30 * devices.USABLE_SHARE
+    assert device in said and re.search(rf"REFUSED \[memory\] .*{usable:.2f} GiB usable", said), said
+    whole = devices.find(device.split()[0])
+    part = devices.slice_of(whole, device)
+    assert 0 < part.bf16 < whole.bf16 and 0 < part.bandwidth < whole.bandwidth and part.nominal_gib == gigabytes
 
 
 def test_the_gpu_of_the_values_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,22 @@ from typing import Any
 from trainlab.config.quantity import quantity
 from trainlab.config.rule import value
 
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+"""Label of a node, set by GPU feature discovery."""
+PART_OF_GPU = r"/mig-|\.shared$|-MIG-|-SHARED$"
+"""In the name of a resource or of a product: a slice, or a share that the device plugin renames; shares may have the name of whole GPUs."""
+
 
 def broken(values: Mapping[str, Any]) -> str | None:
     """Return the sentence `key: reason; remedy` of the first rule that these values break, else None."""
-    return _tasks(values) or _shared_memory(values) or _curriculum(values) or _document_start(values) or _env(values)
+    return (
+        _tasks(values)
+        or _shared_memory(values)
+        or _curriculum(values)
+        or _document_start(values)
+        or _env(values)
+        or _parts_of_gpus(values)
+    )
 
 
 def _tasks(values: Mapping[str, Any]) -> str | None:
@@ -56,3 +68,20 @@ def _document_start(values: Mapping[str, Any]) -> str | None:
     except re.error as error:
         return f"phase.text.document_start: {text!r} is not a regular expression ({error}); correct it"
     return None
+
+
+def _parts_of_gpus(values: Mapping[str, Any]) -> str | None:
+    """Each rank needs a physical GPU of its own; by their names slices (MIG) and shares (time-slicing, MPS) may be parts of one."""
+    nodes, per_node = (value(values, f"phase.resources.{key}") for key in ("nodes", "gpus_per_node"))
+    if nodes * per_node < 2 or (per_node == 1 and value(values, "site.spread") == "required"):
+        return None
+    product = (value(values, "site.nodeSelector") or {}).get(PRODUCT_LABEL, "")
+    names = (("site.gpuResource", value(values, "site.gpuResource")), (f"site.nodeSelector {PRODUCT_LABEL}", product))
+    key, name = next(((key, name) for key, name in names if re.search(PART_OF_GPU, name)), ("", ""))
+    if not key:
+        return None
+    return (
+        f"{key}: {name} is a part of a GPU, and the job has {nodes * per_node} ranks: two of them on one GPU end in NCCL (Duplicate GPU "
+        "detected); choose whole GPUs, or set phase.resources.nodes and gpus_per_node to 1, or gpus_per_node to 1 and site.spread to "
+        "required"
+    )

@@ -26,7 +26,7 @@ FOLD = (  # the content of a turn may be a list of parts, as engines pass it (vL
     "{%- set messages = [{'role': messages[0]['role'], 'content': first}] + messages[1:] -%}"
     "{%- endif -%}{%- endif -%}{#- end -#}"
 )
-PROBE = "Say it briefly."
+PROBE, QUESTION = "Say it briefly.", "Is this water safe?"
 
 
 @lru_cache(maxsize=8)
@@ -55,19 +55,25 @@ def check(model_dir: Path, phase: ChatPhase) -> None:
     from jinja2 import TemplateError
 
     try:
-        _rendered(with_system_role(template), phase.data.system_prompt)
+        why = (
+            ""
+            if QUESTION in _rendered(with_system_role(template), phase.data.system_prompt)
+            else "it leaves the question out"
+        )
     except (TemplateError, TypeError) as error:
+        why = str(error)
+    if why:
         raise UserError(
             f"phase.model.source is {phase.model.source}: its chat template fails on a system prompt and a question: "
-            f"{error}; use another instruction-tuned model"
-        ) from None
+            f"{why}; use another instruction-tuned model"
+        )
 
 
 def _rendered(template: str, system: str) -> str:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     names: Any = dict.fromkeys(SPECIAL_TOKENS, "")
-    chat = [{"role": "system", "content": system}, {"role": "user", "content": "Is this water safe?"}]
+    chat = [{"role": "system", "content": system}, {"role": "user", "content": QUESTION}]
     found: Any = render_jinja_template([chat], chat_template=template, add_generation_prompt=True, **names)
     return str(found[0][0])
 

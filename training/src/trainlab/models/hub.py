@@ -22,6 +22,11 @@ from trainlab.models import stored_weights
 KEY = "phase.model.source"
 WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
 CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp")  # of HTTP
+XET_PATIENCE = {
+    **{"HF_XET_CLIENT_CONNECT_TIMEOUT": "5s", "HF_XET_CLIENT_READ_TIMEOUT": "10s"},
+    **{"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": "1", "HF_XET_CLIENT_RETRY_MAX_DURATION": "10s"},
+}
+"""Of hf_xet, which by itself gives up after four minutes."""
 CLIENTS_OWN = ".cache"  # below a folder that the client fills: which files are whole, and parts of others
 
 
@@ -36,8 +41,7 @@ def download(source: str, folder: Path) -> str:
     Raises UserError with the remedy, OSError for a full volume.
     """
     name, _, revision = source.removeprefix("hf:").partition("@")
-    for part in folder.glob(f"{CLIENTS_OWN}/**/*.incomplete"):  # the client never goes on with one of another process
-        part.unlink()
+    _drop_parts(folder)
     try:
         _download(name, revision, folder)
     except UserError as error:
@@ -52,7 +56,7 @@ def download(source: str, folder: Path) -> str:
 
 def _download(name: str, revision: str, folder: Path) -> None:
     """Fetch what stored_weights.choose names, compare it with the hub's digests, and expand a GGUF file."""
-    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+    from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.hf_api import RepoFile
 
     def parts(index: str) -> list[str]:
@@ -66,9 +70,7 @@ def _download(name: str, revision: str, folder: Path) -> None:
     for old in _left_over(folder, chosen.files):
         old.unlink()
     _refuse_too_large(folder, chosen.files)
-    snapshot_download(
-        name, revision=revision, local_dir=folder, token=token(), allow_patterns=[*map(glob.escape, chosen.files)]
-    )
+    _fill(name, revision, folder, chosen.files)
     # The client compares sizes alone (2.4, file_download.http_get).
     found = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
     wrong = {*(one["path"] for one in found.mismatches), *found.missing_paths} & {*chosen.files}
@@ -81,6 +83,35 @@ def _download(name: str, revision: str, folder: Path) -> None:
         )
     if chosen.gguf:
         expand(folder, chosen.gguf)
+
+
+def _fill(name: str, revision: str, folder: Path, chosen: Collection[str]) -> None:
+    """Fetch files: by plain HTTP, or by Xet where HF_HUB_DISABLE_XET=0 asks for it, and by HTTP again if Xet's hosts give nothing."""
+    from huggingface_hub import constants, snapshot_download
+
+    def fetch() -> None:
+        patterns = [*map(glob.escape, chosen)]
+        snapshot_download(name, revision=revision, local_dir=folder, token=token(), allow_patterns=patterns)
+
+    if constants.HF_HUB_DISABLE_XET:
+        fetch()
+        return
+    for key, value in XET_PATIENCE.items():
+        os.environ.setdefault(key, value)
+    try:
+        fetch()
+    except RuntimeError as error:  # of hf_xet
+        if no_space(error):
+            raise
+        print(f"trainlab: by plain HTTP, as Xet fails ({first_line(error)})", file=sys.stderr, flush=True)
+        constants.HF_HUB_DISABLE_XET = True
+        _drop_parts(folder)  # Xet does not write a file from its beginning to its end
+        fetch()
+
+
+def _drop_parts(folder: Path) -> None:
+    for part in folder.glob(f"{CLIENTS_OWN}/**/*.incomplete"):  # the client never goes on with one of another process
+        part.unlink()
 
 
 def expand(folder: Path, name: str) -> None:

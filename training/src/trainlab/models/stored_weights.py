@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
@@ -64,10 +65,17 @@ def check(folder: Path) -> None:
 def read_parts(index: Path) -> list[str]:
     """Return the files that an index of weights names."""
     try:
-        found = files.read_json(index)["weight_map"]
-        return sorted({str(name) for name in found.values()})
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
-        raise UserError(f"{index.name}: names no parts of the weights (weight_map)") from None
+        return parts_of(files.read_json(index), index.name)
+    except json.JSONDecodeError:
+        raise UserError(f"{index.name}: is not JSON") from None
+
+
+def parts_of(index: Any, name: str) -> list[str]:
+    """Return the files that the content of an index of weights names."""
+    try:
+        return sorted({str(part) for part in index["weight_map"].values()})
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{name}: names no parts of the weights (weight_map)") from None
 
 
 def _stored(names: Collection[str], parts: Callable[[str], Collection[str]]) -> list[str]:

@@ -5,7 +5,8 @@ sparsity". Each entry names its source.
 """
 
 import difflib
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from trainlab.errors import UserError
 
@@ -74,15 +75,22 @@ DEVICES = {
 ALIASES = {"H100": "H100-80GB", "A100": "A100-80GB", "A100-SXM4-80GB": "A100-80GB", "A100-SXM4-40GB": "A100-40GB"}
 
 
+SLICE = re.compile(r"mig-(?:\d+c\.)?(\d+)g\.(\d+)gb", re.IGNORECASE)
+"""In the name of a resource or a product label: a slice's sevenths of the processors and its GB."""
+SEVENTHS = 7
+
+
 class UnknownDevice(UserError):
     """A device missing from the table: nothing is wrong with it, but nothing can be computed for it."""
 
 
 def find(name: str) -> Device:
-    """Return the device of a name: ours, or the device plugin's product label (`NVIDIA-L40S`, `..-SHARED`).
+    """Return the device of a name: ours, or the device plugin's product label (`NVIDIA-L40S`, `..-SHARED`, `..-MIG-1g.10gb`).
 
     Raises UnknownDevice with the known names.
     """
+    if SLICE.search(name):
+        return slice_of(find(name[: name.upper().index("-MIG-")]), name)
     text = name.strip().upper().removeprefix("NVIDIA-").removeprefix("NVIDIA ").removesuffix("-SHARED")
     text = ALIASES.get(text, text.removesuffix("-HBM3"))
     by_upper = {known.upper(): device for known, device in DEVICES.items()}
@@ -91,6 +99,26 @@ def find(name: str) -> Device:
     close = difflib.get_close_matches(text, list(by_upper), n=1)
     hint = f" (did you mean {by_upper[close[0]].name}?)" if close else ""
     raise UnknownDevice(f"--gpu {name}: not in the table{hint}; known: {', '.join(DEVICES)}")
+
+
+def slice_of(device: Device, name: str) -> Device:
+    """Return the slice (MIG) of a GPU that the name of a resource or product holds, with its part of the memory and of the rates.
+
+    A profile's GB are taken as 10^9 bytes.
+    """
+    found = SLICE.search(name)
+    if found is None:
+        return device
+    part, gigabytes = int(found[1]) / SEVENTHS, int(found[2])
+    return replace(
+        device,
+        name=f"{device.name} {found[0].lower()}",
+        nominal_gib=gigabytes,
+        reported_gib=gigabytes * 1e9 / 2**30,
+        bf16=device.bf16 * part,
+        fp8=device.fp8 * part,
+        bandwidth=device.bandwidth * gigabytes / device.nominal_gib,
+    )
 
 
 def cpu(cores: float, memory_bytes: float) -> Device:

@@ -57,7 +57,7 @@ class Plan:
     memory: Memory | None
     schedule: Schedule | None
     cost: Cost | None
-    volumes: tuple[VolumeNeed, ...]  # none for an unknown model
+    volumes: tuple[VolumeNeed, ...]  # of an unknown model none, or its own if the hub lists it
     server: Server | None
 
 
@@ -66,7 +66,8 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
     when = schedule(job)
     arch = job.arch
     if arch is None:
-        return Plan(job, device, network, None, None, None, when, None, (), None)
+        known = volumes.inputs(job, volumes.base_model(job), job.model_bytes) if job.model_bytes is not None else ()
+        return Plan(job, device, network, None, None, None, when, None, known, None)
     trained = trainable(job, arch)
     return Plan(
         job=job,

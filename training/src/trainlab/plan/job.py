@@ -77,6 +77,7 @@ class Job:
     # on the volumes
     volumes: tuple[Volume, ...] = ()
     stored_bytes: float = 2  # of a weight of the base model in the model volume
+    model_bytes: float | None = None  # of all its files there, as the hub lists them
     data_bytes: float | None = 0  # of a data set that is fetched or put there; None if unknown
     text_bytes: float = 0  # of the text that the job makes the data set from; it stays there
     stages_before: int = 0  # whose models are in the same run volume

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, metavar="N", help="training rows, if the data set is not here")
     parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens per row including its prompt")
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model not in the table")
+    parser.add_argument("--hub", action="store_true", help="ask the hub of an hf: model for its files and their bytes")
     parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to check as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
@@ -51,6 +52,7 @@ def command(
     tokens_per_row: float | None = None,
     model_config: Path | None = None,
     advertised: Path | None = None,
+    hub: bool = False,
 ) -> int:
     """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
 
@@ -70,6 +72,7 @@ def command(
         tokens_per_row=tokens_per_row or job.tokens_per_row,
         arch=_arch(model_config) or job.arch,
     )
+    job = source.listed(job) if hub else job
     try:
         job, device, device_from = source.device_of(values, job, gpu)
     except UnknownDevice as error:
@@ -117,6 +120,7 @@ def from_args(args: argparse.Namespace) -> int:
         tokens_per_row=args.tokens_per_row,
         model_config=args.model_config,
         advertised=args.advertised,
+        hub=args.hub,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
+from trainlab.config.computed import PRODUCT_LABEL
 from trainlab.config.quantity import quantity
 from trainlab.config.references import CIFAR10, TOPICS
 from trainlab.config.section_pods import AnswerServe
@@ -25,9 +26,13 @@ from trainlab.plan.job import Job, Trainable, Volume
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
-PRODUCT_LABEL = "nvidia.com/gpu.product"  # set by GPU feature discovery
-SHARED = "-SHARED"  # what it adds to the product of a GPU in time slices
+SHARED = (
+    "-SHARED",
+    ".SHARED",
+)  # ends of the product of a GPU in time slices, and of a resource that the device plugin renames
 DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names a GPU
+SLICED_GPU = "A100-80GB"  # the same for a slice, which an L40S has not
+EXPANDED_BYTES = 4  # of a weight of a GGUF file, which is expanded beside it
 GGUF_BYTES = 0.75  # of a weight in the file that a pypi: wheel holds, beside which it is expanded: 98.4 MB for 134.5 M
 CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/resnet/image_sources.py)
 
@@ -99,7 +104,9 @@ def job_of(values: Values, files: list[Path]) -> Job:
             Volume(name, None if volume.existing else quantity(volume.size or needs[name]), volume.access_mode)
             for name, volume in values.site.storage.volumes.items()
         ),
-        stored_bytes={"pypi": 4 + GGUF_BYTES, "hf": 2}.get(phase.model.source.partition(":")[0], saved_bytes),
+        stored_bytes={"pypi": EXPANDED_BYTES + GGUF_BYTES, "hf": 2}.get(
+            phase.model.source.partition(":")[0], saved_bytes
+        ),
         data_bytes=_data_bytes(phase),
         text_bytes=_text_bytes(phase),
         stages_before=STAGES.index(phase.parent) + 1 if phase.parent else 0,
@@ -112,6 +119,17 @@ def job_of(values: Values, files: list[Path]) -> Job:
         serve_rank=served_rank(rank),
         serve_max_lora_rank=served_rank(rank) if vllm else None,  # as the chart passes it to vLLM
     )
+
+
+def listed(job: Job) -> Job:
+    """Return the job with the bytes of its model's files, as the hub lists them. Raises UserError for a model that is on no hub."""
+    from trainlab.models import hub_listing
+
+    if not job.model.startswith("hf:"):
+        raise UserError(f"--hub: phase.model.source is {job.model}, which is on no hub; plan without --hub")
+    chosen = hub_listing.files_of(job.model)
+    expanded = EXPANDED_BYTES * job.arch.parameters if chosen.gguf and job.arch else 0
+    return replace(job, model_bytes=float(sum(chosen.files.values()) + expanded))
 
 
 def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
@@ -132,29 +150,36 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
         return moved, devices.find(gpu), "--gpu"
     if not job.on_gpu:
         return job, devices.cpu(job.cores_per_pod, job.memory_per_pod), "phase.resources"
-    label = values.site.node_selector.get(PRODUCT_LABEL)
+    resource, label = values.site.gpu_resource, values.site.node_selector.get(PRODUCT_LABEL)
+    share = ", a share: its memory is that of all who have one" if _is_share(label or "", resource) else ""
+    sliced = f", slice of site.gpuResource {resource}" if devices.SLICE.search(resource) else ""
     if label:
-        return job, devices.find(label), f"site.nodeSelector {PRODUCT_LABEL}{_share(job, label)}"
+        return job, _slice(label, resource), f"site.nodeSelector {PRODUCT_LABEL}{sliced}{share}"
+    if sliced:
+        return (
+            job,
+            _slice(SLICED_GPU, resource),
+            f"assumed; name the GPU with site.nodeSelector {PRODUCT_LABEL}{sliced}",
+        )
     named = values.phase.needs.gpu_model
     if named and named not in devices.DEVICES:
         raise UserError(
             f"phase.needs.gpu_model: {named!r} is not in the table; set one of {', '.join(devices.DEVICES)}"
         )
     if named:
-        return job, devices.find(named), "phase.needs.gpu_model"
-    return job, devices.find(DEFAULT_GPU), "assumed; name it with --gpu or phase.needs.gpu_model"
+        return job, devices.find(named), f"phase.needs.gpu_model{share}"
+    return job, devices.find(DEFAULT_GPU), f"assumed; name it with --gpu or phase.needs.gpu_model{share}"
 
 
-def _share(job: Job, label: str) -> str:
-    """Return what is to be said of a time-sliced GPU; UserError where several ranks would have shares, of which two may be one GPU."""
-    if not label.upper().endswith(SHARED):
-        return ""
-    if job.world > 1:
-        raise UserError(
-            f"site.nodeSelector {PRODUCT_LABEL}: {label} is a share of a GPU, and the job has {job.world} ranks: two of them on one GPU "
-            "end in NCCL (Duplicate GPU detected); choose GPUs that are not shared, or set phase.resources.nodes and gpus_per_node to 1"
-        )
-    return ", a share: its memory is that of all who have one"
+def _slice(name: str, resource: str) -> Device:
+    """Return the device of a name, or the slice of it that a resource is."""
+    found = devices.find(name)
+    return found if devices.SLICE.search(name) else devices.slice_of(found, resource)
+
+
+def _is_share(*names: str) -> bool:
+    """True if a product or a resource is a time-sliced GPU; one that the device plugin does not rename is seen by verify.yml alone."""
+    return any(name.upper().endswith(SHARED) for name in names)
 
 
 def _data_bytes(phase: Phase) -> float | None:

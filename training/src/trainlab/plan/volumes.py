@@ -40,9 +40,18 @@ def needs(job: Job, arch: Architecture, steps: int | None) -> tuple[VolumeNeed, 
     result = trainable(job, arch) if job.trainable == "lora" else whole
     tuned = result * job.saved_bytes + _tokenizer(arch)
     before = job.stages_before * (arch.parameters * job.saved_bytes + _tokenizer(arch))
-    base = arch.parameters * job.stored_bytes + _tokenizer(arch)
-    what = "the first stage's random weights" if job.from_scratch or job.stages_before else "base model"
+    base = arch.parameters * job.stored_bytes + _tokenizer(arch) if job.model_bytes is None else job.model_bytes
+    what = "the first stage's random weights" if job.from_scratch or job.stages_before else base_model(job)
     return (*inputs(job, what, base), runs(job, checkpoint(job, arch), tuned, steps, before))
+
+
+def base_model(job: Job) -> str:
+    """Return how the bytes of the base model are known."""
+    if job.model_bytes is not None:
+        return "base model, as the hub lists it,"
+    return (
+        "base model (2 bytes a weight assumed; --hub counts its files)" if job.model.startswith("hf:") else "base model"
+    )
 
 
 def checkpoint(job: Job, arch: Architecture) -> float:
