@@ -159,7 +159,7 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@rm -rf artifacts/docs && mkdir -p artifacts/docs/pages
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png
+SITE = README.md CONTRIBUTING.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/learn/lessons/*.md docs/pictures/*.png
 
 pictures: venv-dev ##+ the README's pictures, from the newest run of `make demo`, and from PAGE=http://... of a served model; needs Chromium
 	@PAGE="$(PAGE)" $(BIN)/python docs/pictures.py

@@ -169,7 +169,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     lesson = _command(commands, "lesson", _lesson, "list the lessons, print one, check whether it is done")
     lesson.add_argument("number", type=int, nargs="?", metavar="N", help="lesson (default: list them)")
     lesson.add_argument("--predict", metavar="LETTER", help="record which of its answers you expect")
-    lesson.add_argument("--check", action="store_true", help="say what is done and missing; exit 0 only when it is done")
+    lesson.add_argument(
+        "--check", action="store_true", help="say what is done and missing; exit 0 only when it is done"
+    )
     lesson.add_argument(
         "--runs", type=Path, action="append", default=[], metavar="DIR", help="where its runs are [artifacts]"
     )

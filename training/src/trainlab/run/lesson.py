@@ -122,7 +122,7 @@ class Lesson:
     def predicted(self) -> str | None:
         """Return the letter that the learner predicted; None before, and if the page has no such choice any more."""
         chosen = _predictions(self.artifacts).get(self.phase)
-        return chosen if chosen in self.choices else None
+        return chosen if isinstance(chosen, str) and chosen in self.choices else None
 
 
 STEPS = {
