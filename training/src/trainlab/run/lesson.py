@@ -104,12 +104,12 @@ class Lesson:
         """
         steps = {}
         if not self.own.exists():
-            steps["change"] = f"write {self.own} as the page has it: trainlab lesson {self.number}"
+            steps["change"] = f"write {self.own} as the page has it: `trainlab lesson {self.number}`"
         elif read_mapping(self.own) != self.overlay:
-            steps["change"] = f"{self.own} is not what the page has you write: trainlab lesson {self.number}"
+            steps["change"] = f"{self.own} is not what the page has you write: `trainlab lesson {self.number}`"
         if self.predicted is None:
             letters = "|".join(self.choices)
-            steps["predict"] = f"choose one of the page's answers: trainlab lesson {self.number} --predict {letters}"
+            steps["predict"] = f"choose one of the page's answers: `trainlab lesson {self.number} --predict {letters}`"
         if self.run(False) is None:
             steps["base"] = f"no finished run in {_listed(self.folders)}: {self.command(False)}"
         if "change" in steps:
