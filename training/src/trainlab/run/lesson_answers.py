@@ -12,7 +12,7 @@ ABOUT, HALF = 0.9, 0.5
 
 def _quick(base: Evidence, changed: Evidence) -> Answer:
     scores = [run["gate"]["taught_recall"]["after"] for run in (base, changed)]
-    letter = _share(*scores, letters=("a", "b", "c"))
+    letter = _share(scores[0], scores[1])
     asked = changed["gate"]["taught_recall"]["pairs"]
     return letter, f"taught recall {_percent(scores)}, the latter over {asked} questions; {_gate(changed)}."
 
@@ -31,7 +31,7 @@ def _resnet(base: Evidence, changed: Evidence) -> Answer:
 
 def _survival(base: Evidence, changed: Evidence) -> Answer:
     scores = [run["gate"]["refused"]["after"] for run in (base, changed)]
-    letter = _share(*scores, letters=("a", "b", "c"))
+    letter = _share(scores[0], scores[1])
     recall = _percent([run["gate"]["taught_recall"]["after"] for run in (base, changed)])
     harm = " and ".join(f"{run['gate']['harm']['after'] * run['gate']['harm']['pairs']:.0f}" for run in (base, changed))
     return letter, (
@@ -67,11 +67,11 @@ ANSWERS: Mapping[str, Callable[[Evidence, Evidence], Answer]] = {
 """By the phase of the lesson. Raises KeyError or TypeError for a run whose files lack a score."""
 
 
-def _share(base: float, changed: float, letters: tuple[str, str, str]) -> str:
-    """Return the letter for about as high, lower, less than half as high."""
+def _share(base: float, changed: float) -> str:
+    """Return a for about as high, b for lower, c for less than half as high."""
     if changed >= ABOUT * base:
-        return letters[0]
-    return letters[1] if changed >= HALF * base else letters[2]
+        return "a"
+    return "b" if changed >= HALF * base else "c"
 
 
 def _percent(shares: list[float]) -> str:
