@@ -23,10 +23,11 @@ LAST = len(PAGES)
 def gate(after: float = 0.9, **more: Any) -> dict[str, Any]:
     """The scores of a gate.json that the lessons compare."""
     score = {"before": 3.0, "after": after, "pairs": 16}
-    names = ("taught_recall", "accuracy")
+    names = ("taught_recall", "accuracy", "perplexity")
     return {"promoted": True, "verdict": "better"} | dict.fromkeys(names, score) | more
 
 
+REFUSED = {"promoted": False, "verdict": "worse"}
 SUMMARY = {"steps": 180, "effective_batch": 64, "seconds": 40.0}
 CASES = [
     ("quick", gate(0.94), SUMMARY, gate(0.9), SUMMARY, "a"),
@@ -35,6 +36,9 @@ CASES = [
     ("resnet", gate(), SUMMARY, gate(), SUMMARY, "a"),
     ("resnet", gate(), SUMMARY, gate(), SUMMARY | {"steps": 90}, "b"),
     ("resnet", gate(), SUMMARY, gate(), SUMMARY | {"steps": 360}, "c"),
+    ("staged-pretrain", gate(112.0), SUMMARY, gate(290.0), SUMMARY, "a"),
+    ("staged-pretrain", gate(112.0), SUMMARY, gate(500.0, promoted=False), SUMMARY, "b"),
+    ("staged-pretrain", gate(112.0), SUMMARY, gate(4000.0, **REFUSED), SUMMARY, "c"),
 ]
 """Phase, gate and summary without and with the change, and the letter that they give."""
 

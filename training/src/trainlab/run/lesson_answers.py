@@ -29,9 +29,17 @@ def _resnet(base: Evidence, changed: Evidence) -> Answer:
     )
 
 
+def _staged(base: Evidence, changed: Evidence) -> Answer:
+    losses = [run["gate"]["perplexity"]["after"] for run in (base, changed)]
+    gate = changed["gate"]
+    letter = "a" if gate["promoted"] else "b" if gate["verdict"] == "better" else "c"
+    return letter, f"perplexity {losses[0]:.0f} without and {losses[1]:.0f} with the change; {_gate(changed)}."
+
+
 ANSWERS: Mapping[str, Callable[[Evidence, Evidence], Answer]] = {
     "quick": _quick,
     "resnet": _resnet,
+    "staged-pretrain": _staged,
 }
 """By the phase of the lesson. Raises KeyError or TypeError for a run whose files lack a score."""
 
