@@ -183,7 +183,7 @@ docs: artifacts/docs-tools ## the documentation as a site with search, artifacts
 	@cp docs/zensical.toml artifacts/docs && cp --parents $(SITE) artifacts/docs/pages
 	@PYTHONPATH=tests:docs $(BIN)/python -m pages.status > artifacts/docs/pages/docs/evidence/status.md
 	@cd artifacts/docs && PYTHONPATH=$(CURDIR)/artifacts/docs-tools $(CURDIR)/$(BIN)/python -m zensical build --strict
-SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/pictures/*.png docs/pictures/*.svg
+SITE = README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md charts/trainjob/*.md data/*/README.md docs/*.md docs/*/*.md docs/learn/lessons/*.md docs/pictures/*.png docs/pictures/*.svg
 
 workshop: venv ##+ the workshop for Showroom, from docs/present/attendees.md, in artifacts/workshop: Antora's content, solve and validate
 	@$(BIN)/python docs/workshop.py artifacts/workshop
@@ -205,7 +205,7 @@ molecule: venv-dev binaries ##+ molecule's scenarios of all OpenShift AI release
 GOES_ON = PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/pytest -v -p continuing --tier $@ --durations=0 --durations-min=5 $(CHOSEN)
 
 test-all-phases: binaries venv-dev ##+ the e2e tests with every phase on the embedded cluster, and a table of times
-	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone kept demo demo_drills demo_queue demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
+	E2E_PHASES=all $(GOES_ON) -m e2e $(patsubst %,tests/e2e/test_%.py,alone kept demo demo_drills demo_queue demo_lessons demo_lines demo_release demo_gitops demo_vllm demo_places demo_editor demo_restarts down)
 
 test-openshift: binaries venv-dev ##+ the path of docs/start/openshift.md on the embedded cluster, for each release, with stand-ins for OpenShift's operators
 	@$(EMBEDDED_CLUSTER) trainer-image

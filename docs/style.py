@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-FOLDERS = ("start", "present", "operate")
+FOLDERS = ("start", "present", "operate", "learn/lessons")
 """Pages to act by."""
 EXPLAINED = ("learn", "reference")
 """Their words are checked and their sentences not; evidence is a record, and neither is."""

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, int, str]] = {
         "trainlab promote needs the training stack",
     ),
     "end-lease": ("end-lease --namespace x --name y", 2, "works only inside a cluster"),
+    "lesson": ("lesson 1 --check", 1, "missing  change one value: write artifacts/lessons/quick.yaml"),
     "eval": ("eval nowhere --models models", 2, "trainlab eval needs the training stack"),
     "fetch": ("fetch values/quick.yaml --models models", 2, "trainlab fetch needs the training stack"),
     "prepare": ("prepare README.md --out x --tokenizer y", 2, "trainlab prepare needs the training stack"),

@@ -133,11 +133,14 @@ def shells(page: Path) -> list[str]:
 
 
 def test_commands_work_where_they_are_pasted() -> None:
-    """README and start/, each block in a fresh shell of the checkout: no prompt, and no program of an environment not activated.
+    """README, start/ and the lessons, each block in a fresh shell of the checkout: no prompt, and no program of an environment not activated.
 
     The README's blocks are one path: what one of them activates is there in the next. Other pages say that it has to be activated.
     """
-    for page in [README, *sorted((DOCS / "start").glob("*.md"))]:
+    for page in [
+        README,
+        *(page for folder in ("start", "learn/lessons") for page in sorted((DOCS / folder).glob("*.md"))),
+    ]:
         active = False
         for block in shells(page):
             active = active and page == README

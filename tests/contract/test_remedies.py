@@ -22,6 +22,7 @@ UNDERSTOOD = "tests/api/test_rights.py::test_printed_commands_work_as_they_stand
 RIGHTS = "tests/api/test_rights.py::test_the_commands_that_it_prints_give_the_rights"
 LIVE = "tests/api/test_live.py::test_life_of_a_release"
 DEMO = "tests/e2e/test_demo.py::test_an_attendee_trains_a_trainjob_and_leaves_only_the_volumes"
+LESSON = "training/tests/run/test_lesson.py::test_each_step_that_is_missing_is_said_with_what_to_do"
 STAGED = "training/tests/recipes/pretrain/test_staged.py::test_all_stages_one_after_the_other"
 PREPARED = "training/tests/data/test_prepare_input.py::test_options_and_folders_that_do_not_fit"
 REGISTRY = "oc patch configs.imageregistry.operator.openshift.io cluster --type merge -p "
@@ -118,6 +119,8 @@ COMMANDS = {
     "trainlab fetch": "training/tests/data/test_datasets.py::test_the_command_fetches_images_from_there",
     "trainlab gate {}": STAGED,
     "trainlab gate {} --override --who NAME --why REASON": STAGED,
+    "trainlab lesson {}": LESSON,
+    "trainlab lesson {} --predict {}": LESSON,
     "trainlab plan": "training/tests/plan/test_told_numbers.py::test_numbers_next_to_a_plan_are_the_plans",
     "trainlab plan {}": "tests/plugins/test_playbooks.py::test_printed_files_are_quoted",
     "trainlab prepare": PREPARED,

@@ -165,6 +165,16 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     ask.add_argument("question", help="in quotes")
     ask.add_argument("--url", default="http://localhost:8080", help="address of the server (default %(default)s)")
     ask.add_argument("--model", metavar="NAME", help="one of them, such as tuned (default: all that are served)")
+
+    lesson = _command(commands, "lesson", _lesson, "list the lessons, print one, check whether it is done")
+    lesson.add_argument("number", type=int, nargs="?", metavar="N", help="lesson (default: list them)")
+    lesson.add_argument("--predict", metavar="LETTER", help="record which of its answers you expect")
+    lesson.add_argument(
+        "--check", action="store_true", help="say what is done and missing; exit 0 only when it is done"
+    )
+    lesson.add_argument(
+        "--runs", type=Path, action="append", default=[], metavar="DIR", help="where its runs are [artifacts]"
+    )
     return parser
 
 
@@ -340,6 +350,12 @@ def _ask(args: argparse.Namespace) -> int:
     from trainlab.serve.ask import ask
 
     return ask(args.question, args.url, args.model)
+
+
+def _lesson(args: argparse.Namespace) -> int:
+    from trainlab.run.lesson import command
+
+    return command(args.number, args.predict, args.check, args.runs)
 
 
 NEED_TORCH = (_eval, _fetch, _prepare, _promote, _run, _serve)
