@@ -121,7 +121,7 @@ def test_pods_that_a_selector_may_send_to_gpu_nodes_tolerate_their_taint(where: 
 
 def test_a_slice_of_a_gpu_tolerates_the_taint_of_its_whole() -> None:
     """The GPU operator's nodes carry nvidia.com/gpu however their GPUs are sliced."""
-    found = train_pod("site.gpuResource=nvidia.com/mig-1g.10gb", files=FULL)["tolerations"]
+    found = train_pod("site.gpuResource=nvidia.com/mig-1g.10gb", "site.spread=required", files=FULL)["tolerations"]
     assert [each["key"] for each in found] == ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu"]
 
 
