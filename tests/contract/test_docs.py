@@ -177,7 +177,7 @@ def test_readme_names_the_page_and_what_stays_on_a_cluster() -> None:
     assert re.search(r"^## .*phone.*laptop", text, re.MULTILINE) and "side by side" in text
     lines = [line for line in text.splitlines() if line.startswith("ansible-playbook")]
     assert [re.sub(r"ansible-playbook -i inventory/openshift playbooks/", "", line) for line in lines] == [
-        "verify.yml -e stage=before",
+        "verify.yml -e phase=quick -e stage=before",
         "site.yml -e phase=quick",
     ]
     assert re.search(r"\*\*Cluster-wide, [^*]*inventory/openshift/platform\.yml[^*]*\*\*", text)
