@@ -23,7 +23,7 @@ LAST = len(PAGES)
 def gate(after: float = 0.9, **more: Any) -> dict[str, Any]:
     """The scores of a gate.json that the lessons compare."""
     score = {"before": 3.0, "after": after, "pairs": 16}
-    names = ("taught_recall", "accuracy", "perplexity")
+    names = ("taught_recall", "accuracy", "refused", "harm", "gain", "perplexity")
     return {"promoted": True, "verdict": "better"} | dict.fromkeys(names, score) | more
 
 
@@ -36,6 +36,12 @@ CASES = [
     ("resnet", gate(), SUMMARY, gate(), SUMMARY, "a"),
     ("resnet", gate(), SUMMARY, gate(), SUMMARY | {"steps": 90}, "b"),
     ("resnet", gate(), SUMMARY, gate(), SUMMARY | {"steps": 360}, "c"),
+    ("survival", gate(0.83), SUMMARY, gate(0.8), SUMMARY, "a"),
+    ("survival", gate(0.83), SUMMARY, gate(0.5), SUMMARY, "b"),
+    ("survival", gate(0.83), SUMMARY, gate(0.2), SUMMARY, "c"),
+    ("gemma", gate(2.9), SUMMARY, gate(2.8), SUMMARY, "a"),
+    ("gemma", gate(2.9), SUMMARY, gate(2.95), SUMMARY, "b"),
+    ("gemma", gate(2.9), SUMMARY, gate(6.0, **REFUSED), SUMMARY, "c"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(290.0), SUMMARY, "a"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(500.0, promoted=False), SUMMARY, "b"),
     ("staged-pretrain", gate(112.0), SUMMARY, gate(4000.0, **REFUSED), SUMMARY, "c"),

@@ -29,6 +29,27 @@ def _resnet(base: Evidence, changed: Evidence) -> Answer:
     )
 
 
+def _survival(base: Evidence, changed: Evidence) -> Answer:
+    scores = [run["gate"]["refused"]["after"] for run in (base, changed)]
+    letter = _share(scores[0], scores[1])
+    recall = _percent([run["gate"]["taught_recall"]["after"] for run in (base, changed)])
+    harm = " and ".join(f"{run['gate']['harm']['after'] * run['gate']['harm']['pairs']:.0f}" for run in (base, changed))
+    return letter, (
+        f"questions never taught that are refused {_percent(scores)}; taught recall {recall}; emergencies answered with "
+        f"another question's answer: {harm} of {changed['gate']['harm']['pairs']}; {_gate(changed)}."
+    )
+
+
+def _gemma(base: Evidence, changed: Evidence) -> Answer:
+    losses = [run["gate"]["gain"]["after"] for run in (base, changed)]
+    verdict, untrained = changed["gate"]["verdict"], changed["gate"]["gain"]["before"]
+    letter = "c" if verdict == "worse" else "a" if losses[1] < losses[0] else "b"
+    return letter, (
+        f"loss per token {untrained:.2f} before training, {losses[0]:.2f} after it without and {losses[1]:.2f} with the "
+        f"change; {_gate(changed)}."
+    )
+
+
 def _staged(base: Evidence, changed: Evidence) -> Answer:
     losses = [run["gate"]["perplexity"]["after"] for run in (base, changed)]
     gate = changed["gate"]
@@ -39,6 +60,8 @@ def _staged(base: Evidence, changed: Evidence) -> Answer:
 ANSWERS: Mapping[str, Callable[[Evidence, Evidence], Answer]] = {
     "quick": _quick,
     "resnet": _resnet,
+    "survival": _survival,
+    "gemma": _gemma,
     "staged-pretrain": _staged,
 }
 """By the phase of the lesson. Raises KeyError or TypeError for a run whose files lack a score."""
