@@ -1,10 +1,12 @@
 """The life of a release on a real API server, with Helm 3 and 4: install, other site, other phase, uninstall, refusals."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from api_server import printed
 from api_server.promotions import KINDS
+from api_server.registry import Registry
 from api_server.releases import Releases, done, editor, refused
 from api_server.server import Server
 from api_server.training_api import free_claims
@@ -324,3 +326,29 @@ def test_what_quotas_and_limits_refuse_is_told_to_who_may_only_edit(edits: Relea
 def limits(**bounds: dict[str, str]) -> dict[str, object]:
     """The spec of a LimitRange for containers."""
     return {"limits": [{"type": "Container", **bounds}]}
+
+
+def test_a_published_chart_is_installed_by_its_digest(
+    helm: Releases, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Pushed to a registry with a login, upgraded by version to the same release, and gone again: no checkout is needed."""
+    (archive,) = packaged(tmp_path_factory.mktemp("tree")).glob("trainjob-*.tgz")
+    version = archive.stem.removeprefix("trainjob-")
+    with Registry(tmp_path / "registry", "127.0.0.1") as registry:
+        access = (
+            "--ca-file",
+            str(registry.authority),
+            "--registry-config",
+            str(registry.login(tmp_path / "login.json")),
+        )
+        done(helm.run("push", str(archive), f"oci://{registry.host}/charts", *access))
+        _, head = registry.get(f"charts/trainjob/manifests/{version}", method="HEAD")
+        chart = f"oci://{registry.host}/charts/trainjob"
+        given = ("-f", str(SITE), "--set", "preset.phase=quick", *access)
+        done(helm.run("install", "public", f"{chart}@{head['Docker-Content-Digest']}", *given))
+        job = helm.one("PyTorchJob", V1)
+        told = done(helm.run("upgrade", "public", chart, "--version", version, *given))
+        assert "This revision trains nothing new: the same run" in told
+        assert helm.one("PyTorchJob", V1)["metadata"]["uid"] == job["metadata"]["uid"]
+    done(helm.run("uninstall", "public"))
+    assert helm.names("PyTorchJob", V1) == []
