@@ -2,12 +2,14 @@
 
 import importlib.util
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trl
 from checkout import DATA, VALUES
+from jinja2 import TemplateError
 from tiny import make_phase, write_data
 from trainlab import files, recipes
 from trainlab.config import ChatPhase
@@ -15,9 +17,10 @@ from trainlab.config.loading import load_values
 from trainlab.data import chat_rows
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_score
-from trainlab.models import chat, export
+from trainlab.models import chat, chat_template, export
 from trainlab.recipes.dpo import dpo_trainer
 from transformers import AutoTokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
 
 ROW = {"id": "w-1", "question": "is it safe?", "answer": "yes"}
 
@@ -308,3 +311,30 @@ def test_date_of_the_template_is_fixed() -> None:
 def test_a_folder_without_model_names_the_remedy(tmp_path: Path, phase_dict: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="run `trainlab fetch` first"):
         chat.load_base(tmp_path, make_phase(phase_dict))
+
+
+MARKS = (
+    "{%- for m in messages -%}{%- if m['role'] == 'system' -%}{%- continue -%}{%- endif -%}\n<|{{ m['role'] }}|>\n"
+    "{%- generation -%}{{ {'text': m['content'] | trim, 'tools': tools} | tojson(indent=1) }}{%- endgeneration -%}"
+    "{%- endfor -%}{{ eos_token }} {{ strftime_now('%Y') }} {% if documents is none %}none{% endif %}"
+)
+
+
+@pytest.mark.parametrize("template", [REFUSES, ALTERNATES, DROPS, MARKS, "{{ missing.key }}", "{% if"])
+def test_a_template_is_looked_at_as_transformers_renders_it(template: str) -> None:
+    """Without transformers, which is not where the playbooks run; a failure is the same one."""
+    chat_of_it = [{"role": "system", "content": "Be <brief>."}, {"role": "user", "content": chat_template.QUESTION}]
+    names: Any = dict.fromkeys(chat_template.SPECIAL_TOKENS, "")
+
+    def outcome(render: Callable[[], str]) -> tuple[str, str]:
+        try:
+            return "text", render()
+        except TemplateError as error:
+            return type(error).__name__, str(error)
+
+    theirs = outcome(
+        lambda: str(
+            render_jinja_template([chat_of_it], chat_template=template, add_generation_prompt=True, **names)[0][0]
+        )
+    )
+    assert outcome(lambda: chat_template._rendered(template, "Be <brief>.")) == theirs

@@ -103,3 +103,47 @@ def test_a_hub_that_does_not_answer_is_told_with_the_way_out(
     own.write_text(f"phase: {{model: {{source: 'hf:own/SmolLM3-3B@{REVISION}'}}}}", encoding="utf-8")
     with pytest.raises(UserError, match=r"ConnectError: .*; name a mirror with HF_ENDPOINT, or plan without --hub"):
         command(VALUES / "survival.yaml", [own], hub=True)
+
+
+TURNS = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + TURNS
+)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("template", "code", "words"),
+    [
+        (TURNS, 0, ""),
+        (NO_SYSTEM, 0, "warning [chat-template] the model's chat template has no role system"),
+        (
+            "{{ messages[0]['content'] }}",
+            1,
+            "its chat template fails on a system prompt and a question: it leaves the question out",
+        ),
+        (
+            "{{ raise_exception('only tools') }}",
+            1,
+            "its chat template fails on a system prompt and a question: only tools",
+        ),
+    ],
+)
+def test_what_a_fetch_says_of_the_chat_template_is_in_the_plan(
+    folder: Path,
+    template: str,
+    code: int,
+    words: str,
+    own: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before a byte of its weights is fetched; from the file of its own, or from the tokenizer's configuration."""
+    (folder / "model.safetensors").touch()
+    if own:
+        (folder / "chat_template.jinja").write_text(template)
+    else:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    assert planned(folder, monkeypatch) == code
+    said = capsys.readouterr().out
+    assert words in said and ("[chat-template]" in said) == bool(words)

@@ -1,8 +1,11 @@
-"""The messages of a question, and whether a model's chat template takes them, before anything is loaded. No torch."""
+"""The messages of a question, and whether a model's chat template takes them, before anything is loaded. No torch, no transformers."""
 
+import json
+import re
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from trainlab import files
 from trainlab.config import ChatPhase
@@ -26,6 +29,9 @@ FOLD = (  # the content of a turn may be a list of parts, as engines pass it (vL
     "{%- set messages = [{'role': messages[0]['role'], 'content': first}] + messages[1:] -%}"
     "{%- endif -%}{%- endif -%}{#- end -#}"
 )
+OWN_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
+OF_TRAINING = re.compile(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}")
+"""Tags of transformers around what a model learns. They render nothing, so they are read as comments."""
 PROBE, QUESTION = "Say it briefly.", "Is this water safe?"
 
 
@@ -49,9 +55,15 @@ def check(model_dir: Path, phase: ChatPhase) -> None:
 
     A model without a template passes: what loads it reports that (chat.settle).
     """
-    template = _stored(model_dir)
-    if template is None:
-        return
+    own, config = model_dir / OWN_FILE, model_dir / CONFIG_FILE
+    text = own.read_text(encoding="utf-8") if own.exists() else None
+    template = stored(text, files.read_json(config) if config.exists() else {})
+    if template is not None:
+        check_text(template, phase)
+
+
+def check_text(template: str, phase: ChatPhase) -> None:
+    """Raise UserError if a chat template renders no chat of the phase."""
     from jinja2 import TemplateError
 
     try:
@@ -69,21 +81,34 @@ def check(model_dir: Path, phase: ChatPhase) -> None:
         )
 
 
+def has_system_role(template: str) -> bool:
+    """Return whether a chat template tells the model a system prompt as it is."""
+    return with_system_role(template) == template
+
+
 def _rendered(template: str, system: str) -> str:
-    from transformers.utils.chat_template_utils import render_jinja_template
+    """Render as transformers does (utils/chat_template_utils.py), which is not where the playbooks run; a test compares both."""
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    names: Any = dict.fromkeys(SPECIAL_TOKENS, "")
+    world = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    world.filters["tojson"] = lambda value, **form: json.dumps(value, **{"ensure_ascii": False} | form)
+    world.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: datetime.now().strftime(form)}
     chat = [{"role": "system", "content": system}, {"role": "user", "content": QUESTION}]
-    found: Any = render_jinja_template([chat], chat_template=template, add_generation_prompt=True, **names)
-    return str(found[0][0])
+    names: dict[str, Any] = dict.fromkeys(SPECIAL_TOKENS, "")
+    text = world.from_string(OF_TRAINING.sub(r"{#\1 \2#}", template))
+    return text.render(messages=chat, tools=None, documents=None, add_generation_prompt=True, **names)
 
 
-def _stored(model_dir: Path) -> str | None:
-    """Return the chat template of a model folder, None if it has none; a file of its own goes first, as in transformers."""
-    own, config = model_dir / "chat_template.jinja", model_dir / "tokenizer_config.json"
-    if own.exists():
-        return own.read_text(encoding="utf-8")
-    template = files.read_json(config).get("chat_template") if config.exists() else None
+def _refuse(message: str) -> NoReturn:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)
+
+
+def stored(own: str | None, config: Any) -> str | None:
+    """Return the chat template of a model: its own file's, else that of its tokenizer's configuration, as in transformers; or None."""
+    template = own if own is not None else config.get("chat_template")
     if isinstance(template, list):  # named ones
         template = next((named["template"] for named in template if named["name"] == "default"), None)
     return template

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 import httpx
 
 from trainlab.errors import UserError
-from trainlab.models import stored_weights
+from trainlab.models import chat_template, stored_weights
 
 ENDPOINT = "https://huggingface.co"
 SECONDS = 10
 
 
-def files_of(source: str) -> stored_weights.Chosen:
-    """Return the files, with their bytes, that `trainlab fetch` takes of `hf:OWNER/NAME@REVISION`.
+def files_of(source: str) -> tuple[stored_weights.Chosen, str | None]:
+    """Return the files, with their bytes, that `trainlab fetch` takes of `hf:OWNER/NAME@REVISION`, and its chat template, if any.
 
     HF_ENDPOINT and HF_TOKEN count as for the fetch. Raises UserError where the hub does not list them, or has no weights.
     """
@@ -31,7 +31,13 @@ def files_of(source: str) -> stored_weights.Chosen:
                 return stored_weights.parts_of(_json(client, f"{endpoint}/{name}/resolve/{revision}/{index}"), index)
 
             listed = _listed(client, f"{endpoint}/api/models/{name}/tree/{revision}?recursive=true")
-            return stored_weights.choose(listed, parts)
+
+            def file(path: str) -> httpx.Response:
+                return client.get(f"{endpoint}/{name}/resolve/{revision}/{path}").raise_for_status()
+
+            own = file(chat_template.OWN_FILE).text if chat_template.OWN_FILE in listed else None
+            config = file(chat_template.CONFIG_FILE).json() if chat_template.CONFIG_FILE in listed else {}
+            return stored_weights.choose(listed, parts), chat_template.stored(own, config)
     except UserError as error:
         raise UserError(f"phase.model.source is {source}: {error}") from None
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainlab.config import ResnetPhase, Values
+from trainlab.config import ChatPhase, ResnetPhase, Values
 from trainlab.config.loading import load_values
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
@@ -19,7 +19,7 @@ from trainlab.plan import advertised_numbers, source, table, vision_job
 from trainlab.plan.checks import check, check_volumes
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import Plan, estimate
-from trainlab.plan.findings import Finding, warn
+from trainlab.plan.findings import Finding, refuse, warn
 from trainlab.plan.job import Job
 from trainlab.plan.units import DEFAULT_NETWORK
 from trainlab.plan.units import network as link_speed
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, metavar="N", help="training rows, if the data set is not here")
     parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens per row including its prompt")
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model not in the table")
-    parser.add_argument("--hub", action="store_true", help="ask the hub of an hf: model for its files and their bytes")
+    parser.add_argument("--hub", action="store_true", help="ask the hub of an hf: model for its files, their bytes and its chat template")
     parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to check as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
@@ -72,19 +72,22 @@ def command(
         tokens_per_row=tokens_per_row or job.tokens_per_row,
         arch=_arch(model_config) or job.arch,
     )
-    job = source.listed(job) if hub else job
+    of_template: list[Finding] = []
+    if hub:
+        job, template = source.listed(job)
+        of_template = _check_template(values, template)
     try:
         job, device, device_from = source.device_of(values, job, gpu)
     except UnknownDevice as error:
         if gpu:
             raise
         plan = _estimate(values, job, find(source.DEFAULT_GPU), network)
-        findings = [*check_volumes(plan), warn("not-planned", str(error))]
+        findings = [*check_volumes(plan), *of_template, warn("not-planned", str(error))]
         lines = "\n".join(finding.line for finding in findings)
         print(json.dumps(table.not_planned(findings), indent=2) if as_json else lines)
         return _code(findings)
     plan = _estimate(values, job, device, network)
-    findings = check(plan)
+    findings = check(plan) + of_template
     if advertised:
         findings += advertised_numbers.judge(
             plan, advertised_numbers.from_mapping(read_mapping(advertised), str(advertised))
@@ -100,6 +103,22 @@ def _estimate(values: Values, job: Job, device: Device, network: str) -> Plan:
     if isinstance(values.phase, ResnetPhase):
         return vision_job.estimate(values.phase, job, device, link_speed(network))
     return estimate(job, device, link_speed(network))
+
+
+def _check_template(values: Values, template: str | None) -> list[Finding]:
+    """Return what the fetch would say of the model's chat template, and where it has no system role."""
+    from trainlab.models import chat_template
+
+    if not isinstance(values.phase, ChatPhase) or template is None:
+        return []
+    try:
+        chat_template.check_text(template, values.phase)
+    except UserError as error:
+        return [refuse("chat-template", str(error))]
+    if values.phase.data.system_prompt and not chat_template.has_system_role(template):
+        told = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
+        return [warn("chat-template", told)]
+    return []
 
 
 def _code(findings: list[Finding]) -> int:

@@ -121,15 +121,18 @@ def job_of(values: Values, files: list[Path]) -> Job:
     )
 
 
-def listed(job: Job) -> Job:
-    """Return the job with the bytes of its model's files, as the hub lists them. Raises UserError for a model that is on no hub."""
+def listed(job: Job) -> tuple[Job, str | None]:
+    """Return the job with the bytes of its model's files, as the hub lists them, and its chat template.
+
+    Raises UserError for a model that is on no hub.
+    """
     from trainlab.models import hub_listing
 
     if not job.model.startswith("hf:"):
         raise UserError(f"--hub: phase.model.source is {job.model}, which is on no hub; plan without --hub")
-    chosen = hub_listing.files_of(job.model)
+    chosen, template = hub_listing.files_of(job.model)
     expanded = EXPANDED_BYTES * job.arch.parameters if chosen.gguf and job.arch else 0
-    return replace(job, model_bytes=float(sum(chosen.files.values()) + expanded))
+    return replace(job, model_bytes=float(sum(chosen.files.values()) + expanded)), template
 
 
 def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
