@@ -238,6 +238,14 @@ def test_files_that_cannot_be_read_are_named(checkout: Path, capsys: pytest.Capt
     assert code == 2 and f"error: {run / 'gate.json'}: cannot be read as JSON" in said
 
 
+def test_a_manifest_that_is_no_object_is_named(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path("artifacts/lessons/runs/quick-1")
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text("[]")
+    with pytest.raises(UserError, match=r"quick-1/manifest.json: is no object; remove the folder"):
+        lesson("quick").missing()
+
+
 def test_other_folders_are_searched_on_request(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = lesson("quick")
     changed(one)

@@ -92,6 +92,8 @@ class Lesson:
         for folder in self.folders:
             for path in sorted(folder.glob("*/manifest.json")):
                 manifest = files.read_json(path)
+                if not isinstance(manifest, dict):
+                    raise UserError(f"{path}: is no object; remove the folder, and train or fetch the run again")
                 if manifest.get("phase_hash") == wanted and manifest.get("ended"):
                     if all((path.parent / name).exists() for name in EVIDENCE):
                         ended[manifest["ended"]] = path.parent
