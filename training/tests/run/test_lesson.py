@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from trainlab import cli
 from trainlab.config.loading import load_values, phase_hash, trained
+from trainlab.errors import UserError
 from trainlab.run import lesson as lessons
 from trainlab.run.lesson_answers import ANSWERS
 
