@@ -73,6 +73,8 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
     if "demo" in command:
         assert ("==> make demo done" in ended.text) == hosts, ended.shown()
         assert ("No cluster was used" in ended.text) != hosts, ended.shown()
+        if command != "make demo":
+            return  # phase quick is its own first answer
         first, _, rest = ended.text.partition("Both models answered here; the tuned one was trained in ")
         assert bool(rest) == hosts, ended.shown()
         assert not hosts or ("image       tuned  " in first and "==> Embedded cluster of" not in first), ended.shown()
