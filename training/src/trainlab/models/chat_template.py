@@ -87,7 +87,7 @@ def has_system_role(template: str) -> bool:
 
 
 def _rendered(template: str, system: str) -> str:
-    """Render as transformers does (utils/chat_template_utils.py), which is not where the playbooks run; a test compares both."""
+    """Render as transformers does (render_jinja_template), which is not where the playbooks run; a test compares both."""
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
