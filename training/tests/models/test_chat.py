@@ -338,3 +338,10 @@ def test_a_template_is_looked_at_as_transformers_renders_it(template: str) -> No
         )
     )
     assert outcome(lambda: chat_template._rendered(template, "Be <brief>.")) == theirs
+
+
+def test_a_template_in_a_file_of_its_own_goes_first() -> None:
+    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    assert chat_template.stored("own", {"chat_template": "other"}) == "own"
+    assert chat_template.stored(None, {"chat_template": named}) == "d"
+    assert chat_template.stored(None, {}) is None

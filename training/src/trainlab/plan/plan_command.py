@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, metavar="N", help="training rows, if the data set is not here")
     parser.add_argument("--tokens-per-row", type=float, metavar="N", help="mean tokens per row including its prompt")
     parser.add_argument("--model-config", type=Path, metavar="FILE", help="config.json of a model not in the table")
-    parser.add_argument("--hub", action="store_true", help="ask the hub of an hf: model for its files, their bytes and its chat template")
+    parser.add_argument(
+        "--hub",
+        action="store_true",
+        help="ask the hub of an hf: model for its files, their bytes and its chat template",
+    )
     parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to check as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
