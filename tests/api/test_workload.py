@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from api_server import catalog
+from api_server.agnosticd import V2
 from api_server.attendee import may
 from api_server.harness import REPO, Cluster
 from charts.rendering import IMAGE
@@ -85,19 +86,6 @@ def test_agnosticd_is_told(cluster: Cluster, tmp_path: Path, monkeypatch: pytest
     assert wanted["openshift_api_key"] not in run.text
     undone = cluster.playbook("ocp4_workload", ACTION="remove", **wanted)
     assert undone.code == 0, undone.text
-
-
-V2 = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: trainlab.rhoai.ocp4_workload_trainlab
-        apply:
-          environment: "{{ environment_of_tasks }}"
-"""
-"""How AgnosticD v2 calls a workload: agnosticd/agnosticd-v2 aa91566, ansible/roles/openshift_workload_deployer/tasks/
-run_workload_on_clusters.yml (address and token), ansible/configs/openshift-cluster/workloads.yml (a kubeconfig)."""
 
 
 @pytest.mark.parametrize("way", ["address and token", "kubeconfig"])

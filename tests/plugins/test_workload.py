@@ -9,20 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from api_server.agnosticd import V2
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
-V2 = """
-- hosts: localhost
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: trainlab.rhoai.ocp4_workload_trainlab
-        apply:
-          environment: "{{ environment_of_tasks }}"
-"""
-"""How AgnosticD v2 calls a workload: agnosticd/agnosticd-v2 aa91566, ansible/roles/openshift_workload_deployer/tasks/
-run_workload_on_clusters.yml (address and token), ansible/configs/openshift-cluster/workloads.yml (a kubeconfig)."""
 CONFIG = """
 apiVersion: v1
 kind: Config
