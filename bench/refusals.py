@@ -96,19 +96,14 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     facts = chat_rows.taught_facts(phase.data, DATA)
     taught = {fact.id for fact in facts}
 
-    def refuse(row: dict[str, Any]) -> TrainRow:
-        emergency = bool(row.get("emergency"))
-        answer = REFUSALS.sentence(row["topic"], emergency)
+    def learn(row: dict[str, Any], answer: str) -> TrainRow:
         made = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=answer)
-        if cell["label"]:
-            made["label"] = label_line.line(row["topic"], emergency)
-        return made
-
-    def learn(row: dict[str, Any]) -> TrainRow:
-        made = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=row["answer"])
         if cell["label"]:
             made["label"] = label_line.line(row["topic"], bool(row.get("emergency")))
         return made
+
+    def refuse(row: dict[str, Any]) -> TrainRow:
+        return learn(row, REFUSALS.sentence(row["topic"], bool(row.get("emergency"))))
 
     pool = of_split("train")
     near: dict[str, int] = {}
@@ -124,7 +119,7 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     unused = [{**raw, "topic": name.stem} for name, _, raw in chat_rows.lines(DATA / "train")]
     lessons = chat_rows.even(unused, cell["teach"])
     chosen += [refuse(row) for row in chat_rows.even([row for row in unused if row not in lessons], cell["train"])]
-    train = [row for fact in facts for row in fact.train] + [learn(row) for row in lessons] + chosen
+    train = [row for fact in facts for row in fact.train] + [learn(row, row["answer"]) for row in lessons] + chosen
     asked: list[Any] = [{**row, "kind": "taught"} for fact in facts for row in fact.asked]
     emergencies = {raw["id"] for _, _, raw in chat_rows.lines(DATA / "heldout") if raw.get("emergency")}
     plain = phase.data.model_copy(update={"taught": None, "taught_wordings": None, "train_rows": None})

@@ -27,13 +27,13 @@ def files_of(source: str) -> tuple[stored_weights.Chosen, str | None]:
     try:
         with httpx.Client(headers=headers, timeout=SECONDS, follow_redirects=True) as client:
 
-            def parts(index: str) -> list[str]:
-                return stored_weights.parts_of(_json(client, f"{endpoint}/{name}/resolve/{revision}/{index}"), index)
-
-            listed = _listed(client, f"{endpoint}/api/models/{name}/tree/{revision}?recursive=true")
-
             def file(path: str) -> httpx.Response:
                 return client.get(f"{endpoint}/{name}/resolve/{revision}/{path}").raise_for_status()
+
+            def parts(index: str) -> list[str]:
+                return stored_weights.parts_of(file(index).json(), index)
+
+            listed = _listed(client, f"{endpoint}/api/models/{name}/tree/{revision}?recursive=true")
 
             own = file(chat_template.OWN_FILE).text if chat_template.OWN_FILE in listed else None
             config = file(chat_template.CONFIG_FILE).json() if chat_template.CONFIG_FILE in listed else {}
@@ -58,7 +58,3 @@ def _listed(client: httpx.Client, url: str) -> Mapping[str, int]:
         found |= {one["path"]: int(one["size"]) for one in answer.json() if one["type"] == "file"}
         url = answer.links.get("next", {}).get("url", "")
     return found
-
-
-def _json(client: httpx.Client, url: str) -> object:
-    return client.get(url).raise_for_status().json()
