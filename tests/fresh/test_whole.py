@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from embedded_cluster.base import paths
-from embedded_cluster.builds import apt
+from embedded_cluster.builds import apt, prebuilt
 
 from fresh.fresh_machine import OWN, Machine, booted
 from fresh.meter import Meter
@@ -47,7 +47,7 @@ def _alone() -> Iterator[None]:
     ("suite", "command"), [(suite, command) for command in SECONDS for suite in ("bookworm", "trixie")]
 )
 def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It exits with 0, really ran the cluster if this machine can, and `make demo-down` leaves no cgroup behind."""
+    """It exits with 0, ran the cluster if this machine can, its programs are those of the lock, `make demo-down` leaves no cgroup."""
     log = (
         paths.REPO
         / "artifacts"
@@ -59,9 +59,11 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
         check = fresh.run("cluster/python cluster check", seconds=60)
     hosts = check.code == 0
     assert check.code in (0, 3), check.shown()
-    with booted(Machine(suite)) as fresh, Meter(GROUPS).running() as meter:
+    machine = Machine(suite)
+    with booted(machine) as fresh, Meter(GROUPS).running() as meter:
         again = f" && {command}" if "demo" in command else ""  # warm: with what the first one left
         ended = fresh.run(f"{command}{again} && make demo-down", seconds=SECONDS[command], log=log, meter=meter)
+        built = fresh.run(f"cd {machine.trainlab_home}/cache/bin && sha256sum *-????????????", seconds=300)
     with capsys.disabled():
         where = "with the cluster" if hosts else f"without a cluster: {check.text.strip()}"
         print(f"\n{command} on a bare {suite}: {ended.seconds / 60:.1f} min, {where}; {log}")
@@ -70,6 +72,10 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "Traceback" not in ended.text, ended.shown()
     assert not ended.left, ended.shown()
     assert not groups()
+    programs = dict(reversed(line.split()) for line in built.text.splitlines())
+    locked = {name: digest for name, (digest, _) in prebuilt.locked().items()}
+    assert hosts == (len(programs) > 7), built.shown()
+    assert programs == {name: locked[name] for name in programs}  # whoever builds them: the same bytes
     if "demo" in command:
         assert ("==> make demo done" in ended.text) == hosts, ended.shown()
         assert ("No cluster was used" in ended.text) != hosts, ended.shown()

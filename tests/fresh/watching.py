@@ -20,7 +20,7 @@ HANGS = 900.0
 END_SECONDS = 40.0
 """How long a command may take to end after SIGTERM."""
 SHOWN = 60
-STAGE = re.compile(r"==> |Both models answered here")
+STAGE = re.compile(r"==> |.*Both models answered here")
 """The lines at which CPU-seconds are read."""
 
 
