@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pages import commands, compatibility, messages, replay, role_variables, sizing, status
+from pages import commands, compatibility, messages, replay, role_variables, rooms, sizing, status
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES: dict[str, Callable[[], str]] = {
@@ -17,6 +17,7 @@ PAGES: dict[str, Callable[[], str]] = {
     messages.PAGE: messages.text,
     status.PAGE: status.text,
     replay.PAGE: replay.text,
+    rooms.PAGE: rooms.text,
     **{role_variables.page(role): partial(role_variables.text, role) for role in role_variables.roles()},
 }
 """Each generated page of the checkout with what writes it."""

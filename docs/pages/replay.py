@@ -36,15 +36,15 @@ SCENES = (
         "==> Embedded cluster of 2 nodes",
         "==> Phase survival",
         "    ok       room for training",
-        "            166 s  running the frozen layers",
-        "            200 s  step 17/240",
-        "            564 s  step 225/240",
-        "            662 s  done in",
-        "    ok        15.5 s  serve : Wait for the served model",
+        "             80 s  running the frozen layers",
+        "            111 s  step 26/138",
+        "            231 s  step 128/138",
+        "            271 s  done in",
+        "    ok        12.4 s  serve : Wait for the served model",
     ),
     (
         "    Asked just now:",
-        "      base   To put an adult",
+        "      base   The answer is",
         "      tuned  Topic: first aid",
         "    held-out",
         "    taught recall",
@@ -149,7 +149,8 @@ def scenes(page: str) -> list[list[tuple[str, str, str]]]:
 
 def text() -> str:
     """Return the picture."""
-    made = scenes(LOG.read_text(encoding="utf-8"))
+    page = LOG.read_text(encoding="utf-8")
+    made, minutes = scenes(page), seconds(page.rpartition("==> make demo done")[2].partition(")")[0]) / 60
     begins, clock = [], 0.5
     for rows in made:
         begins.append([])
@@ -180,7 +181,7 @@ def text() -> str:
     moving = "".join(frames)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title desc">
 <title id="title">make demo on an empty machine</title>
-<desc id="desc">The log of a real run, {total:.0f} seconds for 22 minutes: a first answer, the cluster, the training, then both models' answers.</desc>
+<desc id="desc">The log of a real run, {total:.0f} seconds for {minutes:.0f} minutes: a first answer, the cluster, the training, then both models' answers.</desc>
 <style>
 text{{white-space:pre;font:{SIZE}px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#1f2328}}
 .back{{fill:#f6f8fa;stroke:#d1d9e0}}.time,.head{{fill:#59636e}}.step{{fill:#0550ae}}.base{{fill:#9a3b00}}.tuned{{fill:#116329}}
