@@ -68,3 +68,17 @@ def test_a_removal_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkey
     assert (child.wait(), child.last) == (0, "")
     assert time.monotonic() - began < 60
     runs.unlink()
+
+
+def test_what_a_killed_build_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go's objects are not in /tmp, and neither they nor half a program stay."""
+    monkeypatch.setattr(build, "GOTMPDIR", tmp_path / "go-tmp")
+    monkeypatch.setattr(build.paths, "BIN", tmp_path)
+    monkeypatch.setattr(build.others, "at_work", lambda: True)
+    monkeypatch.setattr(build, "_build", lambda _: "")
+    assert build.environment()["GOTMPDIR"] == str(tmp_path / "go-tmp")
+    (tmp_path / "go-tmp" / "go-build1").mkdir()
+    (tmp_path / ".etcd-1.part").touch()
+    build.build_all(["etcd"])
+    assert not list(tmp_path.rglob("go-build*"))
+    assert not list(tmp_path.glob(".*.part"))

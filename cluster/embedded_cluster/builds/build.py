@@ -21,6 +21,7 @@ from embedded_cluster.base.say import UserError, info, step
 from embedded_cluster.builds import modules, prebuilt, toolchain
 
 GOCACHE, GOMODCACHE = paths.CACHE / "go-build", paths.CACHE / "go-mod"  # not the user's own: these are removed again
+GOTMPDIR = paths.CACHE / "go-tmp"
 MEMORY_FOR_TWO = 12 * 2**30
 """Available bytes from which two builds run in parallel; linking Kubernetes alone takes about 3 GiB."""
 ROOM_TO_SPARE = 50 * 2**30
@@ -163,6 +164,8 @@ def environment() -> dict[str, str]:
         env.pop(variable, None)  # the user's would change what is built, and not its name
     env["GOAMD64"] = "v1"
     env.update(SETTINGS, GOWORK="off", GOTOOLCHAIN="local", GOGC=GOGC, GOCACHE=str(GOCACHE), GOMODCACHE=str(GOMODCACHE))
+    GOTMPDIR.mkdir(parents=True, exist_ok=True)
+    env["GOTMPDIR"] = str(GOTMPDIR)  # not /tmp, which a killed build would fill
     return env
 
 
@@ -192,6 +195,7 @@ def _clear_leftovers() -> None:
     """Remove what a killed build left behind; the caller holds the cluster's lock, so nothing is writing it."""
     for part in paths.BIN.glob(".*.part"):
         part.unlink()
+    shutil.rmtree(GOTMPDIR, ignore_errors=True)
 
 
 def drop_older() -> None:
