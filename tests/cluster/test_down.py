@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sys
@@ -113,17 +112,8 @@ def test_what_we_make_is_marked_and_goes(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_what_earlier_versions_made_without_a_mark_goes(folder: Path) -> None:
-    _write(folder / "cluster", *ALL_OF_UP)
-    _write(folder / "alone-test", "runs/quick-1/gate.json", "server.log")
-    _write(folder / "alone-emptied", "server.log")
-    home.claim()
-    assert run(cache=False) and not paths.CLUSTER.exists()
-    assert run(cache=True)
-    assert list(folder.iterdir()) == []
-
-
 def test_what_a_killed_removal_leaves_is_still_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.make(paths.CLUSTER)
     _write(folder / "cluster", *ALL_OF_UP)
 
     def killed(*argv: str, **_: object) -> str:
@@ -136,16 +126,6 @@ def test_what_a_killed_removal_leaves_is_still_ours(folder: Path, monkeypatch: p
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(programs, "run", killed)
         run(cache=False)
-    assert run(cache=False) and not paths.CLUSTER.exists()
-
-
-def test_a_full_disk_has_no_room_for_a_mark_and_is_cleared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write(folder / "cluster", *ALL_OF_UP)
-
-    def full(_folder: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(home, "_mark", full)
     assert run(cache=False) and not paths.CLUSTER.exists()
 
 

@@ -5,7 +5,6 @@ It may be any folder, a user's home directory among them, with files and folders
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -17,10 +16,6 @@ from embedded_cluster.base import identity, locks, paths, programs, say
 MARK = "CACHEDIR.TAG"
 # The first line is that of the Cache Directory Tagging Specification (bford.info/cachedir), which backup programs know.
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by trainlab, which removes it: make demo-down CACHE=1\n"
-UNMARKED = {"cluster": ("run", "log", "share/rwx"), "alone": ("server.log",)}
-"""What is in a folder of each kind that a version without marks made: what `up` makes first, what a served run leaves."""
-OF_ALONE = {"models", "runs", "server.log", "server.pid"}
-"""All that such a version wrote into a folder of demo-alone."""
 SMALL = 4 << 30
 """With fewer free bytes in the temporary folder, ours is used instead: pip and Go unpack and link there."""
 
@@ -45,19 +40,14 @@ def make(folder: Path) -> None:
     """Create a folder of $TRAINLAB_HOME, marked as ours; raises say.UserError when it is there with content and not ours."""
     _require_ours(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if not _marked(folder):
+    if not ours(folder):
         _mark(folder)
 
 
 def ours(folder: Path) -> bool:
     """Whether we made this folder of $TRAINLAB_HOME."""
-    if _marked(folder):
-        return True
-    kind = folder.name.partition("-")[0]
-    parts = UNMARKED.get(kind, ())
-    if not parts or not all((folder / part).exists() for part in parts):
-        return False
-    return kind != "alone" or {one.name for one in folder.iterdir()} <= OF_ALONE
+    mark = folder / MARK
+    return mark.is_file() and mark.read_text(encoding="ascii", errors="replace") == TAG
 
 
 def folders(kind: str) -> list[Path]:
@@ -73,9 +63,6 @@ def lock_files() -> list[Path]:
 
 def drop(folder: Path) -> None:
     """Remove a folder of ours, but nothing that is mounted there; the mark goes last: what a killed command leaves is ours."""
-    if not _marked(folder):
-        with contextlib.suppress(OSError):  # a full disk
-            _mark(folder)
     inside = [str(one) for one in folder.iterdir() if one.name != MARK]
     programs.run(*programs.with_us(), "rm", "-rf", "--one-file-system", "--preserve-root=all", "--", *inside)
     (folder / MARK).unlink(missing_ok=True)
@@ -94,7 +81,7 @@ def remove() -> bool:
             drop(folder)
     for file in lock_files():
         file.unlink()
-    if _marked(paths.HOME) and [one.name for one in paths.HOME.iterdir()] == [MARK]:
+    if ours(paths.HOME) and [one.name for one in paths.HOME.iterdir()] == [MARK]:
         shutil.rmtree(paths.HOME)
     return bool(found)
 
@@ -113,11 +100,6 @@ def _require_ours(folder: Path) -> None:
 
 def _mark(folder: Path) -> None:
     (folder / MARK).write_text(TAG, encoding="ascii")
-
-
-def _marked(folder: Path) -> bool:
-    mark = folder / MARK
-    return mark.is_file() and mark.read_text(encoding="ascii", errors="replace") == TAG
 
 
 def _named(kind: str, name: str) -> bool:
