@@ -81,7 +81,7 @@ def main() -> int:
         ratios.append(alone / together)
         seconds = {"one_after_another": round(alone, 2), "batches": round(together, 2)}
     pairs = list(zip(singly, batched, strict=True))
-    equal = sum((one.text, one.outcome) == (other.text, other.outcome) for one, other in pairs)
+    equal = sum((pair.text, pair.outcome) == (other.text, other.outcome) for pair, other in pairs)
     result = {
         "cpu_seconds": seconds,
         "ratio": round(statistics.median(ratios), 2),

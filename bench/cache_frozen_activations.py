@@ -157,7 +157,7 @@ def main() -> int:
         for name in SIDES:
             print(f"{name} ...", file=sys.stderr, flush=True)
             seconds[name], losses[name] = run(name, args, Path(folder))
-    apart = max(abs(one - other) for one, other in zip(losses["plain"], losses["cached"], strict=True))
+    apart = max(abs(loss - other) for loss, other in zip(losses["plain"], losses["cached"], strict=True))
     ratio = {name: round(seconds[name] / seconds["cached"], 2) for name in ("usual", "plain")}
     result = {
         "steps": len(losses["cached"]),

@@ -79,7 +79,7 @@ def by_rensa(grams: list[list[str]]) -> set[int]:
     index = RMinHashDeduplicator(
         threshold=THRESHOLD, num_perm=near.WIDTH, use_lsh=True, num_bands=near.bands(THRESHOLD), seed=near.SEED
     )
-    added = index.add_pairs([(str(number), one) for number, one in enumerate(grams)])
+    added = index.add_pairs([(str(number), gram) for number, gram in enumerate(grams)])
     return {number for number, new in enumerate(added) if not new}
 
 

@@ -153,7 +153,11 @@ def device(smoke: bool) -> dict[str, Any]:
     from trainlab.engine import gpus
 
     gpu = torch.cuda.is_available() and not smoke
-    known = {one.metadata["Name"].lower() for one in importlib.metadata.distributions() if one.metadata["Name"]}
+    known = {
+        distribution.metadata["Name"].lower()
+        for distribution in importlib.metadata.distributions()
+        if distribution.metadata["Name"]
+    }
     return {
         "part": "device",
         "gpu": torch.cuda.get_device_name() if gpu else "none: a smoke on the CPU",

@@ -215,6 +215,6 @@ def compared(together: dict[str, Any], alone: dict[str, Any], owner: int) -> dic
     """Return how far an owner's losses (largest difference, nats) and adapters (relative norm) are apart."""
     losses = (together["losses"][:, owner] - alone["losses"][:, 0]).abs().max()
     pairs = list(zip(together["parameters"], alone["parameters"], strict=True))
-    apart = sum(float((one[owner] - other[0]).detach().norm() ** 2) for one, other in pairs)
+    apart = sum(float((pair[owner] - other[0]).detach().norm() ** 2) for pair, other in pairs)
     size = sum(float(other.detach().norm() ** 2) for _, other in pairs)
     return {"losses": float(losses), "adapters": (apart / size) ** 0.5}

@@ -52,7 +52,9 @@ def build(kind: Kind, smoke: bool) -> Any:
         model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
     head = model.get_output_embeddings()
-    linear = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not head}
+    linear = {
+        name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and module is not head
+    }
     return get_peft_model(
         model,
         LoraConfig(

@@ -218,7 +218,7 @@ def watch(clock: Clock, save: bool) -> None:
         began = now()
         SAVE(self, *args)
         folder = checkpoints.listed(Path(str(self.args.output_dir)))[-1]
-        size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         clock.say(what="checkpoint", name=folder.name, seconds=round(now() - began, 2), mb=round(size / 1e6, 1))
 
     vars(cpt_trainer)["build"] = built

@@ -28,10 +28,10 @@ OURS = "trainlab"
 
 def documents(prefix: str, places: int) -> list[Json]:
     """Return the namespaces with the objects that an attendee gets."""
-    found: list[Json] = []
+    result: list[Json] = []
     for number in range(places):
         space = f"{prefix}-{number}"
-        found.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+        result.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
         subject = {"kind": "ServiceAccount", "name": "someone", "namespace": space}
         for kind, api, body in (
             ("ServiceAccount", "v1", {}),
@@ -48,8 +48,10 @@ def documents(prefix: str, places: int) -> list[Json]:
                 },
             ),
         ):
-            found.append({"apiVersion": api, "kind": kind, "metadata": {"name": "someone", "namespace": space}, **body})
-    return found
+            result.append(
+                {"apiVersion": api, "kind": kind, "metadata": {"name": "someone", "namespace": space}, **body}
+            )
+    return result
 
 
 def play(module: str, arguments: Json) -> list[Json]:
@@ -80,7 +82,7 @@ def run(plays: list[Json], folder: Path) -> tuple[float, int]:
 
 def plain(client: Client, wanted: list[Json]) -> list[Json]:
     """Return the objects from the API server, without fields that differ between runs or are the module's own."""
-    found = []
+    result = []
     for one in wanted:
         metadata = one["metadata"]
         path = client.path(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", ""))
@@ -96,8 +98,8 @@ def plain(client: Client, wanted: list[Json]) -> list[Json]:
             }
             metadata |= {key: kept} if kept else {}
         rest = {key: value for key, value in there.items() if key not in ("metadata", "status", "subjects")}
-        found.append(rest | {"metadata": metadata, "subjects": len(there.get("subjects") or [])})
-    return found
+        result.append(rest | {"metadata": metadata, "subjects": len(there.get("subjects") or [])})
+    return result
 
 
 def main() -> int:

@@ -81,7 +81,7 @@ def files_of(case: Case, name: str, place: Place) -> list[str | Path]:
     for path, change in zip(overlays, changes, strict=True):
         path.write_text(yaml.safe_dump({"phase": dict(change)}), encoding="utf-8")
     first, *others = (VALUES / one for one in names)
-    return [first, *(part for one in (*others, *overlays) for part in ("-f", one))]
+    return [first, *(part for other in (*others, *overlays) for part in ("-f", other))]
 
 
 def run(name: str, case: Case, place: Place) -> dict[str, Any]:
@@ -101,10 +101,10 @@ def run(name: str, case: Case, place: Place) -> dict[str, Any]:
     seconds = round(time.monotonic() - began, 1)
     if failed:
         return {"name": name, "failed": failed, "seconds": seconds}
-    found = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(given)}
+    result = {"name": name, "failed": None, "seconds": seconds, **measured(out / name), **planned(given)}
     if name == "quick":
-        found["failed"] = served(out / name, place)
-    return found
+        result["failed"] = served(out / name, place)
+    return result
 
 
 def served(run_dir: Path, place: Place) -> str | None:
@@ -185,7 +185,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"{row['name']:16} FAILED {row['failed']}")
             continue
         sizes = (row["planned_gib"], row["allocated_gib"], row["reserved_gib"])
-        text = " ".join(f"{'-' if one is None else format(one, '.2f'):>8}" for one in sizes)
+        text = " ".join(f"{'-' if size is None else format(size, '.2f'):>8}" for size in sizes)
         state = "promoted" if row["promoted"] else "not promoted"
         lines.append(
             f"{row['name']:16} {text} {row['steps']:>6} {row['training_seconds']:>8} {row['step_seconds'] or 0:>8} "

@@ -74,7 +74,7 @@ def smoke(case: Case) -> tuple[tuple[str, ...], Change]:
     change: dict[str, Any] = {"resources": {"nodes": 1, "gpus_per_node": 0}, "train": some}
     if "staged" in case.files[0]:
         change |= {"stage": {"compile": False}, "resources": {"gpus_per_node": 0, "processes_per_node": 1}}
-        return tuple(one.replace("demo/", "local/") for one in case.files), change
+        return tuple(file.replace("demo/", "local/") for file in case.files), change
     change |= {"data": {"train_rows": 64, "heldout_rows": 8}}
     if "generate_rows" in case.change.get("evaluate", {}):
         change |= {"evaluate": {"generate_rows": 4}}

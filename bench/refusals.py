@@ -205,7 +205,7 @@ def chance_of_refusal(
         tail = tokenizer(REFUSALS.begins, add_special_tokens=False)["input_ids"]
         ids.append([*prompt, *head, *tail])
         lengths.append(len(tail))
-    found: list[float] = []
+    result: list[float] = []
     for start in range(0, len(ids), 32):
         part = ids[start : start + 32]
         padded, mask = chat.padded(part, tokenizer.pad_token_id, model.device)
@@ -220,8 +220,8 @@ def chance_of_refusal(
         for place, length in enumerate(lengths[start : start + 32]):
             logs = logits[place, -length - 1 : -1].log_softmax(-1)
             wanted = padded[place, -length:]
-            found.append(float(logs.gather(-1, wanted[:, None]).sum().exp()))
-    return found
+            result.append(float(logs.gather(-1, wanted[:, None]).sum().exp()))
+    return result
 
 
 def judged(row: Any, text: str, chance: float) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def table(found: dict[str, dict[str, Any]], clients: Sequence[int]) -> str:
 
 def all_measured(args: Any, work: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     """Return (numbers by kind and engine, comparisons of answers, decisions by kind)."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     comparisons: list[dict[str, Any]] = []
     decisions: dict[str, Any] = {}
     for kind in args.kinds:
@@ -226,15 +226,15 @@ def all_measured(args: Any, work: Path) -> tuple[dict[str, Any], list[dict[str, 
             folder = work / kind / engine
             folder.mkdir()
             numbers, answers = measure(given, engine, args, folder)
-            found.setdefault(kind, {})[engine] = numbers
+            result.setdefault(kind, {})[engine] = numbers
             few, many = min(args.clients), max(args.clients)
             alone = (f"{kind}, {engine}, {few} at once", answers[few])
             sides.append((f"{kind}, {engine}, {many} at once", answers[many]))
             comparisons.append(compared([alone, sides[-1]]))
         if len(sides) == 2:
             comparisons.append(compared(sides))
-            decisions[kind] = decided(found[kind]["ours"], found[kind]["vllm"])
-    return found, comparisons, decisions
+            decisions[kind] = decided(result[kind]["ours"], result[kind]["vllm"])
+    return result, comparisons, decisions
 
 
 def main() -> int:

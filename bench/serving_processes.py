@@ -67,7 +67,7 @@ class Memory(threading.Thread):
 
 def _pss(pid: int) -> int:
     """Return the bytes of a process and its children; those that have just ended have none."""
-    found = 0
+    result = 0
     try:
         top = psutil.Process(pid)
         each = [top, *top.children(recursive=True)]
@@ -75,10 +75,10 @@ def _pss(pid: int) -> int:
         return 0
     for process in each:
         try:
-            found += process.memory_full_info().pss
+            result += process.memory_full_info().pss
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
-    return found
+    return result
 
 
 def ours(setup: Setup, folder: Path) -> tuple[list[tuple[list[str], list[str]]], dict[str, str], str]:

@@ -115,10 +115,10 @@ class Browser:
 
 def newest() -> Path:
     """Return the report of the newest run; raise SystemExit with the remedy if there is none."""
-    found = sorted((ROOT / "artifacts").glob("survival-*/report.html"), key=lambda page: page.stat().st_mtime)
-    if not found:
+    result = sorted((ROOT / "artifacts").glob("survival-*/report.html"), key=lambda page: page.stat().st_mtime)
+    if not result:
         raise SystemExit("error: artifacts/survival-*/report.html: no run found; `make demo` makes one")
-    return found[-1]
+    return result[-1]
 
 
 def of_report(browser: Browser, page: Path) -> dict[str, Image.Image]:

@@ -25,15 +25,15 @@ def counted(files: Iterable[Path]) -> dict[str, int]:
 
 def failed(files: Iterable[Path], lines: int = 4) -> list[Failure]:
     """Return each failure of each test: its name, where, and the first lines of what it says."""
-    found = []
+    result = []
     for file in files:
         for case in ElementTree.parse(file).getroot().iter("testcase"):
             for fault in (*case.iter("failure"), *case.iter("error")):
                 where = (fault.text or "").strip().rpartition("\n")[2]
                 said = " | ".join(line.strip() for line in fault.get("message", "").splitlines()[:lines])
                 name, of = case.get("name", ""), case.get("classname", "")
-                found.append(Failure(_nodeid(of, name), f"{of}::{name}, {where}: {said}"))
-    return found
+                result.append(Failure(_nodeid(of, name), f"{of}::{name}, {where}: {said}"))
+    return result
 
 
 def _nodeid(classname: str, name: str) -> str:

@@ -13,5 +13,5 @@ def but_the_first(cases: Sequence[Any]) -> list[Any]:
     first, *others = cases
     return [
         first,
-        *(pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.slow) for one in others),
+        *(pytest.param(*(other if isinstance(other, tuple) else (other,)), marks=pytest.mark.slow) for other in others),
     ]

@@ -43,10 +43,10 @@ def main(names: list[str]) -> int:
 
 def again(failures: list[Failure]) -> dict[Failure, str]:
     """Run tests that failed once more, each alone, and return a line for each that passed then."""
-    found: dict[Failure, str] = {}
+    result: dict[Failure, str] = {}
     by_test = {failure.nodeid: failure for failure in failures}  # one that fails, and then in its end, too, is one test
     if len(by_test) > MOST_AGAIN:
-        return found
+        return result
     for failure in by_test.values():
         if not failure.nodeid or failure.nodeid.startswith(SHARED):
             continue
@@ -59,8 +59,8 @@ def again(failures: list[Failure]) -> dict[Failure, str]:
             continue
         if done.returncode == 0:
             line = f"flaky: passed alone in {time.monotonic() - began:.0f} s, failed before: "
-            found |= {each: line + each.line for each in failures if each.nodeid == failure.nodeid}
-    return found
+            result |= {each: line + each.line for each in failures if each.nodeid == failure.nodeid}
+    return result
 
 
 if __name__ == "__main__":

@@ -53,15 +53,15 @@ class Tiers:
 
     def stale(self) -> list[str]:
         """Return a line for each tier that has to run again."""
-        found = []
+        result = []
         for name, tier in self.known.items():
             if not tier["passed"]:
-                found.append(f"stale: make {name} has not passed yet")
+                result.append(f"stale: make {name} has not passed yet")
             elif not self._git("cat-file", "-t", tier["passed"], missing=True):
-                found.append(f"stale: make {name} passed on {tier['passed'][:8]}, which this clone does not have")
+                result.append(f"stale: make {name} passed on {tier['passed'][:8]}, which this clone does not have")
             elif changed := self.changed(name, tier["passed"]):
-                found.append(f"stale: make {name} passed on {tier['passed'][:8]}; since then: {shown(changed)}")
-        return found
+                result.append(f"stale: make {name} passed on {tier['passed'][:8]}; since then: {shown(changed)}")
+        return result
 
     def changed(self, name: str, commit: str) -> list[str]:
         """Return the files that a tier covers and that differ from a commit or are untracked."""

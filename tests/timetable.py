@@ -53,14 +53,14 @@ class Case(NamedTuple):
 
 def cases(file: Path) -> list[Case]:
     """Return the tests of a JUnit file."""
-    found = []
+    result = []
     for case in ElementTree.parse(file).getroot().iter("testcase"):
         of = case.get("classname", "")
         cpu = sum(float(said.get("value", "0")) for said in case.iter("property") if said.get("name") == "cpu")
         row = ALONE.get(of) or "/".join(of.split(".")[:FOLDERS])
         name = case.get("name", "").rpartition("@")[0] or case.get("name", "")  # without the group of pytest-xdist
-        found.append(Case(f"{of}::{name}", row, float(case.get("time", "0")), cpu))
-    return found
+        result.append(Case(f"{of}::{name}", row, float(case.get("time", "0")), cpu))
+    return result
 
 
 def folders(tests: list[Case]) -> dict[str, tuple[int, float, float]]:
@@ -97,13 +97,13 @@ def lines(files: list[Path], times: Path = TIMES) -> list[str]:
     """Return the table: stages in wall-clock time, below a stage of tests its folders by the sum of their tests, and the dearest tests."""
     results = {file.stem: file for file in files}
     tests = {name: cases(file) for name, file in results.items()}
-    found, spans = [""], stages(times) | {name: ran(file) for name, file in results.items()}
+    result, spans = [""], stages(times) | {name: ran(file) for name, file in results.items()}
     for name, (begin, end) in spans.items():
-        found.append(f"{name:<24}{clock(end - begin):>14}")
+        result.append(f"{name:<24}{clock(end - begin):>14}")
         for row, (count, seconds, cpu) in folders(tests.get(name, [])).items():
-            found.append(f"  {row:<22}{clock(seconds):>14}   {clock(cpu):>14} of a processor   in {count} tests")
+            result.append(f"  {row:<22}{clock(seconds):>14}   {clock(cpu):>14} of a processor   in {count} tests")
     if spans:
         whole = max(end for _, end in spans.values()) - min(begin for begin, _ in spans.values())
-        found += [f"{'all':<24}{clock(whole):>14}", processors(times)]
+        result += [f"{'all':<24}{clock(whole):>14}", processors(times)]
     dearest = sorted((case for of in tests.values() for case in of), key=lambda case: case.cpu, reverse=True)
-    return found + [f"{case.cpu:6.0f} s of a processor: {case.name}" for case in dearest[:DEAREST] if case.cpu]
+    return result + [f"{case.cpu:6.0f} s of a processor: {case.name}" for case in dearest[:DEAREST] if case.cpu]

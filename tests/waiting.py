@@ -14,7 +14,7 @@ def until(
 ) -> Answer:
     """Ask until the answer is true, and return it; the test fails after `seconds`, with what `said` tells then."""
     end = time.monotonic() + seconds
-    while not (found := answer()):
+    while not (result := answer()):
         assert time.monotonic() < end, said()
         time.sleep(every)
-    return found
+    return result

@@ -31,8 +31,8 @@ def prepare() -> None:
 
 def variables(role: str) -> dict[str, Any]:
     """Return the constants of a role."""
-    found: dict[str, Any] = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = yaml.safe_load((ROOT / "roles" / role / "vars" / "main.yml").read_text(encoding="utf-8"))
+    return result
 
 
 def supported() -> str:
@@ -116,15 +116,15 @@ def operators() -> str:
     rows = [
         [
             f"`{name}`",
-            one["title"],
-            f"`{one['package']}`",
-            f"`{one['channel']}`" if one["channel"] else "the package's default",
-            one["source"],
-            f"`{one['namespace']}`",
-            "own namespace" if one["group"] == "own" else "all namespaces",
-            ", ".join(one.get("needs", [])) or "nothing",
+            variable["title"],
+            f"`{variable['package']}`",
+            f"`{variable['channel']}`" if variable["channel"] else "the package's default",
+            variable["source"],
+            f"`{variable['namespace']}`",
+            "own namespace" if variable["group"] == "own" else "all namespaces",
+            ", ".join(variable.get("needs", [])) or "nothing",
         ]
-        for name, one in variables("platform")["__platform_table"].items()
+        for name, variable in variables("platform")["__platform_table"].items()
     ]
     head = ["name", "operator", "package", "channel without a release", "catalog", "namespace", "installs for", "needs"]
     return table(head, rows)

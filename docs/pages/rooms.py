@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 import textwrap
 import tomllib
 from html import escape
@@ -42,7 +41,6 @@ def sentence(room: str) -> str:
 
 def arrows() -> set[tuple[str, str]]:
     """Return (room, imported room) without those that follow from others."""
-    sys.path.insert(0, str(SOURCES))
     graph = grimp.build_graph("trainlab", cache_dir=None)
     pairs = {
         (importer.split(".")[1], module.split(".")[1])

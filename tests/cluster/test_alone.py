@@ -38,10 +38,10 @@ IDLE = "import sys, time; print('up', flush=True); time.sleep(60)"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What demo-alone writes."""
     monkeypatch.setattr(paths, "HOME", tmp_path)
-    found = tmp_path / "alone"
-    monkeypatch.setattr(alone, "FOLDER", found)
+    result = tmp_path / "alone"
+    monkeypatch.setattr(alone, "FOLDER", result)
     monkeypatch.delenv("TRAINLAB_RUN", raising=False)
-    return found
+    return result
 
 
 @pytest.fixture

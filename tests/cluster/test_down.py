@@ -34,11 +34,11 @@ ALL_OF_UP = ("run/switch", "log/n1.log", "share/rwx/x", "nodes/n1/images.json", 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """TRAINLAB_HOME of root, on a machine without processes, links and groups of a cluster."""
-    found = tmp_path / "home"
-    found.mkdir()
+    result = tmp_path / "home"
+    result.mkdir()
     for name, path in {"HOME": "", "CACHE": "cache", "CLUSTER": "cluster", "LOCK": "lock", "REPO": "checkout"}.items():
-        monkeypatch.setattr(paths, name, found / path)
-    monkeypatch.setattr(alone, "FOLDER", found / "alone")
+        monkeypatch.setattr(paths, name, result / path)
+    monkeypatch.setattr(alone, "FOLDER", result / "alone")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(cgroups, "exists", lambda: False)
     monkeypatch.setattr(cgroups, "processes", lambda *_: set())
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(host, "link_exists", lambda: False)
     monkeypatch.setattr(kernel, "restore", lambda: None)
     monkeypatch.setattr(host, "LOCK_SECONDS", 0.1)
-    return found
+    return result
 
 
 def _write(top: Path, *names: str) -> None:

@@ -55,15 +55,15 @@ def _ended(body: str) -> tuple[int, str, int]:
 
 def _sleepers(session: int) -> list[str]:
     """Of one session, as another run of these tests may be active at the same time."""
-    found = []
+    result = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words, its = file.read_text().split("\0"), os.getsid(int(file.parent.name))
         except OSError:
             continue
         if its == session and words[0] == "sleep" and words[1].startswith("3") and words[1].endswith(".25"):
-            found.append(words[1])
-    return found
+            result.append(words[1])
+    return result
 
 
 @pytest.mark.parametrize("body", [THREADS, SERIAL], ids=["threads", "serial"])

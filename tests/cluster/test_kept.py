@@ -22,17 +22,17 @@ LOCAL = "nodes/n1/root/var/lib/local-path/pvc-2_trainlab-ada_workspace/notebook.
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a stopped cluster of two nodes with two volumes, made by this version."""
-    found = tmp_path / "cluster"
-    monkeypatch.setattr(paths, "CLUSTER", found)
+    result = tmp_path / "cluster"
+    monkeypatch.setattr(paths, "CLUSTER", result)
     monkeypatch.setattr(paths, "LOCK", tmp_path / "lock")
-    monkeypatch.setattr(running, "STATE", found / "state.json")
+    monkeypatch.setattr(running, "STATE", result / "state.json")
     monkeypatch.delenv(kept.WORD, raising=False)
-    home.make(found)
+    home.make(result)
     for name in (RUN, LOCAL):
-        (found / name).parent.mkdir(parents=True)
-        (found / name).write_text("x")
+        (result / name).parent.mkdir(parents=True)
+        (result / name).write_text("x")
     _made_with(kept.made_with(2))
-    return found
+    return result
 
 
 def _made_with(settings: dict[str, str] | None) -> None:

@@ -53,7 +53,7 @@ def _signed(operator: str) -> tuple[dict[str, bytes], bytes]:
     """The operator's Secret, and what the API server trusts."""
     text = MANIFESTS.format(secret=webhook_ca.SERVERS[operator].secret)
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(webhook_ca.sign(operator, text)))
-    kinds = [one["kind"] for one in documents]
+    kinds = [document["kind"] for document in documents]
     assert kinds == ["Namespace", "ValidatingWebhookConfiguration", "Secret", "Deployment"]
     bundle = base64.b64decode(documents[1]["webhooks"][0]["clientConfig"]["caBundle"])
     return {key: base64.b64decode(value) for key, value in documents[2]["data"].items()}, bundle

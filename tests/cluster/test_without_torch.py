@@ -59,7 +59,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without_torch")]
 
 def _blocks() -> list[tuple[str, str]]:
     """Each page with one of its blocks of commands, as far as this machine can run it without a cluster."""
-    found = []
+    result = []
     for page in PAGES:
         for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             lines = []
@@ -71,8 +71,8 @@ def _blocks() -> list[tuple[str, str]]:
                 else:
                     assert any(re.fullmatch(one, line) for one in LEFT_OUT), f"{page.name}: add to a table: {line}"
             if lines:
-                found.append((page.name, "\n".join(lines)))
-    return found
+                result.append((page.name, "\n".join(lines)))
+    return result
 
 
 class Shell:
@@ -88,7 +88,7 @@ class Shell:
             subprocess.run(["cp", "--archive", "--link", str(made), str(folder / "cache")], check=True)
         ours = str(Path(sys.prefix, "bin"))
         search = os.pathsep.join(
-            one for one in os.environ["PATH"].split(os.pathsep) if one != ours and ".venv" not in one
+            word for word in os.environ["PATH"].split(os.pathsep) if word != ours and ".venv" not in word
         )
         gone = ("PYTEST_", "MAKE", "MFLAGS", "GIT_", "PYTHON", "VIRTUAL_ENV", "TRAINLAB_", "ANSIBLE_")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(gone)}
@@ -144,7 +144,7 @@ def test_blocks_of_commands_work_in_a_fresh_shell(shell: Shell, page: str, block
 
 def test_each_command_is_run() -> None:
     parser = cli._parser([])
-    (commands,) = (one.choices for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    (commands,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     assert set(commands) == set(COMMANDS)
 
 

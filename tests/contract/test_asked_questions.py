@@ -43,14 +43,14 @@ def folder(phase: SftPhase) -> Path:
 
 def offered() -> list[tuple[str, str, str]]:
     """Return (phase, place, question) of what pages, notes and playbooks ask; a page about no phase asks survival."""
-    found = []
+    result = []
     for path in (*PAGES, *SOURCES):
         name = path.stem if path.parent.name in ("learn", "evidence") else "survival"
         for match in ASKED.finditer(path.read_text(encoding="utf-8")):
             question = (match[1] or match[2] or "").strip()
             if question:
-                found.append((name, str(path.relative_to(ROOT)), question))
-    return found
+                result.append((name, str(path.relative_to(ROOT)), question))
+    return result
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALES)

@@ -35,11 +35,11 @@ def load(path: Path) -> Any:
 
 def described() -> dict[str, Any]:
     """Return each variable of the roles with its default."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for specs in sorted(ROOT.glob("roles/*/meta/argument_specs.yml")):
         options = load(specs)["argument_specs"]["main"].get("options") or {}
-        found |= {name: option.get("default") for name, option in options.items()}
-    return found
+        result |= {name: option.get("default") for name, option in options.items()}
+    return result
 
 
 def test_variables_exist() -> None:
@@ -246,10 +246,10 @@ def test_every_wait_of_the_platform_is_in_the_table_with_its_limit() -> None:
     """The titles are those of the role's tables, which the waits print and `waits.yaml` has; limits are the defaults."""
     tables = load(ROOT / "roles" / "platform" / "vars" / "main.yml")
     limits: dict[str, Any] = load(ROOT / "roles" / "platform" / "defaults" / "main.yml")["platform_timeouts"]
-    waits = {one["title"]: "operators" for one in tables["__platform_crds"]}
-    waits |= {one["title"]: "resources" for one in tables["__platform_queued"]}
+    waits = {table["title"]: "operators" for table in tables["__platform_crds"]}
+    waits |= {table["title"]: "resources" for table in tables["__platform_queued"]}
     for name in ("resources", "brings"):
-        waits |= {one["title"]: "resources" for one in tables[f"__platform_{name}"].values()}
+        waits |= {table["title"]: "resources" for table in tables[f"__platform_{name}"].values()}
     waits[tables["__platform_resources"]["rhoai"]["title"]] = "rhoai"
     waits[tables["__platform_initialization"]["title"].partition(",")[0]] = "rhoai"
     waits["operators"] = "operators"

@@ -29,5 +29,5 @@ def test_ci_runs_the_command_before_a_merge() -> None:
 
 def test_readme_has_one_line_of_needs() -> None:
     """The fresh machines of tests/fresh get exactly these packages."""
-    found = re.findall(r"apt-get install --no-install-recommends ([a-z0-9 .+-]+)", README)
-    assert found == ["git make python3 ca-certificates curl"]
+    match = re.findall(r"apt-get install --no-install-recommends ([a-z0-9 .+-]+)", README)
+    assert match == ["git make python3 ca-certificates curl"]

@@ -41,9 +41,9 @@ def requirements(path: Path) -> dict[str, SpecifierSet]:
 
 def locked(name: str) -> Version:
     """Return the version that requirements.lock pins."""
-    found = re.search(rf"^{re.escape(name)}==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.M)
-    assert found, f"{name} is not in requirements.lock"
-    return Version(found[1])
+    match = re.search(rf"^{re.escape(name)}==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.M)
+    assert match, f"{name} is not in requirements.lock"
+    return Version(match[1])
 
 
 def test_collections_are_those_of_galaxy_yml() -> None:

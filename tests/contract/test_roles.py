@@ -115,14 +115,14 @@ def read_of(kind: str, *filters: str) -> list[str]:
         # a word looked for, which the string contains as well; named in a sentence
         "list": rf"'\w+' (?:not )?in {name}" rf'|^(?:msg: ")?{name}(?:, \w+:| is empty:)',
     }[kind]
-    found = []
+    result = []
     for file in READ:
         whole = rf'|\w+: "\{{\{{ {name} \}}\}}"' if kind == "list" and file.parent.name == "tasks" else ""
         for line in file.read_text(encoding="utf-8").splitlines():
             code = line.strip()
             if not code.startswith(TOLD) and re.search(rf"{name}(?!{good}|[:=])", re.sub(passed + whole, "", code)):
-                found.append(f"{file.relative_to(ROOT)}: {code}")
-    return found
+                result.append(f"{file.relative_to(ROOT)}: {code}")
+    return result
 
 
 def test_a_boolean_may_come_from_the_command_line() -> None:
@@ -150,12 +150,12 @@ CONNECTING = sorted(
 
 def tasks_in(document: Any) -> list[dict[str, Any]]:
     """Return the tasks of a file, those in blocks as well."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for each in document if isinstance(document, list) else []:
-        found.append(each)
+        result.append(each)
         for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
-            found += tasks_in(each.get(part))
-    return found
+            result += tasks_in(each.get(part))
+    return result
 
 
 def test_every_task_connects_alike() -> None:
@@ -195,7 +195,7 @@ def test_no_task_knows_a_hyper_parameter(role: Path) -> None:
     words = re.compile(rf"\b({'|'.join(HYPER_PARAMETERS)})\b")
     for file in sorted(role.rglob("*")):
         if file.is_file() and file.suffix in (".yml", ".yaml", ".j2"):
-            found = words.search(file.read_text(encoding="utf-8"))
-            assert not found, (
-                f"{file.relative_to(ROOT)} names {found and found[0]}: it belongs into values/<phase>.yaml"
+            match = words.search(file.read_text(encoding="utf-8"))
+            assert not match, (
+                f"{file.relative_to(ROOT)} names {match and match[0]}: it belongs into values/<phase>.yaml"
             )

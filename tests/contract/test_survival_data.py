@@ -57,15 +57,15 @@ def grams(text: str) -> frozenset[tuple[str, ...]]:
 def rows(split: str, topic: str) -> list[dict[str, Any]]:
     """Return the rows of one file; a line that is not a JSON object fails with file and line number."""
     path = DATA / split / f"{topic}.jsonl"
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             pytest.fail(f"{split}/{topic}.jsonl line {number}: not JSON: {error}")
         assert isinstance(row, dict), f"{split}/{topic}.jsonl line {number}: not an object"
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def all_rows(split: str) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ def test_taught_rows_follow_the_schema(topic: str) -> None:
         assert row["id"] == f"{topic}-t{number:02d}", where
         counts = {part: len(texts) for part, texts in wordings(row).items()}
         assert counts == {"train": TRAINED, "dev": UNSEEN, "test": UNSEEN}, where
-        assert all(filled(one) for texts in wordings(row).values() for one in [*texts, row["answer"]]), where
+        assert all(filled(text) for texts in wordings(row).values() for text in [*texts, row["answer"]]), where
         assert 2 <= len(row["facts"]) <= 3, where
         for fact in row["facts"]:
             assert fact and all(is_spelling(s) for s in fact), where
@@ -244,7 +244,7 @@ def test_enough_facts_are_taught() -> None:
     """At least sixty facts, and no wording twice."""
     found = all_rows("taught")
     assert len(found) >= MIN_TAUGHT
-    asked = Counter(" ".join(words(one)) for row in found for texts in wordings(row).values() for one in texts)
+    asked = Counter(" ".join(words(text)) for row in found for texts in wordings(row).values() for text in texts)
     assert [one for one, n in asked.items() if n > 1] == []
 
 

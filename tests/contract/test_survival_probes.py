@@ -140,7 +140,7 @@ def test_retention_rows_follow_the_schema() -> None:
         assert list(row) == ["id", "question", "facts"] and row["id"] == f"keep-{number:03d}"
         assert filled(row["question"]) and are_facts(row["facts"]), row["id"]
     counts = Counter(" ".join(words(row["question"])) for row in RETENTION)
-    assert [one for one, n in counts.items() if n > 1] == []
+    assert [count for count, n in counts.items() if n > 1] == []
 
 
 def test_no_question_says_its_own_answer() -> None:

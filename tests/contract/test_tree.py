@@ -71,8 +71,8 @@ def test_lock_files_name_no_registry() -> None:
 def test_nothing_edits_the_search_path() -> None:
     """Modules are found as packages: pytest's `pythonpath`, the folder that Python runs, or PYTHONPATH of one command."""
     edit = re.compile(r"\bsys\.path(\[[^]]*\]\s*\+?=|\s*\+?=[^=]|\.(insert|append|extend)\()|\bsite\.addsitedir\(")
-    found = [path for path in tracked() if edit.search(text_of(path))]
-    assert not found
+    match = [path for path in tracked() if edit.search(text_of(path))]
+    assert not match
 
 
 def test_no_module_hides_a_package() -> None:

@@ -24,7 +24,7 @@ NEAR_DUPLICATE = 0.5
 
 def rows(split: str, form: str) -> list[dict[str, Any]]:
     """Return the rows of one file; a line that is not a JSON object fails with file and line number."""
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     path = DATA / split / f"{form}.jsonl"
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
@@ -32,8 +32,8 @@ def rows(split: str, form: str) -> list[dict[str, Any]]:
         except json.JSONDecodeError as error:
             pytest.fail(f"{split}/{form}.jsonl line {number}: not JSON: {error}")
         assert isinstance(row, dict), f"{split}/{form}.jsonl line {number}: not an object"
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def all_rows(*splits: str) -> list[dict[str, Any]]:
@@ -49,13 +49,13 @@ def of_form(form: str) -> list[dict[str, Any]]:
 def pairs(form: str, rhyming: bool) -> list[tuple[str, str, str]]:
     """Return (id, last word, last word) of the line pairs of a form that must, or must not, rhyme."""
     pattern = RHYMED[form]
-    found = []
+    result = []
     for row in of_form(form):
         ends = [words(line)[-1] for line in row["verse"].split("\n")]
         for i, j in combinations(range(len(pattern)), 2):
             if (pattern[i] == pattern[j]) is rhyming:
-                found.append((row["id"], ends[i], ends[j]))
-    return found
+                result.append((row["id"], ends[i], ends[j]))
+    return result
 
 
 def grams(text: str) -> set[tuple[str, ...]]:

@@ -125,7 +125,7 @@ def drill(place: Place, names: list[str], dice: random.Random, steps: int) -> Ro
             "wrong": wrong,
             "step": [at for at, _ in struck],
             "whole": [whole for _, whole in struck],
-            "starts": [{key: one.get(key) for key in ("resumed", "reached")} for one in place.starts()],
+            "starts": [{key: start.get(key) for key in ("resumed", "reached")} for start in place.starts()],
             "steps": total,
             "every": total // CHECKPOINTS,
             "end": end,

@@ -160,15 +160,15 @@ class Place:
 
     def ranks(self) -> dict[int, int]:
         """Process of each rank, in this cluster: another one of this machine may have drills, too."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for pid in cgroups.processes():
             with contextlib.suppress(OSError):
                 text = Path(f"/proc/{pid}/environ").read_text()
                 words = dict(part.split("=", 1) for part in text.split("\0") if "=" in part)
                 name, _, number = Path(f"/proc/{pid}/comm").read_text().strip().partition(" ")
                 if words.get("TRAINLAB_RUN", "").startswith(f"{RELEASE}-") and name == "rank":
-                    found[int(number)] = pid
-        return found
+                    result[int(number)] = pid
+        return result
 
     def end(self, seconds: float) -> str:
         """Wait for the job's end; return its condition, or why there is none."""

@@ -29,9 +29,9 @@ class User:
 
     def losses(self) -> list[str]:
         """What of it is gone."""
-        found = [f"process {pid}" for pid in self.pids if pid not in _processes()]
-        found += [f"{file}" for file in sorted(self.files) if not file.exists()]
-        return found + [f"link {LINK}"] * (not (LINKS / LINK).exists())
+        result = [f"process {pid}" for pid in self.pids if pid not in _processes()]
+        result += [f"{file}" for file in sorted(self.files) if not file.exists()]
+        return result + [f"link {LINK}"] * (not (LINKS / LINK).exists())
 
 
 def _groups() -> list[Path]:

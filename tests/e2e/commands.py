@@ -127,6 +127,6 @@ def trainer_image() -> str:
 
 def changed(output: str) -> int:
     """The sum of changed= in the play recap, as the collection's callback prints it."""
-    found = re.findall(r"^\S+: ok=\d+ changed=(\d+) ", output, re.MULTILINE)
-    assert found, output[-2000:]
-    return sum(map(int, found))
+    match = re.findall(r"^\S+: ok=\d+ changed=(\d+) ", output, re.MULTILINE)
+    assert match, output[-2000:]
+    return sum(map(int, match))

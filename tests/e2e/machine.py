@@ -106,37 +106,37 @@ def _tree(folder: Path) -> list[str]:
 
 
 def _sysctls() -> list[str]:
-    found = []
+    result = []
     for name in SYSCTLS:
         top = Path("/proc/sys") / name
         for file in [top] if top.is_file() else sorted(top.rglob("*")):
             with contextlib.suppress(OSError):
                 if file.is_file() and not VOLATILE.search(file.name):
-                    found.append(f"{file}={file.read_text().strip()}")
-    return found
+                    result.append(f"{file}={file.read_text().strip()}")
+    return result
 
 
 def group(node: str = "") -> set[int]:
     """Pids of all processes in the cluster, or in one node of it."""
     tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
-    found: set[int] = set()
+    result: set[int] = set()
     for folder, _, _ in (entry for top in tops for entry in os.walk(top / GROUP / node)):
         with contextlib.suppress(OSError):  # a container has just ended
-            found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
-    return found
+            result.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
+    return result
 
 
 def ours() -> dict[int, str]:
     """Processes that run in the cluster, work in its folder or have one of its roots."""
-    found = {}
+    result = {}
     inside = group()
     for path in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
         with contextlib.suppress(OSError):
             argv = (path / "cmdline").read_text().split("\0")
             mine = any(word.startswith(str(FOLDER)) for word in [*argv, str((path / "root").readlink())])
             if mine or int(path.name) in inside:
-                found[int(path.name)] = " ".join(argv)
-    return found
+                result[int(path.name)] = " ".join(argv)
+    return result
 
 
 def _nft() -> list[str]:
@@ -177,12 +177,12 @@ def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[s
     If no firewall ran before, the kernel loads nf_conntrack by itself for a node's rules, and no program of ours unloads
     it: the one setting that comes with it does not count.
     """
-    found = {}
+    result = {}
     for key, old in before.items():
         new = after[key]
         if key == "sysctls" and not any("nf_conntrack_max" in line for line in old):
             new = [line for line in new if "nf_conntrack_max" not in line]
         lines = [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
         if lines:
-            found[key] = lines
-    return found
+            result[key] = lines
+    return result

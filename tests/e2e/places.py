@@ -113,12 +113,16 @@ class Watched:
 
     def look(self, workloads: list[Json]) -> None:
         """Note the state of all workloads."""
-        running = [one for one in workloads if condition(one, "Admitted") and not condition(one, "Finished")]
+        running = [
+            workload
+            for workload in workloads
+            if condition(workload, "Admitted") and not condition(workload, "Finished")
+        ]
         self.most = max(self.most, len(running))
-        for one in workloads:
-            space = one["metadata"]["namespace"]
-            self.created.setdefault(space, one["metadata"]["creationTimestamp"])
-            if admitted := condition(one, "Admitted"):
+        for workload in workloads:
+            space = workload["metadata"]["namespace"]
+            self.created.setdefault(space, workload["metadata"]["creationTimestamp"])
+            if admitted := condition(workload, "Admitted"):
                 self.admitted.setdefault(space, admitted["lastTransitionTime"])
 
     def out_of_order(self) -> list[str]:
@@ -147,7 +151,7 @@ def together(people: list[Attendee], line: str, patience: float) -> Watched:
 
     with ThreadPoolExecutor(len(people) + 1) as pool:
         watching = pool.submit(watch)
-        futures = [pool.submit(trained_and_left, one, line, began, patience) for one in people]
+        futures = [pool.submit(trained_and_left, person, line, began, patience) for person in people]
         try:
             for each in futures:
                 each.result()

@@ -92,8 +92,12 @@ class Release:
         pods = self.servers()
         if len(pods) != 1:
             return False
-        phases = [one["configMap"]["name"] for one in pods[0]["spec"]["volumes"] if "configMap" in one]
-        ready = [one["status"] for one in pods[0].get("status", {}).get("conditions", []) if one["type"] == "Ready"]
+        phases = [pod["configMap"]["name"] for pod in pods[0]["spec"]["volumes"] if "configMap" in pod]
+        ready = [
+            condition["status"]
+            for condition in pods[0].get("status", {}).get("conditions", [])
+            if condition["type"] == "Ready"
+        ]
         return phases == [wanted] and ready == ["True"]
 
     def there(self) -> set[str]:

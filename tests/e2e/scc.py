@@ -99,8 +99,8 @@ def containers(pod: Json) -> Iterator[tuple[str, Json]]:
 def refused(pod: Json, first: int) -> Iterator[str]:
     """Yield what the constraint does not allow, as OpenShift says it."""
     whole = pod["spec"].get("securityContext") or {}
-    for path, one in containers(pod):
-        own = one.get("securityContext") or {}
+    for path, container in containers(pod):
+        own = container.get("securityContext") or {}
         name = path.removeprefix("/").replace("/", ".")
         uid = own.get("runAsUser", whole.get("runAsUser"))
         if uid is not None and not first <= uid < first + BLOCK:

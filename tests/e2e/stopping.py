@@ -63,9 +63,9 @@ def at(
 
 
 def _marked(mark: str) -> list[str]:
-    word, found = f"{MARK}={mark}".encode(), []
+    word, result = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if word in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-    return found
+                result.append((folder / "cmdline").read_text().replace("\0", " "))
+    return result

@@ -60,7 +60,7 @@ def test_older_tags_of_an_image_give_their_disk_back(tmp_path: Path) -> None:
     before = set(image_store.refs())
     image_store.add(sources)
     blobs = image_store.folder() / "root" / image_store.BLOBS
-    old, new = ({blobs / digest for digest in oci.blobs_of(one.layout, one.manifest)} for one in sources)
+    old, new = ({blobs / digest for digest in oci.blobs_of(source.layout, source.manifest)} for source in sources)
     assert all(blob.exists() for blob in old | new)
     images.forget_older("localhost/trainlab-trial:2")
     assert set(image_store.refs()) == before | {"localhost/trainlab-trial:2"}

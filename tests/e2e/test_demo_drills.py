@@ -34,8 +34,8 @@ def drilled(*more: str) -> dict[str, Any]:
     finally:
         kubectl("delete", "namespace", "drills", "--wait=false", "--ignore-not-found")
     (row,) = json.loads(table.read_text())["drills"]
-    found: dict[str, Any] = row
-    return found
+    result: dict[str, Any] = row
+    return result
 
 
 def test_a_killed_rank_leaves_the_weights_of_an_undisturbed_training(demo: str) -> None:

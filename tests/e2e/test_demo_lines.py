@@ -20,8 +20,8 @@ TRAINING_SECONDS, SERVER_SECONDS = 2400, 900
 
 def line_of(phase: str) -> str:
     """The command that the file of a phase begins with."""
-    (found,) = re.findall(r"^# (helm .*)$", (LOCAL / f"{phase}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
-    return str(found)
+    (match,) = re.findall(r"^# (helm .*)$", (LOCAL / f"{phase}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    return str(match)
 
 
 @pytest.mark.tier

@@ -27,7 +27,7 @@ def test_six_attendees_train_in_turn_and_are_answered(demo: str, tmp_path: Path)
     with places.handed_out(tmp_path, PEOPLE, "-e", f"attendees_cluster_queue={QUEUE['platform_queue']}") as line:
         people = [places.Attendee(f"user{number + 1}", tmp_path) for number in range(PEOPLE)]
         watched = places.together(people, line, patience=3600)
-    table = {one.name: one.seconds for one in people}
+    table = {person.name: person.seconds for person in people}
     (machine.ARTIFACTS / "places.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
     assert [name for name, seconds in table.items() if "answered" not in seconds] == []
     assert watched.most == AT_ONCE and len(watched.admitted) == PEOPLE and watched.out_of_order() == []

@@ -157,7 +157,7 @@ def test_five_preemptions_cost_no_restart_and_end_in_the_same_bytes(preempting: 
             given("delete", [urgent(number)], "-n", "preempting")
         waits_for(lambda: ended(kind, release), "preempting", 900)  # noqa: B023
     starts, digest = run_of("low")
-    assert len(starts) == 6 and [one["restart"] for one in starts] == [0] * 6
+    assert len(starts) == 6 and [start["restart"] for start in starts] == [0] * 6
     assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
     assert digest == run_of("calm")[1]
 
@@ -180,7 +180,7 @@ def test_jobset_counts_no_pod_that_sigterm_ends_and_the_deadline_bounds_them(pre
     (job,) = (one for one in objects("jobs", "preempting") if one["metadata"]["name"].startswith("told-"))
     assert "DeadlineExceeded" in json.dumps(job["status"]), job["status"]
     starts, _digest = run_of("told")
-    assert [one["restart"] for one in starts] == [0, 0, 0] and {one["ended"] for one in starts} == {143}, starts
+    assert [start["restart"] for start in starts] == [0, 0, 0] and {start["ended"] for start in starts} == {143}, starts
     assert all(after["resumed"] == before["reached"] for before, after in itertools.pairwise(starts))
 
 
@@ -227,7 +227,7 @@ def servers_counted() -> Iterator[None]:
     The embedded cluster has them off: with upstream's webhooks no pod could be made anywhere while Kueue's is down.
     """
     manifests = yaml.load_all(render.render(operators.OPERATORS["kueue"]), yaml.CSafeLoader)
-    (config,) = (one for one in manifests if one["metadata"]["name"] == "kueue-manager-config")
+    (config,) = (manifest for manifest in manifests if manifest["metadata"]["name"] == "kueue-manager-config")
     (key,) = config["data"]
     more = FRAMEWORKS + "".join(f"    - {name}\n" for name in ("pod", "deployment"))
     assert FRAMEWORKS in config["data"][key]
@@ -252,17 +252,17 @@ def webhooks(sort: str) -> dict[str, Any]:
     """Upstream's for pods and Deployments, called as the others of this cluster are."""
     kind = f"{sort}WebhookConfiguration"
     upstream_ones = yaml.safe_load_all(upstream.from_module("kueue", "config/components/webhook/manifests.yaml"))
-    (found,) = (one for one in upstream_ones if one["kind"] == kind)
+    (result,) = (one for one in upstream_ones if one["kind"] == kind)
     (installed,) = (
         one for one in objects(kind.lower()) if one["metadata"]["name"] == f"kueue-{sort.lower()}-webhook-configuration"
     )
     client = installed["webhooks"][0]["clientConfig"]
-    chosen = [one for one in found["webhooks"] if one["name"][1:] in ("pod.kb.io", "deployment.kb.io")]
+    chosen = [one for one in result["webhooks"] if one["name"][1:] in ("pod.kb.io", "deployment.kb.io")]
     for one in chosen:
         path = one["clientConfig"]["service"]["path"]
         one["clientConfig"] = client | {"service": client["service"] | {"path": path}}
         one["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": "queued"}}
-    return found | {"metadata": {"name": "trainlab-servers-counted"}, "webhooks": chosen}
+    return result | {"metadata": {"name": "trainlab-servers-counted"}, "webhooks": chosen}
 
 
 def workload(kind: str, release: str, namespace: str = "queued") -> dict[str, Any]:

@@ -40,8 +40,8 @@ def space(demo: str) -> Iterator[None]:
 
 def printed() -> str:
     """The line, word for word."""
-    (found,) = re.findall(r"^(ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    return found
+    (match,) = re.findall(r"^(ansible-playbook .*\"vllm\".*)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    return match
 
 
 def wholly(weights: str) -> str:

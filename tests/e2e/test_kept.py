@@ -72,8 +72,8 @@ def _items(*argv: str) -> list[dict[str, Any]]:
 def _identities() -> dict[str, str]:
     """What a new cluster would have made anew: the nodes, the ConfigMap, the file in the volume."""
     objects = [*_items("nodes"), *_items("configmaps", "--field-selector=metadata.name=mine")]
-    found = {each["metadata"]["name"]: each["metadata"]["uid"] for each in objects}
-    return found | {"volume": (VOLUME / "run-1" / "manifest.json").read_text()}
+    result = {each["metadata"]["name"]: each["metadata"]["uid"] for each in objects}
+    return result | {"volume": (VOLUME / "run-1" / "manifest.json").read_text()}
 
 
 def _answers() -> bool:

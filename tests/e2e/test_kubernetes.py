@@ -101,7 +101,7 @@ def test_from_a_cluster_to_a_served_model_and_back(own: Own, tmp_path: Path) -> 
     _, head = own.registry.get(f"team/trainer/manifests/{digest}", method="HEAD")
     assert head["Docker-Content-Digest"] == digest
     pods = objects("pods")
-    assert pods and {one["spec"]["containers"][0]["image"] for one in pods} == {image}, "pushed, and run"
+    assert pods and {pod["spec"]["containers"][0]["image"] for pod in pods} == {image}, "pushed, and run"
     (run,) = tmp_path.glob(f"{PHASE}-*")
     gate = json.loads((run / "gate.json").read_text(encoding="utf-8"))
     assert gate["promoted"] and gate["verdict"] == "better", gate["reasons"]

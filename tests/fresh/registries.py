@@ -32,36 +32,36 @@ def sources(suite: str) -> dict[str, str]:
     if release.get("ID") != "debian" or not own:
         return {}
     folder = Path("/etc/apt/sources.list.d")
-    found = {}
+    result = {}
     for file in [Path("/etc/apt/sources.list"), *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))]:
         if not file.is_file():
             continue
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
         words = " ".join(lines).split()
         if own in words and "main" in words:
-            found[file.name] = "\n".join(SUITES.sub(suite, line) for line in lines) + "\n"
-    return found
+            result[file.name] = "\n".join(SUITES.sub(suite, line) for line in lines) + "\n"
+    return result
 
 
 def files(suite: str) -> dict[str, bytes]:
     """Return path -> content of everything that apt, pip and the resolver of the fresh machine should read."""
-    found = {path: Path(path).read_bytes() for path in FILES if Path(path).is_file()}
+    result = {path: Path(path).read_bytes() for path in FILES if Path(path).is_file()}
     for file in sorted(Path("/etc/apt/apt.conf.d").glob("*")):
         if file.is_file() and re.search(rb"^\s*Acquire", file.read_bytes(), re.MULTILINE):
-            found[str(file)] = file.read_bytes()
+            result[str(file)] = file.read_bytes()
     own = sources(suite)
     if own:
-        found |= {
+        result |= {
             f"/etc/apt/sources.list.d/{name}": text.encode() for name, text in own.items() if name != "sources.list"
         }
-        found["/etc/apt/sources.list"] = own.get("sources.list", "").encode()
-    return found
+        result["/etc/apt/sources.list"] = own.get("sources.list", "").encode()
+    return result
 
 
 def environment() -> dict[str, str]:
     """Return the variables that point pip, Go and everything else to their registries."""
-    found = {key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)}
-    return {**_go_settings(), **found}
+    match = {key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)}
+    return {**_go_settings(), **match}
 
 
 def folders() -> list[Path]:

@@ -48,8 +48,8 @@ WantedBy=multi-user.target
 
 def trainer() -> str:
     """The reference of the trainer image in the node store; empty when there is none."""
-    found = [ref for ref in image_store.refs() if ref.startswith("localhost/trainlab-trainer:")]
-    return found[0] if found else ""
+    result = [ref for ref in image_store.refs() if ref.startswith("localhost/trainlab-trainer:")]
+    return result[0] if result else ""
 
 
 def missing() -> str:

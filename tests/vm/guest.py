@@ -163,8 +163,10 @@ def kubectl_until(kind: str, ends: tuple[str, ...], wanted: str) -> str:
     command = (*KUBECTL, "-n", SPACE)
     while True:
         listed = json.loads(quiet(*command, "get", kind, "-o", "json") or "{}").get("items", [])
-        conditions = [one for item in listed for one in item.get("status", {}).get("conditions", [])]
-        reached = [one["type"] for one in conditions if one["status"] == "True" and one["type"] in ends]
+        conditions = [condition for item in listed for condition in item.get("status", {}).get("conditions", [])]
+        reached = [
+            condition["type"] for condition in conditions if condition["status"] == "True" and condition["type"] in ends
+        ]
         if reached:
             assert wanted in reached, f"{kind}: {conditions}"
             return reached[0]

@@ -50,17 +50,19 @@ def hierarchies() -> tuple[Hierarchy, ...]:
 
 def controllers() -> set[str]:
     """The controllers that the host offers at its root."""
-    found: set[str] = set()
-    for one in hierarchies():
-        found.update(
-            one.options.split(",") if one.version == 1 else (one.at / "cgroup.controllers").read_text().split()
+    result: set[str] = set()
+    for hierarchy in hierarchies():
+        result.update(
+            hierarchy.options.split(",")
+            if hierarchy.version == 1
+            else (hierarchy.at / "cgroup.controllers").read_text().split()
         )
-    return found
+    return result
 
 
 def version() -> int:
     """1 or 2; 0 when no cgroup file system is mounted."""
-    return max((one.version for one in hierarchies()), default=0)
+    return max((hierarchy.version for hierarchy in hierarchies()), default=0)
 
 
 def make(group: str) -> None:
@@ -99,18 +101,18 @@ def _inherit_cpuset(root: Path, target: Path) -> None:
 
 def processes(group: str = "") -> set[int]:
     """Host pids of everything in the cluster's cgroups, or in one group of them."""
-    found: set[int] = set()
-    for one in hierarchies():
-        for file in _files(one.at / identity.GROUP / group):
-            found.update(_lists(file))
-    return found
+    result: set[int] = set()
+    for hierarchy in hierarchies():
+        for file in _files(hierarchy.at / identity.GROUP / group):
+            result.update(_lists(file))
+    return result
 
 
 def others() -> list[str]:
     """Names of the cgroup folders of other clusters running on this machine, under any TRAINLAB_HOME."""
     found = set()
-    for one in hierarchies():
-        for top in [one.at / identity.DEFAULT, *one.at.glob(f"{identity.DEFAULT}-*")]:
+    for hierarchy in hierarchies():
+        for top in [hierarchy.at / identity.DEFAULT, *hierarchy.at.glob(f"{identity.DEFAULT}-*")]:
             if top.name != identity.GROUP and any(_lists(file) for file in _files(top)):
                 found.add(top.name)
     return sorted(found)
@@ -144,14 +146,14 @@ def init_of(group: str, depth: int) -> int | None:
 
 def exists() -> bool:
     """Whether any cgroup of the cluster is left."""
-    return any((one.at / identity.GROUP).exists() for one in hierarchies())
+    return any((hierarchy.at / identity.GROUP).exists() for hierarchy in hierarchies())
 
 
 def remove(seconds: float = 5.0) -> None:
     """Remove the empty groups, deepest first; raises say.UserError when the kernel still keeps one."""
     end = time.monotonic() + patience.seconds(seconds)
-    for one in hierarchies():
-        top = one.at / identity.GROUP
+    for hierarchy in hierarchies():
+        top = hierarchy.at / identity.GROUP
         while top.exists():
             folders = sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
             with contextlib.suppress(OSError):

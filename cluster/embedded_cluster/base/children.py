@@ -112,12 +112,12 @@ def ended() -> bool:
 
 def _parents() -> dict[int, int]:
     """Pid -> pid of its parent, of every process that this one sees."""
-    found = {}
+    result = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended in the meantime
             # the name in parentheses may itself contain blanks and parentheses
-            found[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    return found
+            result[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+    return result
 
 
 def _signal(pid: int, number: int) -> None:

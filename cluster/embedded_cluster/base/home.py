@@ -52,7 +52,7 @@ def ours(folder: Path) -> bool:
 
 def folders(kind: str) -> list[Path]:
     """Our folders of a kind, `cluster` or `alone`: the default cluster's is named like it, another one's KIND-NAME."""
-    return [one for one in sorted(paths.HOME.glob(f"{kind}*")) if _named(kind, one.name) and ours(one)]
+    return [path for path in sorted(paths.HOME.glob(f"{kind}*")) if _named(kind, path.name) and ours(path)]
 
 
 def lock_files() -> list[Path]:
@@ -63,7 +63,7 @@ def lock_files() -> list[Path]:
 
 def drop(folder: Path) -> None:
     """Remove a folder of ours, but nothing that is mounted there; the mark goes last: what a killed command leaves is ours."""
-    inside = [str(one) for one in folder.iterdir() if one.name != MARK]
+    inside = [str(path) for path in folder.iterdir() if path.name != MARK]
     programs.run(*programs.with_us(), "rm", "-rf", "--one-file-system", "--preserve-root=all", "--", *inside)
     (folder / MARK).unlink(missing_ok=True)
     if not folder.is_symlink():  # a user's, to another disk
@@ -81,7 +81,7 @@ def remove() -> bool:
             drop(folder)
     for file in lock_files():
         file.unlink()
-    if ours(paths.HOME) and [one.name for one in paths.HOME.iterdir()] == [MARK]:
+    if ours(paths.HOME) and [path.name for path in paths.HOME.iterdir()] == [MARK]:
         shutil.rmtree(paths.HOME)
     return bool(found)
 
@@ -89,7 +89,7 @@ def remove() -> bool:
 def _require_ours(folder: Path) -> None:
     if not folder.exists() or ours(folder):
         return
-    if folder.is_dir() and all(one.name == MARK for one in folder.iterdir()):  # empty, or another command makes it
+    if folder.is_dir() and all(path.name == MARK for path in folder.iterdir()):  # empty, or another command makes it
         return
     named = "" if folder == paths.CACHE else ", or TRAINLAB_CLUSTER to another name"
     raise say.UserError(

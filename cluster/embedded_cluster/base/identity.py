@@ -58,14 +58,20 @@ def checked_subnet(variable: str, asked: str, example: str) -> ipaddress.IPv4Net
     """Return the network; UserError when it is not one, or not of the size that the nodes' addresses assume."""
     length = example.rpartition("/")[2]
     try:
-        found = ipaddress.IPv4Network(asked)
+        result = ipaddress.IPv4Network(asked)
     except ValueError:
-        found = None
-    if found is None or str(found.prefixlen) != length or found.is_loopback or found.is_multicast or found.is_reserved:
+        result = None
+    if (
+        result is None
+        or str(result.prefixlen) != length
+        or result.is_loopback
+        or result.is_multicast
+        or result.is_reserved
+    ):
         raise UserError(
             f"{variable}={asked}: give an IPv4 network of the form {example}: a prefix of {length} bits, the rest 0"
         )
-    return found
+    return result
 
 
 def checked_subnets(environment: dict[str, str]) -> tuple[ipaddress.IPv4Network, ...]:

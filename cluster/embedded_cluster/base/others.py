@@ -27,9 +27,9 @@ def at_work() -> list[str]:
 
 def images() -> set[str]:
     """References of the images that other clusters' nodes were given."""
-    found: set[str] = set()
+    result: set[str] = set()
     for folder in folders().values():
         for file in folder.glob("nodes/*/images.json"):
             with contextlib.suppress(OSError, ValueError):  # that cluster is going down
-                found |= set(json.loads(file.read_text()))
-    return found
+                result |= set(json.loads(file.read_text()))
+    return result

@@ -23,10 +23,10 @@ OUTER_DEPTH, NODE_DEPTH = 1, 2
 def state() -> dict[str, Any]:
     """What the last `up` wrote: nodes, what they were made with, addresses; empty without a cluster."""
     try:
-        found: dict[str, Any] = json.loads(STATE.read_text())
+        result: dict[str, Any] = json.loads(STATE.read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return found
+    return result
 
 
 def nodes() -> list[str]:
@@ -76,8 +76,8 @@ def _loaded_file(node: str) -> Path:
 
 def loaded(node: str) -> dict[str, str]:
     """Reference -> digest of the images that were loaded into a node."""
-    found: dict[str, str] = json.loads(_loaded_file(node).read_text())
-    return found
+    result: dict[str, str] = json.loads(_loaded_file(node).read_text())
+    return result
 
 
 def note_loaded(node: str, refs: dict[str, str]) -> None:

@@ -52,11 +52,11 @@ def differences() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _rank(version: str) -> tuple[int, int, int, bool, str]:
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    match = _VERSION.fullmatch(version)
+    if match is None:
         raise UserError(f"{version}: not a Go module version")
-    extra = found[4].removesuffix("+incompatible")
-    return int(found[1]), int(found[2]), int(found[3]), not extra, extra
+    extra = match[4].removesuffix("+incompatible")
+    return int(match[1]), int(match[2]), int(match[3]), not extra, extra
 
 
 def align() -> bool:

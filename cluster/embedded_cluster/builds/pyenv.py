@@ -376,7 +376,7 @@ def _drop_unused(but: Path) -> None:
 
 def _users(folder: Path) -> list[Path] | None:
     try:
-        return [Path(one) for one in json.loads((folder / CHECKOUTS).read_text(encoding="utf-8"))]
+        return [Path(load) for load in json.loads((folder / CHECKOUTS).read_text(encoding="utf-8"))]
     except (FileNotFoundError, ValueError):
         return None
 
@@ -390,7 +390,7 @@ def _link(folder: Path) -> None:
     program, python = folder / "bin" / "trainlab", str(folder / "bin" / "python")
     _write(program, PROGRAM.format(quoted=shlex.quote(python), python=python, record=CHECKOUTS))
     program.chmod(0o755)
-    users = {str(one) for one in _users(folder) or () if _links(one, folder)} | {str(paths.REPO)}
+    users = {str(user) for user in _users(folder) or () if _links(user, folder)} | {str(paths.REPO)}
     _write(folder / CHECKOUTS, json.dumps(sorted(users)))
     link = paths.REPO / ".venv"
     if not _links(paths.REPO, folder):

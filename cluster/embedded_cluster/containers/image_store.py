@@ -59,10 +59,10 @@ def folder() -> Path:
 def refs() -> dict[str, dict[str, str]]:
     """What the image store holds: reference -> digest and recipe key."""
     try:
-        found: dict[str, dict[str, str]] = json.loads((folder() / "refs.json").read_text())
+        result: dict[str, dict[str, str]] = json.loads((folder() / "refs.json").read_text())
     except FileNotFoundError:
         return {}
-    return found
+    return result
 
 
 def lock(shared: bool = False) -> contextlib.AbstractContextManager[None]:

@@ -38,7 +38,7 @@ def recipes() -> dict[tuple[str, ...], oci.Recipe]:
     busybox = rootfs.base() / "usr/bin/busybox"
     shell = _busybox_links(busybox)
     sleep = ("/bin/busybox", "sleep", "infinity")
-    found: dict[tuple[str, ...], oci.Recipe] = {
+    result: dict[tuple[str, ...], oci.Recipe] = {
         (PAUSE,): oci.Recipe({"bin/busybox": busybox}, entrypoint=sleep, user="65535:65535"),
         (RESOLVES,): oci.Recipe({"bin/busybox": busybox, "bin/resolves": build.binary("resolves")}, shell),
     }
@@ -52,8 +52,8 @@ def recipes() -> dict[tuple[str, ...], oci.Recipe]:
             links = {f"usr/local/bin/kube-{part}": name for part in ("apiserver", "controller-manager", "scheduler")}
         user = "0:0" if name in ROOTS else "65532:65532"
         start = () if name == "kubernetes" else (one.link or f"/{at}",)
-        found[tuple(one.images)] = oci.Recipe({at: file}, links, entrypoint=start, user=user)
-    return found
+        result[tuple(one.images)] = oci.Recipe({at: file}, links, entrypoint=start, user=user)
+    return result
 
 
 def ensure(force: bool = False) -> bool:

@@ -170,15 +170,15 @@ def named(layout: Path) -> dict[str, dict[str, Any]]:
     manifest_index = layout / "index.json"
     if not manifest_index.is_file():
         raise say.UserError(f"{layout}: no index.json; give an OCI image layout (buildah push IMAGE oci:FOLDER:NAME)")
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for entry in json.loads(manifest_index.read_text()).get("manifests", []):
         notes = entry.get("annotations") or {}
         name = notes.get("io.containerd.image.name") or notes.get("org.opencontainers.image.ref.name") or ""
         if "/" in name:
-            found[name] = entry
-    if not found:
+            result[name] = entry
+    if not result:
         raise say.UserError(f"{manifest_index}: no image has a full name (HOST/NAME:TAG) in its annotations")
-    return found
+    return result
 
 
 def verify(layout: Path, manifest: dict[str, Any]) -> None:

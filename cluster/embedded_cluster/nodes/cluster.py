@@ -44,11 +44,11 @@ def ready_nodes(since: float = 0.0) -> dict[str, bool]:
     # A kubelet renews its lease every 10 s, and reports an unchanged state, which may be of before a reboot, every 5 minutes.
     leases = [(each["metadata"]["name"], each["spec"]) for each in objects if each["kind"] == "Lease"]
     heard = {name: _seconds(spec["renewTime"]) for name, spec in leases if "renewTime" in spec}
-    found = {}
+    result = {}
     for node in (each for each in objects if each["kind"] == "Node"):
         name = node["metadata"]["name"]
-        found[name] = _is_ready(node) and heard.get(name, 0.0) >= since
-    return found
+        result[name] = _is_ready(node) and heard.get(name, 0.0) >= since
+    return result
 
 
 def _listed(*kinds: str) -> list[dict[str, Any]]:
@@ -265,7 +265,7 @@ def _start(count: int) -> None:
         cgroups.make(group)
     env = {
         "PATH": rootfs.PATH,
-        "CLUSTER_CGROUPS": " ".join(str(one.at) for one in cgroups.hierarchies()),
+        "CLUSTER_CGROUPS": " ".join(str(hierarchy.at) for hierarchy in cgroups.hierarchies()),
         "CLUSTER_CGROUP_VERSION": str(cgroups.version()),
         "CLUSTER_GROUP": identity.GROUP,
         "CLUSTER_NODES": str(count),

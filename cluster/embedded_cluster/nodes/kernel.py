@@ -64,7 +64,7 @@ def _modprobe(*arguments: str) -> subprocess.CompletedProcess[str] | None:
 
 def _handed_down() -> dict[str, list[str]]:
     """The root folder of cgroup version 2 and the controllers that it delegates; empty with version 1."""
-    roots = [one.at for one in cgroups.hierarchies() if one.version == 2]
+    roots = [hierarchy.at for hierarchy in cgroups.hierarchies() if hierarchy.version == 2]
     return {str(root): (root / "cgroup.subtree_control").read_text().split() for root in roots}
 
 

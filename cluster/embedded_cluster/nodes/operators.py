@@ -146,7 +146,7 @@ def _apply(manifests: str) -> None:
 
 def _apply_all(operators: list[Operator]) -> None:
     if operators:
-        _apply("\n---\n".join(webhook_ca.sign(one.name, render(one)) for one in operators))
+        _apply("\n---\n".join(webhook_ca.sign(operator.name, render(operator)) for operator in operators))
 
 
 def _installed() -> dict[str, str]:
@@ -193,7 +193,7 @@ def _wait(operators: list[Operator]) -> None:
 
 def _wait_for_apis(operators: list[Operator], end: float) -> None:
     """Wait until the API server lists the operators' kinds, for Helm: a slow one does so minutes after they run."""
-    missing = wanted = {name for one in operators for name in defined(render(one))}
+    missing = wanted = {name for operator in operators for name in defined(render(operator))}
     while missing:
         try:
             missing = wanted - set(_kubectl("api-resources", "--output=name").split())
@@ -274,7 +274,9 @@ def _explain(operator: Operator, state: list[dict[str, Any]], reason: str) -> st
         for condition in status.get("conditions", ()):
             if condition["status"] != "True":
                 lines.append(f"    {condition['type']}: {condition.get('reason', '')} {condition.get('message', '')}")
-        restarted = any(one.get("restartCount") for one in status.get("containerStatuses", ()))
+        restarted = any(
+            containerStatuse.get("restartCount") for containerStatuse in status.get("containerStatuses", ())
+        )
         previous = ("--previous",) if restarted else ()
         try:
             log = _kubectl("-n", operator.namespace, "logs", name, f"--tail={LOG_LINES}", *previous)

@@ -45,7 +45,7 @@ def digest(operator: Operator) -> str:
     """Return a hash of all inputs of the rendered manifests."""
     state = hashlib.sha256(repr((operator, modules.module(operator.name), _images(operator))).encode())
     for folder in (paths.MANIFESTS / "common", paths.MANIFESTS / operator.name):
-        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             state.update(f"{file.relative_to(paths.MANIFESTS)}\0".encode() + file.read_bytes())
     return state.hexdigest()[:16]
 

@@ -26,7 +26,7 @@ def run(cache: bool) -> bool:
     if not cache:
         stays = [
             f"caches stay in {paths.CACHE}",
-            *(f"models and runs of demo-alone in {one}" for one in home.folders("alone")),
+            *(f"models and runs of demo-alone in {folder}" for folder in home.folders("alone")),
         ]
         say.line(f"{', '.join(stays)}; make demo-down CACHE=1 removes them")
         return changed

@@ -95,12 +95,12 @@ def _try(what: str, script: str) -> list[str]:
 
 def _tools() -> list[str]:
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
-    found = [f"missing tools: {system.install(missing)}"] if missing else []
+    result = [f"missing tools: {system.install(missing)}"] if missing else []
     try:
         pyenv.require_ensurepip()
     except UserError as error:
-        found.append(str(error))
-    return found
+        result.append(str(error))
+    return result
 
 
 def _namespaces() -> list[str]:
@@ -145,13 +145,13 @@ def _cgroups() -> list[str]:
         return [f"no cgroup file system at /sys/fs/cgroup; {RIGHTS}"]
     if missing := sorted(set(needed) - cgroups.controllers()):
         return [f"cgroup controllers missing in /sys/fs/cgroup: {', '.join(missing)}; {RIGHTS}"]
-    for one in cgroups.hierarchies():
-        probe = one.at / f"trainlab-check-{os.getpid()}"
+    for hierarchy in cgroups.hierarchies():
+        probe = hierarchy.at / f"trainlab-check-{os.getpid()}"
         try:
             probe.mkdir()
             probe.rmdir()
         except OSError as error:
-            return [f"{one.at} is not writable ({error.strerror}); {RIGHTS}"]
+            return [f"{hierarchy.at} is not writable ({error.strerror}); {RIGHTS}"]
     return []
 
 
@@ -220,11 +220,11 @@ def problems(nodes: int) -> list[str]:
         return [blocked]
     from embedded_cluster.nodes import layout
 
-    found = [] if 1 <= nodes <= layout.MAX_NODES else [f"--nodes {nodes}: give 1 to {layout.MAX_NODES}"]
+    result = [] if 1 <= nodes <= layout.MAX_NODES else [f"--nodes {nodes}: give 1 to {layout.MAX_NODES}"]
     checks: list[Check] = [_tools, _cgroups, _namespaces, _subnets, lambda: _resources(nodes)]
     for check in checks:
-        found += check()
-    return found
+        result += check()
+    return result
 
 
 def report(nodes: int) -> int:

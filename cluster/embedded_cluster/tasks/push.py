@@ -117,10 +117,10 @@ def push(to: Target, tag: str, source: str) -> str:
         raise say.UserError(
             f"{explained(to, chr(10).join(said))}; the image is built, and the same command goes on from there"
         )
-    found = digest_of(to, tag)
-    if not found:
+    result = digest_of(to, tag)
+    if not result:
         raise say.UserError(f"{KEY}: {to.host} took {to.repository}:{tag} and does not give it back; ask who runs it")
-    return found
+    return result
 
 
 def explained(to: Target, said: str) -> str:
@@ -155,8 +155,8 @@ def _reason(said: str) -> str:
     """The innermost error of skopeo's last line: it puts `level=fatal msg="..."` around all that it went through."""
     lines = [line for line in said.splitlines() if line.strip()][-LINES_OF_ERROR:]
     last = next((line for line in reversed(lines) if "level=fatal" in line), lines[-1] if lines else "no reason given")
-    found = re.search(r'msg="(.*)"', last)
-    text = (found[1] if found else last).replace('\\"', '"')
+    match = re.search(r'msg="(.*)"', last)
+    text = (match[1] if match else last).replace('\\"', '"')
     return ": ".join(text.split(": ")[-2:])
 
 

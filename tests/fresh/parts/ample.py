@@ -6,8 +6,8 @@ _in_truth = shutil.disk_usage
 
 
 def _ample(path):
-    found = _in_truth(path)
-    return found if str(path).startswith("/tmp") else found._replace(free=found.free + (64 << 30))
+    result = _in_truth(path)
+    return result if str(path).startswith("/tmp") else result._replace(free=result.free + (64 << 30))
 
 
 shutil.disk_usage = _ample
