@@ -6,6 +6,7 @@ The kernel is shared, so the cluster has a name and addresses of its own, and no
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_whole(suite: str, command: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "Traceback" not in ended.text, ended.shown()
     assert not ended.left, ended.shown()
     assert not groups()
-    programs = dict(reversed(line.split()) for line in built.text.splitlines())
+    programs = {name: digest for digest, name in re.findall(r"^([0-9a-f]{64})  (\S+)$", built.text, re.MULTILINE)}
     locked = {name: digest for name, (digest, _) in prebuilt.locked().items()}
     assert hosts == (len(programs) > 7), built.shown()
     assert programs == {name: locked[name] for name in programs}  # whoever builds them: the same bytes
