@@ -347,7 +347,7 @@ def _verify_run(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace) -> int:
-    from trainlab.serve.ask import ask
+    from trainlab.serve.client import ask
 
     return ask(args.question, args.url, args.model)
 

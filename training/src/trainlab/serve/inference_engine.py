@@ -19,8 +19,7 @@ from trainlab.serve.generation import Row, generate, padded_tokens
 from trainlab.serve.protocol import ApiError
 
 if TYPE_CHECKING:  # PEFT takes a second to import, and only adapters need it
-    from trainlab.serve.adapters import Adapters
-    from trainlab.serve.promoted_runs import PromotedRuns
+    from trainlab.serve.promoted_runs import Adapters, PromotedRuns
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,7 @@ def _others(phase: LanguagePhase, run_dir: Path, base: Any, tuned: Hosted) -> Ot
     """Return the other runs where this one is an adapter, and the phase wants them."""
     if tuned.adapter is None or not isinstance(phase, SftPhase) or not phase.serve.max_adapters:
         return None
-    from trainlab.serve.adapters import Adapters
-    from trainlab.serve.promoted_runs import PromotedRuns
+    from trainlab.serve.promoted_runs import Adapters, PromotedRuns
 
     runs = PromotedRuns(run_dir, base, phase, served_rank(phase.adapter_rank))
     return Others(runs, Adapters(tuned.model, phase.serve.max_adapters), tuned)

@@ -1,16 +1,17 @@
-"""Which runs on the volume a server may answer for besides its own: promoted, with an adapter that fits its base.
+"""Other runs on the volume that a server answers for: promoted, with an adapter that fits its base; used by inference_engine.py.
 
-Used by inference_engine.py. Nothing of a file is trusted: a volume may be another team's too, and a run may be half written.
-"""
+Nothing of a file is trusted: a volume may be another team's too, and a run may be half written."""
 
 import os
 import re
+from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, set_peft_model_state_dict
 from peft.tuners.tuners_utils import check_target_module_exists
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of
@@ -263,3 +264,42 @@ def _fits(name: str, path: Path, wanted: dict[str, tuple[int, int]]) -> None:
             _refuse(name, f"{WEIGHTS}: {key} is of shape {shape}, this base needs {wanted[key]}", again)
     if odd_kinds := sorted(kinds - {"F32", "BF16", "F16"}):
         _refuse(name, f"{WEIGHTS} holds numbers of type {odd_kinds[0]}", "save it as float32, bfloat16 or float16")
+
+
+class Adapters:
+    """Adds adapters to a PEFT model and takes them away. Not thread-safe: whoever calls it holds the model's lock."""
+
+    def __init__(self, model: Any, most: int) -> None:
+        self._model, self._most = model, most
+        self._kept: OrderedDict[str, tuple[Stamp, str]] = OrderedDict()  # the one asked longest ago first
+        self._numbers = count()
+
+    @property
+    def kept(self) -> list[str]:
+        """Runs whose adapters are in memory, the one asked longest ago first."""
+        return list(self._kept)
+
+    def select(self, run: PromotedRun) -> None:
+        """Let the model answer with the adapter of `run`, loaded unless it is there as it is on the volume now."""
+        stamp, adapter = self._kept.get(run.name, (None, ""))
+        if stamp != run.stamp:
+            weights = run.weights()
+            if stamp is not None:
+                self._drop(run.name)
+            while len(self._kept) >= self._most:
+                self._drop(next(iter(self._kept)))
+            adapter = self._add(run, weights)
+        self._kept.move_to_end(run.name)
+        self._model.set_adapter(adapter)
+
+    def _add(self, run: PromotedRun, weights: dict[str, Any]) -> str:
+        adapter = f"run{next(self._numbers)}"  # a module's name has no dot, a run's may
+        # On no device first, so that its tensors become the model's instead of a copy.
+        self._model.add_adapter(adapter, run.config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
+        set_peft_model_state_dict(self._model, weights, adapter_name=adapter, low_cpu_mem_usage=True)
+        self._model.eval()
+        self._kept[run.name] = run.stamp, adapter
+        return adapter
+
+    def _drop(self, name: str) -> None:
+        self._model.delete_adapter(self._kept.pop(name)[1])
