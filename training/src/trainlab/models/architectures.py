@@ -1,13 +1,16 @@
-"""Table of model architectures and the arithmetic on them: parameters and FLOP per token.
+"""Table of model architectures and the arithmetic on them: parameters and FLOP per token; and the models of staged phases.
 
 Used by estimate. Counts come from the published config.json of each model and match its weights to
-the parameter (tests). `from_config` reads the config.json of a model missing from the table.
-"""
+the parameter (tests). `from_config` reads the config.json of a model missing from the table."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from trainlab.config import Phase, PretrainPhase
 from trainlab.errors import UserError
 
 
@@ -158,3 +161,22 @@ def from_config(name: str, config: Mapping[str, Any], where: str = "config.json"
         bf16_only=gemma,
         fused=str(inner.get("model_type", "")) == "phi3",
     )
+
+
+def of_phase(phase: Phase) -> Architecture:
+    """Return the architecture that `model.source` names; config/ accepts only sizes in the table."""
+    return TABLE[phase.model.source.partition(":")[2]]
+
+
+def random_init_dir(phase: PretrainPhase, models: Path) -> Path:
+    """Return the folder of the random model; its name changes with everything that weights or tokenizer depend on."""
+    depends = {
+        "model": phase.model.model_dump(mode="json"),
+        "data": phase.data.source,
+        "text": phase.text.model_dump(mode="json"),
+        "tokenizer": phase.stage.tokenizer,
+        "validation": phase.train.validation_fraction,  # decides what is training text
+        "seed": phase.seed,
+    }
+    digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:8]
+    return models / f"init-{phase.model.source.partition(':')[2].lower()}-{digest}"

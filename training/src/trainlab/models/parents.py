@@ -14,7 +14,7 @@ from trainlab import files
 from trainlab.config import LanguagePhase, Phase, PretrainPhase
 from trainlab.config.section_stage import STAGES, ChildStage
 from trainlab.errors import UserError
-from trainlab.models import drawn, fetch
+from trainlab.models import architectures, fetch
 
 FOLDER = "parent_model"
 NOTE = "source.json"
@@ -26,7 +26,9 @@ def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
     if phase.parent:
         return run_dir / FOLDER
     return (
-        drawn.place(phase, models) if isinstance(phase, PretrainPhase) else fetch.model_dir(phase.model.source, models)
+        architectures.random_init_dir(phase, models)
+        if isinstance(phase, PretrainPhase)
+        else fetch.model_dir(phase.model.source, models)
     )
 
 
@@ -93,7 +95,7 @@ def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
             f"{parent}: its model is {_size(source)}, phase.model.source is {phase.model.source}; set parent:{_size(source)}, "
             "or name another run"
         )
-    context = drawn.architecture(phase).context
+    context = architectures.of_phase(phase).context
     if phase.model.max_length > context:
         raise UserError(
             f"phase.model.max_length is {phase.model.max_length}: {_size(source)} has {context} positions; lower it"

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models.hub import WAY_TO_HUB, cause, no_space, of_network, token
+from trainlab.models.fetch import WAY_TO_HUB, cause, no_space, of_network, token
 
 KEY = "phase.data.source"
 RECORD = "source.json"

@@ -16,7 +16,7 @@ from typing import Any
 from trainlab import files
 from trainlab.data.hub import download
 from trainlab.errors import UserError
-from trainlab.models.hub import WAY_TO_HUB
+from trainlab.models.fetch import WAY_TO_HUB
 
 KEY = "phase.evaluate.tasks"
 FOLDER, ROWS, NOTE = "task-data", "rows", download.RECORD
