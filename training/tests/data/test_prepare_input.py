@@ -61,10 +61,10 @@ BAD = [
         r"a.jsonl:2: column 'text': half a surrogate pair at character 0; correct or remove the row",
     ),
     (
-        b'{"text": "' + b"a" * (text_files.LIMIT + 1) + b'"}',
+        b'{"text": "' + b"a" * (text_files.MAX_CHARACTERS + 1) + b'"}',
         r"a.jsonl:2: 4194305 characters, the limit is 4194304; split it",
     ),
-    (b"[" * text_files.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
+    (b"[" * text_files.MAX_LINE, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
 ]
 
 

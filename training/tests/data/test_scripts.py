@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainlab.data import chat_rows, own_questions, parquet, scripts
-from trainlab.data.text_files import table
+from pyarrow import parquet
+from trainlab.data import chat_rows, own_questions, scripts
+from trainlab.data.text_files import records
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
 
@@ -119,7 +121,7 @@ ROW = {"id": "a", "question": "q", "answer": "r"}
         (b'%s\n{"id": \n', "not JSON .*truncated or invalid"),
     ],
 )
-def test_training_questions_and_the_image_read_jsonl_alike(
+def test_training_and_questions_read_jsonl_alike(
     tmp_path: Path, content: bytes | str, why: str | None
 ) -> None:
     row = json.dumps(ROW).encode()
@@ -129,12 +131,7 @@ def test_training_questions_and_the_image_read_jsonl_alike(
     path.write_bytes(data)
     readers = [
         lambda: [one for _, _, one in chat_rows.lines(path.parent)],
-        lambda: [one.columns for one in table(path)],
-        lambda: [
-            {k: v for k, v in one.columns.items() if k != "topic"}
-            for file in parquet.write(tmp_path / "data")
-            for one in table(file)
-        ],
+        lambda: [row for _, row in records(path)],
     ]
     for read in readers:
         if why is None:
@@ -161,15 +158,13 @@ def test_training_questions_and_the_image_read_jsonl_alike(
 def test_csv_as_spreadsheets_write_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "q.csv"
     path.write_bytes(text.encode())
-    [row] = table(path)
-    assert (row.columns["question"], row.columns["answer"]) == ("q", "r")
+    [(_, row)] = records(path)
+    assert (row["question"], row["answer"]) == ("q", "r")
 
 
 def test_questions_come_from_parquet_too(tmp_path: Path) -> None:
-    path = tmp_path / "data" / "own" / "train" / "q.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(json.dumps({**ROW, "id": n, "question": f"q {n}"}) + "\n" for n in "ab"), encoding="utf-8")
-    assert "2 questions" in own_questions.make(parquet.write(tmp_path / "data"), tmp_path / "out")
+    parquet.write_table(pyarrow.Table.from_pylist([{**ROW, "question": f"q {n}"} for n in "ab"]), tmp_path / "q.parquet")
+    assert "2 questions" in own_questions.make([tmp_path / "q.parquet"], tmp_path / "out")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r"cut.parquet: cannot be read as Parquet"):
         own_questions.make([tmp_path / "cut.parquet"], tmp_path / "other")

@@ -102,26 +102,30 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
     groups: dict[str, dict[str, list[str]]] = {}
     read = repeated = 0
     for path in sources:
-        for row in text_files.table(path):
-            if row.columns and not any(str(value).strip() for value in row.columns.values()):
+        rows = 0
+        for rows, (number, row) in enumerate(text_files.records(path), start=1):
+            if row and not any(str(value).strip() for value in row.values()):
                 continue  # an empty row of a spreadsheet
-            asked, said = (
-                _text(row, column, option) for column, option in ((question, "--question"), (answer, "--answer"))
-            )
+            at = text_files.at(path, number)
+            asked, said = _text(at, row, question, "--question"), _text(at, row, answer, "--answer")
             key = scripts.normal(asked)
             if not key:
-                raise UserError(f"{row.at}: {question} is {asked!r}: contains no words; correct or remove the row")
+                raise UserError(f"{at}: {question} is {asked!r}: contains no words; correct or remove the row")
             wordings = groups.setdefault(key, {}).setdefault(said, [])
             read += 1
             if asked in wordings:
                 repeated += 1
             else:
                 wordings.append(asked)
+        if not rows:
+            raise UserError(f"{path}: has no rows; {text_files.EMPTY}")
     return groups, read, repeated
 
 
-def _text(row: text_files.TableRow, column: str, option: str) -> str:
-    value = text_files.cell(row, column, option)
-    if not value.strip():
-        raise UserError(f"{row.at}: {column} is {value!r}: must be a text that is not empty; correct or remove the row")
-    return value.strip()
+def _text(at: str, row: dict[str, Any], column: str, option: str) -> str:
+    try:
+        if value := text_files.cell(row, column, option).strip():
+            return value
+    except ValueError as error:
+        raise UserError(f"{at}: {error}") from None
+    raise UserError(f"{at}: {column} is {row[column]!r}: must be a text that is not empty; correct or remove the row")
