@@ -79,7 +79,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenize and pack text for pre-training")
     if list(first) == ["prepare"]:
-        from trainlab.data.prepare.prepare_command import add_arguments as add_prepare_arguments
+        from trainlab.data.prepare.options import add_arguments as add_prepare_arguments
 
         add_prepare_arguments(prepare)
 
@@ -329,7 +329,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from trainlab.data.prepare.prepare_command import from_args
+    from trainlab.data.prepare.options import from_args
 
     return from_args(args)
 

@@ -121,9 +121,7 @@ ROW = {"id": "a", "question": "q", "answer": "r"}
         (b'%s\n{"id": \n', "not JSON .*truncated or invalid"),
     ],
 )
-def test_training_and_questions_read_jsonl_alike(
-    tmp_path: Path, content: bytes | str, why: str | None
-) -> None:
+def test_training_and_questions_read_jsonl_alike(tmp_path: Path, content: bytes | str, why: str | None) -> None:
     row = json.dumps(ROW).encode()
     data = row.decode().encode("utf-16") if isinstance(content, str) else content.replace(b"%s", row)
     path = tmp_path / "data" / "own" / "train" / "q.jsonl"
@@ -163,7 +161,9 @@ def test_csv_as_spreadsheets_write_it(tmp_path: Path, text: str) -> None:
 
 
 def test_questions_come_from_parquet_too(tmp_path: Path) -> None:
-    parquet.write_table(pyarrow.Table.from_pylist([{**ROW, "question": f"q {n}"} for n in "ab"]), tmp_path / "q.parquet")
+    parquet.write_table(
+        pyarrow.Table.from_pylist([{**ROW, "question": f"q {n}"} for n in "ab"]), tmp_path / "q.parquet"
+    )
     assert "2 questions" in own_questions.make([tmp_path / "q.parquet"], tmp_path / "out")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r"cut.parquet: cannot be read as Parquet"):

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
 from trainlab.data import corpus, pack, text_files, text_sources
-from trainlab.data.prepare import tokens
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
@@ -226,7 +225,7 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
 def packed(tokenizer: Any, documents: list[Document], length: int) -> tuple[pack.Packed, list[list[int]]]:
     """Return the documents as blocks, as the training part of a corpus, and their tokens."""
     parts = pack.pack_corpus(tokenizer, corpus.Corpus(documents, [], documents, 0, 0), length, None, None)
-    return parts.train, tokens.of(tokenizer, "").documents([one.text for one in documents])
+    return parts.train, pack.tokenizer_of(tokenizer, "").documents([one.text for one in documents])
 
 
 def test_blocks_keep_every_token_and_documents_end_with_eos(tokenizer: Any) -> None:

@@ -102,8 +102,9 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
     groups: dict[str, dict[str, list[str]]] = {}
     read = repeated = 0
     for path in sources:
-        rows = 0
-        for rows, (number, row) in enumerate(text_files.records(path), start=1):
+        empty = True
+        for number, row in text_files.records(path):
+            empty = False
             if row and not any(str(value).strip() for value in row.values()):
                 continue  # an empty row of a spreadsheet
             at = text_files.at(path, number)
@@ -117,7 +118,7 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
                 repeated += 1
             else:
                 wordings.append(asked)
-        if not rows:
+        if empty:
             raise UserError(f"{path}: has no rows; {text_files.EMPTY}")
     return groups, read, repeated
 
