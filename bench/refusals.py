@@ -21,11 +21,11 @@ from typing import Any
 
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
-from trainlab.data import chat_rows, label_line, refusals
+from trainlab.data import answer_forms, chat_rows
 from trainlab.data.chat_rows import HeldoutRow, TrainRow
 
 DATA = Path("data/survival")
-REFUSALS = refusals.load(DATA)
+REFUSALS = answer_forms.load_refusals(DATA)
 RUNS = Path(__file__).with_suffix(".jsonl")
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
 CELL: dict[str, Any] = {
@@ -99,7 +99,7 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     def learn(row: dict[str, Any], answer: str) -> TrainRow:
         made = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=answer)
         if cell["label"]:
-            made["label"] = label_line.line(row["topic"], bool(row.get("emergency")))
+            made["label"] = answer_forms.label_line(row["topic"], bool(row.get("emergency")))
         return made
 
     def refuse(row: dict[str, Any]) -> TrainRow:
@@ -130,7 +130,12 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     for row in of_split("dev"):
         kind = "near" if row.get("near") in taught else "other" if row["topic"] == "other" else "topic"
         asked.append(
-            {**row, "kind": kind, "facts": [], "label": label_line.line(row["topic"], bool(row.get("emergency")))}
+            {
+                **row,
+                "kind": kind,
+                "facts": [],
+                "label": answer_forms.label_line(row["topic"], bool(row.get("emergency"))),
+            }
         )
     return train, asked
 
@@ -198,7 +203,7 @@ def chance_of_refusal(
     ids: list[list[int]] = []
     lengths: list[int] = []
     for row, text in zip(asked, texts, strict=True):
-        said, _ = label_line.split(text)
+        said, _ = answer_forms.split_label(text)
         before = f"{said}.\n" if said else ""
         prompt = chat.prompt_ids(tokenizer, phase, row["question"])
         head = tokenizer(before, add_special_tokens=False)["input_ids"] if before else []
@@ -228,17 +233,17 @@ def judged(row: Any, text: str, chance: float) -> dict[str, Any]:
     """Return what is kept of one answer."""
     from trainlab.evaluation import facts
 
-    said, rest = label_line.split(text)
+    said, rest = answer_forms.split_label(text)
     return {
         "id": row["id"],
         "kind": row["kind"],
         "emergency": bool(row.get("emergency")),
         "question": row["question"],
         "text": rest,
-        "refused": refusals.is_refusal(rest, REFUSALS.begins),
+        "refused": answer_forms.is_refusal(rest, REFUSALS.begins),
         "chance": round(chance, 4),
         "recall": facts.recall(rest, row["facts"]),
-        "label": label_line.right(said, row["label"]) if row.get("label") else None,
+        "label": answer_forms.same_label(said, row["label"]) if row.get("label") else None,
     }
 
 

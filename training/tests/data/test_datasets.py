@@ -12,7 +12,7 @@ from tiny import make_phase, write_text
 from trainlab import config, recipes
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.data import text_sources
+from trainlab.data import corpus
 from trainlab.models import fetch
 
 PHASES = {load_values([path]).phase.recipe: path.stem for path in sorted(VALUES.glob("*.yaml"))}
@@ -60,9 +60,9 @@ def test_what_is_fetched_for_data_goes_there(
     changed = {"recipe": "cpt", "data": {"source": "hf:own/set@" + "0" * 40}, "gate": {"metric": "perplexity"}}
     phase = make_phase({**phase_dict, "unfreeze": {}}, **changed)
     models = tmp_path / "models"
-    target = text_sources.fetch(phase, models)
+    target = corpus.fetch(phase, models)
     assert target is not None and target.parent == tmp_path / "datasets" and not models.exists()
-    assert text_sources.place(phase, models, None).is_relative_to(target)
+    assert corpus.place(phase, models, None).is_relative_to(target)
 
 
 def test_the_command_fetches_images_from_there(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from tiny import make_phase
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.data import both_sides, chat_rows
-from trainlab.data.hub import hub_rows, parts
+from trainlab.data import both_sides, chat_rows, hub_rows
 from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.plan.source import job_of
@@ -228,7 +227,7 @@ def test_a_full_volume_is_a_sentence(place: Place, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     place.write(VERSES)
-    monkeypatch.setattr(parts, "_entry", full)
+    monkeypatch.setattr(hub_rows, "_entry", full)
     with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
         place.fetch(place.phase())
 

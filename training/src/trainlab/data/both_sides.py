@@ -6,7 +6,7 @@ from typing import Any
 
 from trainlab.config.section_data import AnswerData, Data
 from trainlab.data.chat_rows import lines, needed_lines, refused
-from trainlab.data.hub.download import RECORD
+from trainlab.data.hub_download import RECORD
 from trainlab.data.scripts import normal
 from trainlab.errors import UserError
 

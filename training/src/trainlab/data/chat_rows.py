@@ -8,11 +8,11 @@ A data set is a folder with train/*.jsonl and heldout/*.jsonl, one file per topi
   taught:  {"id", "question", "phrasings", "dev": [text ...], "test": [text ...], "answer", "facts"}, read if `data.taught`
            asks for it: trained on as question and phrasings, asked as dev or test
   refused: {"id", "question", "split": "train", "dev" or "test"} and, for a near miss of a taught fact, "near": its id; read if
-           `data.refused_rows` asks for it, with the answers of refusals.json (data/refusals.py)
+           `data.refused_rows` asks for it, with the answers of refusals.json (data/answer_forms.py)
   heldout and taught also "safety": true if a wrong answer could hurt someone, and "never": [text ...] that it must not say
-  all also "emergency": true if the question tells of one (data/label_line.py)
+  all also "emergency": true if the question tells of one (data/answer_forms.py)
 or, in train and heldout, verses: {"id", "instruction", "verse"} and, to score the form, "form" (data/verse_forms.py).
-Rows of a hub (data/hub/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and count
+Rows of a hub (data/hub_rows.py) also have "group": rows that share one are never on both sides of a split, and count
 as one for the gate.
 """
 
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 from trainlab.config.section_data import AnswerData, Data
-from trainlab.data import answer_style, label_line, refusals
-from trainlab.data.hub.download import RECORD
+from trainlab.data import answer_forms
+from trainlab.data.hub_download import RECORD
 from trainlab.data.scripts import latin_only, normal, not_judged
 from trainlab.data.text_files import records
 from trainlab.data.verse_forms import FORMS
@@ -66,7 +66,7 @@ class HeldoutRow(Safety):
     `label`: as in TrainRow. `nearest`: see data/nearest.py. `group`: the fact or question that several rows share, which
     count as one for the gate; a row without it stands for itself. Where refusals are taught, `refusal` is what one begins
     with, and `refuse` says that the question is to be refused; `answer` of a row of kind refused is the refusal. `steps`: the right
-    answer has the parts of data/answer_style.py.
+    answer has the parts of data/answer_forms.py.
     """
 
     id: str
@@ -184,10 +184,10 @@ def _refusals(
     """
     if not isinstance(data, AnswerData) or not data.refuses:
         return []
-    sentences = refusals.load(path)
+    sentences = answer_forms.load_refusals(path)
     known, answers = {row["id"] for row in taught}, {row["answer"] for row in taught}
     firsts = {row["id"]: row for row in reversed(rows) if row["id"] not in known}
-    others = [row for row in firsts.values() if not refusals.same_answer(row["answer"], answers)]
+    others = [row for row in firsts.values() if not answer_forms.same_answer(row["answer"], answers)]
     near, rest = _near_first(refused(path, "train"), facts)
     urgent = [row for row in rest if row.get("emergency")]
     calm = [row for row in rest if not row.get("emergency")]
@@ -205,7 +205,7 @@ def _to_refuse(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[Held
     """Return the questions of refused/ that are asked, half of them near misses of `facts` while there are such."""
     if not isinstance(data, AnswerData) or not data.refuses or data.taught is None:
         return []
-    sentences, found = refusals.load(path), []
+    sentences, found = answer_forms.load_refusals(path), []
     for row in _by_turns(*_near_first(refused(path, data.taught), facts))[: data.heldout_rows]:
         emergency = row.get("emergency", False)
         asked = HeldoutRow(
@@ -308,7 +308,7 @@ def load_heldout(data: Data, path: Path, probes: Sequence[str] = ()) -> list[Hel
     rows = even(rows, data.heldout_rows) + [row for fact in facts for row in fact.asked]
     if to_refuse := _to_refuse(data, path, facts):
         alone = data.train_rows == sum(len(fact.train) for fact in facts)
-        begins = refusals.load(path).begins
+        begins = answer_forms.load_refusals(path).begins
         for row in (rows := rows + to_refuse):
             row["refusal"] = begins
             if row["kind"] == "refused" or (alone and row["kind"] == "never_taught"):
@@ -396,7 +396,7 @@ def taught_facts(data: Data, path: Path) -> list[TaughtFact]:
         base = texts(at, raw, ("id", "question", "answer"))
         ident, topic, facts = base["id"], name.stem, _facts(at, raw, None)
         steps = _steps(at, raw) if data.style == "steps" else None
-        answer = answer_style.text(steps) if steps else base["answer"]
+        answer = answer_forms.steps_text(steps) if steps else base["answer"]
         emergency = _flag(at, raw, "emergency")
         train = [
             _labelled(TrainRow(id=ident, topic=topic, question=question, answer=answer, taught=True), emergency, data)
@@ -460,7 +460,7 @@ def _labelled(row: Row, emergency: bool, data: Data) -> Row:
     if emergency:
         row["emergency"] = True
     if isinstance(data, AnswerData) and data.label_line:
-        row["label"] = label_line.line(row["topic"], emergency)
+        row["label"] = answer_forms.label_line(row["topic"], emergency)
     return row
 
 
@@ -537,7 +537,7 @@ def _flag(at: str, raw: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _steps(at: str, raw: Mapping[str, Any]) -> answer_style.Steps | None:
+def _steps(at: str, raw: Mapping[str, Any]) -> answer_forms.Steps | None:
     """Return the second style of a taught row's answer, None where it has none."""
     if "steps" not in raw:
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import both_sides, chat_rows
-from trainlab.data.hub.download import RECORD
+from trainlab.data.hub_download import RECORD
 from trainlab.errors import UserError
 from trainlab.models import chat_template, fetch
 from trainlab.progress import Progress

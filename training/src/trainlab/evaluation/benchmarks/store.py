@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.data.hub import download
+from trainlab.data import hub_download as download
 from trainlab.errors import UserError
 from trainlab.models.fetch import WAY_TO_HUB
 

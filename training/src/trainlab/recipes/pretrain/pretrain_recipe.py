@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.config import PretrainPhase
-from trainlab.data import text_sources
+from trainlab.data import corpus
 from trainlab.data.prepare import blocks as prepared
 from trainlab.models import architectures
 from trainlab.progress import Progress
@@ -23,13 +23,13 @@ class PretrainRecipe(CptRecipe):
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the text if it is on a hub, its blocks if text.prepare asks for them, tokenizer, random weights."""
-        text_sources.fetch(self.phase, models)
+        corpus.fetch(self.phase, models)
         first_step.prepare_text(self.phase, models, wheels)
-        return random_weights.draw(self.phase, models, text_sources.place(self.phase, models, None), wheels)
+        return random_weights.draw(self.phase, models, corpus.place(self.phase, models, None), wheels)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return architectures.random_init_dir(self.phase, models), text_sources.place(self.phase, models, given)
+        return architectures.random_init_dir(self.phase, models), corpus.place(self.phase, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight; the tokenizer must have been trained on this text."""

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import SftPhase
-from trainlab.data import chat_rows, refusals
-from trainlab.data.hub import hub_rows
+from trainlab.data import answer_forms, chat_rows, hub_rows
 from trainlab.data.nearest import with_nearest
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
@@ -47,7 +46,9 @@ class SftRecipe(Language):
         rows, heldout = super()._inputs(tokenizer, data_dir, progress)
         begins = next((row["refusal"] for row in heldout if "refusal" in row), None)
         if begins:
-            self._trained = sorted({row["answer"] for row in rows if not refusals.is_refusal(row["answer"], begins)})
+            self._trained = sorted(
+                {row["answer"] for row in rows if not answer_forms.is_refusal(row["answer"], begins)}
+            )
         return rows, with_nearest(heldout, rows)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:

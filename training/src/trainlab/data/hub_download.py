@@ -1,4 +1,4 @@
-"""Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and text_sources.py. No torch."""
+"""Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and corpus.py. No torch."""
 
 import re
 from collections.abc import Callable, Iterator
