@@ -21,7 +21,7 @@ from typing import Any
 
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
-from trainlab.data import answer_forms, chat_rows
+from trainlab.data import answer_forms, chat_rows, row_files
 from trainlab.data.chat_rows import HeldoutRow, TrainRow
 
 DATA = Path("data/survival")
@@ -116,12 +116,12 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     urgent = [refuse(row) for row in away if row.get("emergency")][: cell["urgent"]]
     calm = [refuse(row) for row in away if not (cell["urgent"] and row.get("emergency"))]
     chosen += (urgent + chat_rows.even(calm, cell["other"]))[: cell["other"]]
-    unused = [{**raw, "topic": name.stem} for name, _, raw in chat_rows.lines(DATA / "train")]
+    unused = [{**line.raw, "topic": line.topic} for line in row_files.lines(DATA / "train")]
     lessons = chat_rows.even(unused, cell["teach"])
     chosen += [refuse(row) for row in chat_rows.even([row for row in unused if row not in lessons], cell["train"])]
     train = [row for fact in facts for row in fact.train] + [learn(row, row["answer"]) for row in lessons] + chosen
     asked: list[Any] = [{**row, "kind": "taught"} for fact in facts for row in fact.asked]
-    emergencies = {raw["id"] for _, _, raw in chat_rows.lines(DATA / "heldout") if raw.get("emergency")}
+    emergencies = {line.raw["id"] for line in row_files.lines(DATA / "heldout") if line.raw.get("emergency")}
     plain = phase.data.model_copy(update={"taught": None, "taught_wordings": None, "train_rows": None})
     for held in chat_rows.load_heldout(plain, DATA):
         if held["id"] not in emergencies and int(held["id"][-2:]) % 2:

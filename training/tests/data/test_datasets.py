@@ -46,8 +46,9 @@ def test_data_has_a_folder_of_its_own_and_the_model_stays(
     assert model_dir.is_relative_to(models)
 
 
-def test_an_empty_variable_is_none(tmp_path: Path) -> None:
-    assert fetch.datasets_dir(tmp_path, {"TRAINLAB_DATASETS": ""}) == tmp_path == fetch.datasets_dir(tmp_path, {})
+def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINLAB_DATASETS", "")
+    assert fetch.datasets_dir(tmp_path) == tmp_path
 
 
 def test_what_is_fetched_for_data_goes_there(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import write_data, write_refused, write_taught
 from trainlab.config.section_data import AnswerData
-from trainlab.data import answer_forms, both_sides, chat_rows
+from trainlab.data import answer_forms, chat_rows, row_files
 from trainlab.errors import UserError
 
 SURVIVAL = Path(__file__).resolve().parents[3] / "data" / "survival"
@@ -137,11 +137,11 @@ def test_broken_refusals_are_named(folder: Path, name: str, content: str | None,
 
 
 def test_a_question_that_is_refused_may_not_be_asked_as_well(folder: Path) -> None:
-    both_sides.refuse(refusing(), folder)
+    row_files.check_contamination(refusing(), folder)
     path = folder / "refused" / "other.jsonl"
     path.write_text(path.read_text().replace("test: far other 0?", "Train: far other 1"))
     with pytest.raises(UserError, match="'Train: far other 1' is also trained on"):
-        both_sides.refuse(refusing(), folder)
+        row_files.check_contamination(refusing(), folder)
 
 
 @pytest.mark.parametrize(

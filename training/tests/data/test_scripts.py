@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from trainlab.data import chat_rows, own_questions, scripts
+from trainlab.data import own_questions, row_files, scripts
 from trainlab.data.text_files import records
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
@@ -103,9 +103,9 @@ def test_a_run_with_both_questions_of_two_that_differ_in_a_mark_is_not_refused(t
 def test_what_the_scorer_cannot_judge_is_refused(tmp_path: Path, row: dict[str, object], why: str) -> None:
     (tmp_path / "retention.jsonl").write_text(json.dumps({"id": "x", "question": "q", **row}), encoding="utf-8")
     with pytest.raises(UserError, match=rf"retention.jsonl:1: {why}"):
-        for at, raw in chat_rows._probes(tmp_path, "retention"):
-            chat_rows._facts(at, raw, None)
-            chat_rows._safety(at, raw)
+        for line in row_files.lines(tmp_path, names="retention.jsonl"):
+            line.facts()
+            line.safety()
 
 
 ROW = {"id": "a", "question": "q", "answer": "r"}
@@ -128,7 +128,7 @@ def test_training_and_questions_read_jsonl_alike(tmp_path: Path, content: bytes 
     path.parent.mkdir(parents=True)
     path.write_bytes(data)
     readers = [
-        lambda: [one for _, _, one in chat_rows.lines(path.parent)],
+        lambda: [line.raw for line in row_files.lines(path.parent)],
         lambda: [row for _, row in records(path)],
     ]
     for read in readers:

@@ -165,9 +165,9 @@ def test_a_folder_without_text_and_a_missing_path_are_refused(text_phase: dict[s
         text_files.documents(tmp_path, None, None)
     for source, more in (("pvc:nowhere.txt", "put it there first"), (SET, "run `trainlab fetch`")):
         with pytest.raises(UserError, match=f"phase.data.source is {source}: nothing at .*{more}"):
-            corpus.place(make_phase(text_phase, data={"source": source}), tmp_path, None, {})
+            corpus.place(make_phase(text_phase, data={"source": source}), tmp_path, None)
     with pytest.raises(UserError, match=r"--data .*: no such file or folder"):  # and not the manual instead
-        corpus.place(make_phase(text_phase), tmp_path, tmp_path / "gone", {})
+        corpus.place(make_phase(text_phase), tmp_path, tmp_path / "gone")
 
 
 def parts(phase: Phase, path: Path) -> list[list[Document]]:
@@ -199,7 +199,7 @@ def test_too_few_documents_are_refused(text_phase: dict[str, Any], tmp_path: Pat
 
 def test_the_manual_of_python_needs_no_file(text_phase: dict[str, Any], tmp_path: Path) -> None:
     phase = make_phase(text_phase)
-    path = corpus.place(phase, tmp_path, None, {})
+    path = corpus.place(phase, tmp_path, None)
     found = corpus.load(phase, path)
     total = sum(len(one.text) for part in parts(phase, path) for one in part)
     assert total > 300_000 and {"assert", "lambda"} <= {one.id for part in parts(phase, path) for one in part}
@@ -216,7 +216,7 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
     phase = make_phase(text_phase, data={"source": SET})
     models = tmp_path / "models"
     corpus.fetch(phase, models)
-    path = corpus.place(phase, models, None, {})
+    path = corpus.place(phase, models, None)
     assert corpus.load(phase, path).blank == 0 and len(text_files.documents(path, None, None)[0]) == 60
     assert corpus.origin(phase, path)["license"] == "not stated"
     assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import both_sides, chat_rows
+from trainlab.data import chat_rows, row_files
 from trainlab.data.hub_download import RECORD
 from trainlab.errors import UserError
 from trainlab.models import chat_template, fetch
@@ -82,7 +82,7 @@ class Language(Recipe):
 
     def data_folder(self, models: Path, given: Path | None) -> Path:
         """Return the folder of the data; `given` is --data. Raises UserError where it cannot be found."""
-        return chat_rows.folder(self.phase.data, models, given)
+        return row_files.folder(self.phase.data, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -107,7 +107,7 @@ class Language(Recipe):
     def check_data(self, data_dir: Path) -> None:
         """Raise UserError for broken data, and for questions that are both trained on and scored."""
         self.rows(data_dir)
-        both_sides.refuse(self.phase.data, data_dir)
+        row_files.check_contamination(self.phase.data, data_dir)
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
         """As Recipe.origin."""
