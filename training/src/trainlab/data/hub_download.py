@@ -1,6 +1,5 @@
 """Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and corpus.py. No torch."""
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,17 +9,16 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models.fetch import WAY_TO_HUB, cause, no_space, of_network, token
+from trainlab.models.fetch import NOT_STATED, WAY_TO_HUB, cause, no_space, of_network, slug, token
 
 KEY = "phase.data.source"
 RECORD = "source.json"
-NOT_STATED = "not stated"
 
 
 def place(models: Path, *parts: str | None) -> Path:
     """Return the folder of a data set in the model volume, named after what its content depends on."""
     name = "-".join(["data", *(part for part in parts if part)])
-    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
+    return models / slug(name)
 
 
 def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
@@ -34,7 +32,7 @@ def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
     with FileLock(target.with_name(f".{target.name}.lock")):
         if not (target / RECORD).exists():
             try:
-                with files.whole_folder(target) as folder:
+                with files.atomic_folder(target) as folder:
                     record = fill(folder)
                     stamp = datetime.now(UTC).isoformat(timespec="seconds")
                     files.write_json(folder / RECORD, {**record, "fetched": stamp})

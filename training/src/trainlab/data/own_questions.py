@@ -17,7 +17,7 @@ from trainlab.errors import UserError
 
 NAME = "questions"
 HELDOUT = 0.2
-FEW = 50
+MIN_HELDOUT = 50
 """Below this many held-out questions the interval of the gain is wide."""
 
 
@@ -26,24 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Example: trainlab questions faq.csv --out mine. Then phase.data.source pvc:mine, or --data mine here."
     )
-    parser.add_argument(
-        "source",
-        type=Path,
-        nargs="+",
-        help=f"files with a question column and an answer column: {', '.join(text_files.TABLES)}",
-    )
+    text = f"files with a question column and an answer column: {', '.join(text_files.TABLES)}"
+    parser.add_argument("source", type=Path, nargs="+", help=text)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the new data set")
     for column in ("question", "answer"):
-        parser.add_argument(
-            f"--{column}", default=column, metavar="NAME", help="name of this column (default %(default)s)"
-        )
-    parser.add_argument(
-        "--heldout",
-        type=float,
-        default=HELDOUT,
-        metavar="SHARE",
-        help="share of the questions held out for scoring (default %(default)s)",
-    )
+        text = "name of this column (default %(default)s)"
+        parser.add_argument(f"--{column}", default=column, metavar="NAME", help=text)
+    text = "share of the questions held out for scoring (default %(default)s)"
+    parser.add_argument("--heldout", type=float, default=HELDOUT, metavar="SHARE", help=text)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed that picks them (default %(default)s)")
 
 
@@ -85,12 +75,14 @@ def make(
                 parts["heldout"].append({**row, "answer": text, "facts": []})
             else:
                 parts["train"].append({**row, "phrasings": wordings[1:], "answer": text})
-    with files.whole_folder(out) as folder:
+    with files.atomic_folder(out) as folder:
         for part, rows in parts.items():
             (folder / part).mkdir()
             text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
             files.write_text(folder / part / f"{NAME}.jsonl", text)
-    asked = f"{count} to ask" + (f" (few: below {FEW}, only a large gain can be shown)" if count < FEW else "")
+    asked = f"{count} to ask" + (
+        f" (few: below {MIN_HELDOUT}, only a large gain can be shown)" if count < MIN_HELDOUT else ""
+    )
     return (
         f"{out}: {read} rows read, {repeated} were repeats, {len(groups)} questions: {len(groups) - count} to train "
         f"on, {asked}"

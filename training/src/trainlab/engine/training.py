@@ -82,7 +82,7 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         name = result(job.phase)
         try:
-            with files.whole_folder(job.run_dir / name) as folder:
+            with files.atomic_folder(job.run_dir / name) as folder:
                 if job.phase.adapter_rank:
                     save_lora(model, folder, job.phase, whole)
                 else:

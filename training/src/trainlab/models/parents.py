@@ -51,7 +51,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
 
     with FileLock(run_dir / ".parent.lock"):
         if not (target / NOTE).exists():
-            with files.whole_folder(target) as folder:
+            with files.atomic_folder(target) as folder:
                 for path in sorted((parent / "best_model").iterdir()):
                     if path.is_file() and path.name != NOTE:
                         _link(path, folder / path.name)

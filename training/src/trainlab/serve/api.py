@@ -7,7 +7,8 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,12 @@ class Server:
 
     async def models(self) -> dict[str, Any]:
         """GET /v1/models: the models of this run, then the others on its volume, which load when they are asked."""
-        names, others = [], []
-        if self.engine:
-            names = self.engine.names
-            others = await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.others)
+        if self.engine is None:
+            return {"object": "list", "data": []}
+        others = await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.others)
         own: dict[str, Any] = {"object": "model", "created": 0, "owned_by": "trainlab"}
-        if self.engine:
-            own |= {"max_model_len": self.engine.context, "max_tokens": self.phase.serve.max_tokens}
-        entries: list[dict[str, Any]] = [{"id": name, **own} for name in names]
+        own |= {"max_model_len": self.engine.context, "max_tokens": self.phase.serve.max_tokens}
+        entries: list[dict[str, Any]] = [{"id": name, **own} for name in self.engine.names]
         entries += [{"id": name, **own, "parent": "base", client.ON_REQUEST: True} for name in others]
         return {"object": "list", "data": entries}
 
@@ -104,8 +103,11 @@ class Server:
         names = self.engine.names if self.engine else []
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
-    def close(self) -> None:
-        """Accept nothing more."""
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Load the models once the server listens; at its end accept nothing more."""
+        threading.Thread(target=self.load, name="load", daemon=True).start()
+        yield
         self.batcher.close()
         for threads in (self._tokenizing, self._reading):
             threads.shutdown(wait=False, cancel_futures=True)
@@ -145,9 +147,7 @@ class Server:
         job = self.batcher.join(engine, body.model, prompt, options)
         reply = protocol.Reply(body.model, len(prompt), chat)
 
-        def ended(status: int) -> None:
-            self.count(request, status)
-
+        ended = partial(self.count, request)
         if body.stream:
             usage = bool(body.stream_options and body.stream_options.include_usage)
             return _Stream(job, reply, chat, usage, ended)
@@ -243,7 +243,7 @@ def create_app(
 ) -> FastAPI:
     """Return the application; models are loaded by `load` once the server listens, `failed` gets its error."""
     server = Server(phase, run_dir, load, failed)
-    app = FastAPI(title="trainlab", lifespan=_lifespan(server), docs_url=None, redoc_url=None)
+    app = FastAPI(title="trainlab", lifespan=server.lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(web.BodyLimit, limit=server.max_bytes)
     app.add_api_route(ENDPOINTS[0], server.chat, methods=["POST"], response_model=None)
     app.add_api_route(ENDPOINTS[1], server.text, methods=["POST"], response_model=None)
@@ -256,16 +256,6 @@ def create_app(
     app.add_api_route("/", lambda: HTMLResponse(text, headers=web.HEADERS), methods=["GET"], response_model=None)
     web.add_report(app, run_dir)
     return app
-
-
-def _lifespan(server: Server) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        threading.Thread(target=server.load, name="load", daemon=True).start()
-        yield
-        server.close()
-
-    return lifespan
 
 
 def _fault(errors: Sequence[Any]) -> tuple[list[str], str]:
@@ -304,9 +294,8 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        text, code = f"{request.method} {request.url.path}: {error.detail}", None
-        if error.status_code == 413:
-            code = "request_too_large"
+        text = f"{request.method} {request.url.path}: {error.detail}"
+        code = "request_too_large" if error.status_code == 413 else None
         return answer(request, ApiError(error.status_code, text, code=code))
 
     @app.exception_handler(Exception)

@@ -61,11 +61,6 @@ class Engine:
         """Names of the models, base first."""
         return list(self._hosted)
 
-    @property
-    def kept(self) -> list[str]:
-        """Other runs whose adapters are in memory, the one asked longest ago first."""
-        return self._others.adapters.kept if self._others else []
-
     def others(self) -> list[str]:
         """Return the other runs that may be asked; reads the volume."""
         return self._others.runs.names() if self._others else []

@@ -42,7 +42,7 @@ UNUSED = (
 PREFIX = "base_model.model."
 NAME = re.compile(OBJECT)
 LAYER = re.compile(r"[\w.]+")
-LONGEST = 80  # characters of an unknown name that an answer repeats
+MAX_SHOWN = 80  # characters of an unknown name that an answer repeats
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -68,9 +68,9 @@ class PromotedRun:
 class PromotedRuns:
     """The runs beside a server's own. Its methods read the volume: call them in a thread."""
 
-    def __init__(self, own: Path, base: torch.nn.Module, phase: ChatPhase, most_rank: int) -> None:
-        """`own` is the run that the server serves, `base` the model its adapters are for, `most_rank` their highest rank."""
-        self._own, self._runs, self._phase, self._most_rank = own, own.resolve().parent, phase, most_rank
+    def __init__(self, own: Path, base: torch.nn.Module, phase: ChatPhase, max_rank: int) -> None:
+        """`own` is the run that the server serves, `base` the model its adapters are for, `max_rank` their highest rank."""
+        self._own, self._runs, self._phase, self._max_rank = own, own.resolve().parent, phase, max_rank
         self._linear = {
             name: (part.in_features, part.out_features)
             for name, part in base.named_modules()
@@ -95,7 +95,7 @@ class PromotedRuns:
             _refuse(name, str(error), listed)
         except (OSError, RuntimeError) as error:  # not for our user to read; links in a circle; JSON nested without end
             _refuse(name, f"it cannot be read ({error})", listed)
-        shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
+        shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
         message = (
             f"model {shown!r} does not exist; this server has what GET /v1/models lists: base, tuned, and the runs on its volume "
             "that their gate promoted"
@@ -148,9 +148,9 @@ class PromotedRuns:
         rank = given.get("r") if isinstance(given, dict) else None
         if not isinstance(rank, int) or given.get("peft_type") != "LORA":
             _refuse(name, f"{SETTINGS} is not of a LoRA adapter of PEFT", "train the run again")
-        if rank > self._most_rank:
+        if rank > self._max_rank:
             remedy = f"serve a run of phase.lora.rank {rank} or more, whose server takes it, or train with a lower rank"
-            _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._most_rank}", remedy)
+            _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._max_rank}", remedy)
         for key, least in (("target_modules", 1), ("layers_pattern", 0)):
             if not _names(given.get(key) or [], least):
                 _refuse(
@@ -269,27 +269,22 @@ def _fits(name: str, path: Path, wanted: dict[str, tuple[int, int]]) -> None:
 class Adapters:
     """Adds adapters to a PEFT model and takes them away. Not thread-safe: whoever calls it holds the model's lock."""
 
-    def __init__(self, model: Any, most: int) -> None:
-        self._model, self._most = model, most
-        self._kept: OrderedDict[str, tuple[Stamp, str]] = OrderedDict()  # the one asked longest ago first
+    def __init__(self, model: Any, limit: int) -> None:
+        self._model, self._limit = model, limit
+        self._loaded: OrderedDict[str, tuple[Stamp, str]] = OrderedDict()  # the one asked longest ago first
         self._numbers = count()
-
-    @property
-    def kept(self) -> list[str]:
-        """Runs whose adapters are in memory, the one asked longest ago first."""
-        return list(self._kept)
 
     def select(self, run: PromotedRun) -> None:
         """Let the model answer with the adapter of `run`, loaded unless it is there as it is on the volume now."""
-        stamp, adapter = self._kept.get(run.name, (None, ""))
+        stamp, adapter = self._loaded.get(run.name, (None, ""))
         if stamp != run.stamp:
             weights = run.weights()
             if stamp is not None:
                 self._drop(run.name)
-            while len(self._kept) >= self._most:
-                self._drop(next(iter(self._kept)))
+            while len(self._loaded) >= self._limit:
+                self._drop(next(iter(self._loaded)))
             adapter = self._add(run, weights)
-        self._kept.move_to_end(run.name)
+        self._loaded.move_to_end(run.name)
         self._model.set_adapter(adapter)
 
     def _add(self, run: PromotedRun, weights: dict[str, Any]) -> str:
@@ -298,8 +293,8 @@ class Adapters:
         self._model.add_adapter(adapter, run.config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
         set_peft_model_state_dict(self._model, weights, adapter_name=adapter, low_cpu_mem_usage=True)
         self._model.eval()
-        self._kept[run.name] = run.stamp, adapter
+        self._loaded[run.name] = run.stamp, adapter
         return adapter
 
     def _drop(self, name: str) -> None:
-        self._model.delete_adapter(self._kept.pop(name)[1])
+        self._model.delete_adapter(self._loaded.pop(name)[1])

@@ -130,8 +130,8 @@ def _shards(
     while True:
         shard = Shard(next=place, done=True)
         with (
-            files.whole_file(file_name(work, "clean", ordinal, "parquet")) as table,
-            files.whole_file(file_name(work, "exact", ordinal, "bin")) as digests,
+            files.atomic_write(file_name(work, "clean", ordinal, "parquet")) as table,
+            files.atomic_write(file_name(work, "exact", ordinal, "bin")) as digests,
             parquet.ParquetWriter(table, SCHEMA, compression="zstd") as writer,
         ):
             group, size = list[str](), 0

@@ -156,7 +156,7 @@ def _repeats(
         def say(text: str) -> None:
             progress.status(f"{what} duplicates: {text}")
 
-        with files.whole_file(path) as stream:
+        with files.atomic_write(path) as stream:
             stream.write(duplicates.duplicates(signatures, bands, threshold, skip, say=say).tobytes())
     return np.frombuffer(path.read_bytes(), dtype=np.bool_)
 
@@ -167,7 +167,7 @@ def _sign(work: Path, shards: Sequence[Shard], skip: Flags, progress: Progress) 
         path = file_name(work, "near", ordinal, "bin")
         if path.exists():
             continue
-        with files.whole_file(path) as stream:
+        with files.atomic_write(path) as stream:
             for group, kept in groups:
                 progress.status(f"signatures: shard {ordinal + 1} of {len(shards)}")
                 rows = np.zeros((len(group), duplicates.WIDTH), dtype="<u4")
@@ -188,7 +188,7 @@ def _pack(
         if not marker.exists():
             packer, shard = Packer(options.block_length, packed[-1].rest), Packed()
             path = file_name(out, "blocks", ordinal, "bin")
-            with files.whole_file(path) as stream:
+            with files.atomic_write(path) as stream:
                 for group, keeps in groups:
                     chosen = [text for text, keep in zip(group, keeps, strict=True) if keep]
                     documents = tokens.documents(chosen)

@@ -32,7 +32,7 @@ def draw(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) ->
     models.mkdir(parents=True, exist_ok=True)
     with FileLock(models / f".{target.name}.lock"):
         if not (target / "source.json").exists():
-            with files.whole_folder(target) as folder:
+            with files.atomic_folder(target) as folder:
                 count = _draw(phase, folder, _tokenizer(phase, models, data, wheels))
                 note = {
                     "source": phase.model.source,
