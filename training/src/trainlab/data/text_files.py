@@ -96,16 +96,15 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
     found: list[Document] = []
     blank = 0
     for name in listed(path, "*"):
-        rows = list(_good(name, texts(name, column, start, PHASE)))
-        places = [(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in rows]
-        filled = [(place, text) for place, text in places if text.strip()]
+        items = _good(name, texts(name, column, start, PHASE))
+        if start and name.suffix.lower() != ".txt":  # whose documents `texts` has split
+            items = _good(name, _joined((Row(row.number, row.text.removesuffix("\n") + "\n") for row in items), start))
+        rows = list(items)
+        filled = [row for row in rows if row.text.strip()]
         if not filled:
             raise UserError(f"{name}: holds no text; remove the file, or name another column with {PHASE.column}")
-        if start is None or name.suffix.lower() == ".txt":  # whose documents `texts` has split
-            blank += len(places) - len(filled)
-            found += [Document(place, text) for place, text in filled]
-        else:
-            found += _joined(places, start)
+        blank += len(rows) - len(filled)
+        found += [Document(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in filled]
     return found, blank
 
 
@@ -338,24 +337,23 @@ def _csv(path: Path) -> Iterator[Record]:
 
 def _txt(path: Path, start: str | None, keys: Keys) -> Iterator[Item]:
     """Yield the file as one text, or, with `start`, a text from each line that it matches to the next."""
-    begins = re.compile(start) if start else None
-    first, parts, size = 1, list[str](), 0
-    for number, line in _lines(path):
-        if isinstance(line, Bad):
-            yield line
+    items = (line if isinstance(line, Bad) else Row(number, line) for number, line in _lines(path))
+    if start:
+        yield from _joined(items, start)
+        return
+    parts, size = list[str](), 0
+    for item in items:
+        if isinstance(item, Bad):
+            yield item
             continue
-        if begins and size and begins.search(line.rstrip("\r\n")):
-            yield Row(first, "".join(parts))
-            first, parts, size = number, [], 0
-        if size <= MAX_CHARACTERS:
-            parts.append(line)
-        elif not begins:
+        if size > MAX_CHARACTERS:
             raise UserError(
                 f"{path}: more than {MAX_CHARACTERS} characters; say with {keys.start} where documents begin"
             )
-        size += len(line) if size or line.strip() else 0
-    if size:
-        yield Row(first, "".join(parts))
+        parts.append(item.text)
+        size += len(item.text)
+    if any(map(str.strip, parts)):
+        yield Row(1, "".join(parts))
 
 
 @contextmanager
@@ -397,19 +395,24 @@ def _parquet(path: Path, columns: list[str] | None = None) -> Iterator[Record]:
                     yield Bad(number, f"not UTF-8 at byte {error.start}; correct or remove the row")
 
 
-def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
-    """Join rows up to the next one that `start` matches; lines keep their line ends, other rows get one."""
+def _joined(items: Iterable[Item], start: str) -> Iterator[Item]:
+    """Join rows up to the next one that `start` matches."""
     begins = re.compile(start)
-    found: list[Document] = []
-    place, parts = "", ""
-    for at, text in texts:
-        if parts.strip() and begins.search(text.rstrip("\r\n")):
-            found.append(Document(place, parts))
-            parts = ""
-        if not parts:
-            place = at
-        parts += text if text.endswith("\n") else text + "\n"
-    return [*found, Document(place, parts)] if parts.strip() else found
+    first, parts, filled, size = 0, list[str](), False, 0
+    for item in items:
+        if isinstance(item, Bad):
+            yield item
+            continue
+        if filled and begins.search(item.text.rstrip("\r\n")):
+            yield Row(first, "".join(parts))
+            parts, filled, size = [], False, 0
+        first = first if parts else item.number
+        if size <= MAX_CHARACTERS:  # enough for `texts` to refuse it
+            parts.append(item.text)
+        size += len(item.text)
+        filled = filled or bool(item.text.strip())
+    if filled:
+        yield Row(first, "".join(parts))
 
 
 TABLES: dict[str, Callable[[Path], Iterator[Record]]] = {
