@@ -1,14 +1,11 @@
 """Running text: files of five kinds, columns, what is refused, parts by document, blocks that keep every token."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
 from corpora import make_tokenizer
-from pyarrow import parquet
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
@@ -17,7 +14,6 @@ from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
 
-TEXTS = ["First, with a comma.\nAnd a second line.", 'A "quoted" one: \u00fc \u4e16', "third"]
 SET = "hf:own/set@" + "0" * 40
 
 
@@ -31,38 +27,6 @@ def text_phase(phase_dict: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny_model)
-
-
-def write(folder: Path, kind: str) -> Path:
-    """Write TEXTS as one file; its other column holds numbers."""
-    path = folder / f"corpus.{kind}"
-    rows = [{"n": i, "text": text} for i, text in enumerate(TEXTS)]
-    if kind == "jsonl":
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n\n" for row in rows), encoding="utf-8")
-    elif kind == "json":
-        path.write_text(json.dumps(rows), encoding="utf-8-sig")
-    elif kind == "csv":
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, ["n", "text"])
-            writer.writeheader()
-            writer.writerows(rows)
-    elif kind == "parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    return path
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
-def test_tables_of_all_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
-    found, blank = text_files.documents(write(tmp_path, kind), None, None)
-    assert [one.text for one in found] == TEXTS and blank == 0
-    assert all(one.id.startswith(f"corpus.{kind}") for one in found)
-
-
-def test_a_folder_of_text_files_is_a_document_each(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("b\n\nstill b", encoding="utf-8")
-    (tmp_path / "a.txt").write_text("a\r\n", encoding="utf-8", newline="")
-    (tmp_path / "notes.md").write_text("not read", encoding="utf-8")
-    assert [one.text for one in text_files.documents(tmp_path, None, None)[0]] == ["a\r\n", "b\n\nstill b"]
 
 
 def test_lines_and_rows_are_joined_where_a_document_begins(tmp_path: Path) -> None:
@@ -131,8 +95,19 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.json", b"[]", r"a.json: is empty; remove it or put text into it"),
         ("a.csv", b"text,n\na,1\nb,2,3\n", r"a.csv:3: the row has 3 fields, the header 2"),
         ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
-        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
-        ("a.txt", "text".encode("utf-16"), r"a.txt: is UTF-16; save it as UTF-8"),
+        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice; give each its own name"),
+        ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
+        ("a.csv", b"title\nx\n" + b"y," * 3, r"a.csv:3: the row has 4 fields, the header 1"),
+        ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
+        ("a.json", b'[{"text": "a"},\n"\xff"]', r"a.json:2: not UTF-8 at byte 17 of the file; save it as UTF-8"),
+        *(
+            (f"a.{kind}", text.encode(code), rf"a.{kind}: is UTF-16; save it as UTF-8")
+            for kind, text, code in (
+                *(("txt", "text", "utf-16"), ("txt", "text", "utf-16-be"), ("json", "[]", "utf-16-le")),
+                ("csv", "text\na", "utf-16"),
+            )
+        ),
+        ("a.parquet", b"", r"a.parquet: is empty"),
         (
             "a.jsonl",
             rb'{"text": "\ud83d"}',

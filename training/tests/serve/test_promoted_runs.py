@@ -30,7 +30,7 @@ WEIGHTS, CONFIG = "lora_adapter/adapter_model.safetensors", "lora_adapter/adapte
 
 def loaded(engine: Any) -> list[str]:
     """Return the other runs whose adapters are in memory, the one asked longest ago first."""
-    return list(engine._others.adapters._loaded)
+    return list(engine._others._loaded)
 
 
 def written(path: Path, value: Any) -> None:

@@ -17,7 +17,7 @@ from trainlab.data import hub_download as download
 from trainlab.data import text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
-from trainlab.models.fetch import datasets_dir, named_data
+from trainlab.models.fetch import RECORD, datasets_dir, named_data, once
 
 PYTHON_LICENSE = "PSF-2.0 (the Python documentation, as pydoc carries it)"
 
@@ -81,7 +81,7 @@ def origin(phase: TextPhase, path: Path) -> dict[str, Any]:
         texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in topics())
         return {"source": source, "sha256": hashlib.sha256(texts.encode()).hexdigest(), "license": PYTHON_LICENSE}
     digest = files.sha256(path) if path.is_file() else files.folder_sha256(path, "*")
-    record = path.with_name("source.json")  # of a fetched data set
+    record = path.with_name(RECORD)  # of a fetched data set
     if source.startswith("hf:") and record.is_file():
         return {"source": source, "sha256": digest, "license": files.read_json(record)["license"]}
     return {"source": source, "sha256": digest}
@@ -140,7 +140,8 @@ def fetch(phase: TextPhase, models: Path) -> Path | None:
         shutil.rmtree(folder / ".cache", ignore_errors=True)
         return {"source": source, "config": config, "license": license, "rows": len(table)}
 
-    return download.once(_inside(phase, datasets_dir(models)), fill)
+    target = _inside(phase, datasets_dir(models))
+    return once(target, (target / RECORD).exists, fill)
 
 
 def _inside(phase: TextPhase, root: Path) -> Path:

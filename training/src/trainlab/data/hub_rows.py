@@ -26,7 +26,7 @@ from trainlab.data.prepare import clean
 from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
-from trainlab.models.fetch import datasets_dir
+from trainlab.models.fetch import RECORD, datasets_dir, once
 
 Row = dict[str, str]
 # No tokenizer makes tokens this long from human text: a longer row needs no counting, which would cost memory.
@@ -68,12 +68,12 @@ def fetch(phase: SftPhase, models: Path, model_dir: Path) -> Path | None:
     target, hub = place(phase, models), phase.data.hub
     if target is None or hub is None:
         return None
-    return download.once(target, lambda folder: _fill(phase, hub, model_dir, folder))
+    return once(target, (target / RECORD).exists, lambda folder: _fill(phase, hub, model_dir, folder))
 
 
 def origin(phase: SftPhase, folder: Path) -> dict[str, Any]:
     """Return {license, rows} for the manifest, {} for rows that are not from a hub."""
-    record = folder / download.RECORD
+    record = folder / RECORD
     if phase.data.hub is None or not record.is_file():
         return {}
     fetched = files.read_json(record)

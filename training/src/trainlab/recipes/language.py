@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
 from trainlab.data import chat_rows, row_files
-from trainlab.data.hub_download import RECORD
 from trainlab.errors import UserError
 from trainlab.models import chat_template, fetch
 from trainlab.progress import Progress
@@ -120,7 +119,7 @@ class Language(Recipe):
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """Return the data's part of `origin`."""
-        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*", RECORD)}
+        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*", fetch.RECORD)}
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]

@@ -17,11 +17,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of
 
 from trainlab import files
-from trainlab.config import ChatPhase
+from trainlab.config import ChatPhase, SftPhase
 from trainlab.config.loading import load_values
 from trainlab.config.strict import OBJECT
 from trainlab.errors import UserError
 from trainlab.evaluation import gate_file
+from trainlab.plan.checks import served_rank
 from trainlab.serve.protocol import ApiError
 
 WEIGHTS, SETTINGS = "lora_adapter/adapter_model.safetensors", "lora_adapter/adapter_config.json"
@@ -66,11 +67,14 @@ class PromotedRun:
 
 
 class PromotedRuns:
-    """The runs beside a server's own. Its methods read the volume: call them in a thread."""
+    """The runs beside a server's own, and the adapters of those that were asked last. Its methods read the volume: call them in a thread."""
 
-    def __init__(self, own: Path, base: torch.nn.Module, phase: ChatPhase, max_rank: int) -> None:
-        """`own` is the run that the server serves, `base` the model its adapters are for, `max_rank` their highest rank."""
-        self._own, self._runs, self._phase, self._max_rank = own, own.resolve().parent, phase, max_rank
+    def __init__(self, own: Path, base: torch.nn.Module, phase: SftPhase, model: Any) -> None:
+        """`own` is the run that the server serves, `base` the model its adapters are for, `model` the one that PEFT adds them to."""
+        self._own, self._runs, self._phase, self._model = own, own.resolve().parent, phase, model
+        self._max_rank = served_rank(phase.adapter_rank)
+        self._loaded: OrderedDict[str, tuple[Stamp, str]] = OrderedDict()  # the one asked longest ago first
+        self._numbers = count()
         self._linear = {
             name: (part.in_features, part.out_features)
             for name, part in base.named_modules()
@@ -181,6 +185,34 @@ class PromotedRuns:
             _refuse(name, f"{SETTINGS}: target_modules names no linear layer of this base", "train the run again")
         return found
 
+    def select(self, run: PromotedRun) -> None:
+        """Let the model answer with the adapter of `run`, loaded unless it is there as it is on the volume now.
+
+        Not thread-safe: whoever calls it holds the model's lock.
+        """
+        stamp, adapter = self._loaded.get(run.name, (None, ""))
+        if stamp != run.stamp:
+            weights = run.weights()
+            if stamp is not None:
+                self._drop(run.name)
+            while len(self._loaded) >= self._phase.serve.max_adapters:
+                self._drop(next(iter(self._loaded)))
+            adapter = self._add(run, weights)
+        self._loaded.move_to_end(run.name)
+        self._model.set_adapter(adapter)
+
+    def _add(self, run: PromotedRun, weights: dict[str, Any]) -> str:
+        adapter = f"run{next(self._numbers)}"  # a module's name has no dot, a run's may
+        # On no device first, so that its tensors become the model's instead of a copy.
+        self._model.add_adapter(adapter, run.config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
+        set_peft_model_state_dict(self._model, weights, adapter_name=adapter, low_cpu_mem_usage=True)
+        self._model.eval()
+        self._loaded[run.name] = run.stamp, adapter
+        return adapter
+
+    def _drop(self, name: str) -> None:
+        self._model.delete_adapter(self._loaded.pop(name)[1])
+
 
 def _names(value: Any, least: int) -> bool:
     """Tell whether this is a list of names; PEFT would read a text as a regular expression, in which a request can be lost."""
@@ -264,37 +296,3 @@ def _fits(name: str, path: Path, wanted: dict[str, tuple[int, int]]) -> None:
             _refuse(name, f"{WEIGHTS}: {key} is of shape {shape}, this base needs {wanted[key]}", again)
     if odd_kinds := sorted(kinds - {"F32", "BF16", "F16"}):
         _refuse(name, f"{WEIGHTS} holds numbers of type {odd_kinds[0]}", "save it as float32, bfloat16 or float16")
-
-
-class Adapters:
-    """Adds adapters to a PEFT model and takes them away. Not thread-safe: whoever calls it holds the model's lock."""
-
-    def __init__(self, model: Any, limit: int) -> None:
-        self._model, self._limit = model, limit
-        self._loaded: OrderedDict[str, tuple[Stamp, str]] = OrderedDict()  # the one asked longest ago first
-        self._numbers = count()
-
-    def select(self, run: PromotedRun) -> None:
-        """Let the model answer with the adapter of `run`, loaded unless it is there as it is on the volume now."""
-        stamp, adapter = self._loaded.get(run.name, (None, ""))
-        if stamp != run.stamp:
-            weights = run.weights()
-            if stamp is not None:
-                self._drop(run.name)
-            while len(self._loaded) >= self._limit:
-                self._drop(next(iter(self._loaded)))
-            adapter = self._add(run, weights)
-        self._loaded.move_to_end(run.name)
-        self._model.set_adapter(adapter)
-
-    def _add(self, run: PromotedRun, weights: dict[str, Any]) -> str:
-        adapter = f"run{next(self._numbers)}"  # a module's name has no dot, a run's may
-        # On no device first, so that its tensors become the model's instead of a copy.
-        self._model.add_adapter(adapter, run.config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
-        set_peft_model_state_dict(self._model, weights, adapter_name=adapter, low_cpu_mem_usage=True)
-        self._model.eval()
-        self._loaded[run.name] = run.stamp, adapter
-        return adapter
-
-    def _drop(self, name: str) -> None:
-        self._model.delete_adapter(self._loaded.pop(name)[1])
