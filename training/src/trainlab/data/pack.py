@@ -16,6 +16,7 @@ from trainlab import files
 from trainlab.data.corpus import Corpus
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
+from trainlab.models.export import bos_prefix
 
 Ids = Sequence[int] | NDArray[np.int64]
 
@@ -64,8 +65,6 @@ def tokenizer_of(tokenizer: Any, name: str, longest: int | None = None) -> Token
     """Return how a tokenizer reads running text; raises UserError, which begins with `name`, for one that cannot be used."""
     from tokenizers import Tokenizer
 
-    from trainlab.models import chat  # imports torch, as transformers has just done
-
     if not tokenizer.is_fast:
         raise UserError(f"{name}: is not a fast tokenizer; convert it (it needs a tokenizer.json)")
     eos = tokenizer.eos_token_id
@@ -79,7 +78,7 @@ def tokenizer_of(tokenizer: Any, name: str, longest: int | None = None) -> Token
     backend.no_truncation()
     backend.no_padding()
     size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
-    return Tokens(backend, chat.begin(tokenizer), int(eos), size, longest)
+    return Tokens(backend, bos_prefix(tokenizer), int(eos), size, longest)
 
 
 def _longest(folder: Path) -> int | None:

@@ -87,7 +87,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    export.readable(folder)
+    export.add_v4_keys(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
