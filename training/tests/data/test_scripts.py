@@ -127,16 +127,11 @@ def test_training_and_questions_read_jsonl_alike(tmp_path: Path, content: bytes 
     path = tmp_path / "data" / "own" / "train" / "q.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(data)
-    readers = [
-        lambda: [line.raw for line in row_files.lines(path.parent)],
-        lambda: [row for _, row in records(path)],
-    ]
-    for read in readers:
-        if why is None:
-            assert read() == [ROW]
-        else:
-            with pytest.raises(UserError, match=why):
-                read()
+    if why is None:
+        assert [line.raw for line in row_files.lines(path.parent)] == [row for _, row in records(path)] == [ROW]
+    else:
+        with pytest.raises(UserError, match=why):
+            list(records(path))
 
 
 @pytest.mark.parametrize(

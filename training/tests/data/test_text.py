@@ -100,13 +100,8 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.csv", b"title\nx\n" + b"y," * 3, r"a.csv:3: the row has 4 fields, the header 1"),
         ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
         ("a.json", b'[{"text": "a"},\n"\xff"]', r"a.json:2: not UTF-8 at byte 17 of the file; save it as UTF-8"),
-        *(
-            (f"a.{kind}", text.encode(code), rf"a.{kind}: is UTF-16; save it as UTF-8")
-            for kind, text, code in (
-                *(("txt", "text", "utf-16"), ("txt", "text", "utf-16-be"), ("json", "[]", "utf-16-le")),
-                ("csv", "text\na", "utf-16"),
-            )
-        ),
+        ("a.txt", "text".encode("utf-16"), r"a.txt: is UTF-16; save it as UTF-8"),
+        ("a.json", "[]".encode("utf-16-le"), r"a.json: is UTF-16; save it as UTF-8"),
         ("a.parquet", b"", r"a.parquet: is empty"),
         (
             "a.jsonl",

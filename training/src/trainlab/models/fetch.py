@@ -366,7 +366,7 @@ def _license(card: Path) -> str:
 
 def no_space(error: BaseException) -> bool:
     """True if a full volume is behind an error."""
-    return any(getattr(one, "errno", None) == errno.ENOSPC for one in _chain(error))
+    return any(getattr(link, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for link in _chain(error))
 
 
 def of_network(error: BaseException) -> bool:
@@ -374,10 +374,10 @@ def of_network(error: BaseException) -> bool:
     from huggingface_hub.errors import HfHubHTTPError
 
     network = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError, HfHubHTTPError)
-    chain = list(_chain(error))
-    if any(isinstance(one, network) or type(one).__module__.partition(".")[0] in CLIENTS for one in chain):
-        return True
-    return _not_a_hub(error)
+    clients = (
+        isinstance(link, network) or type(link).__module__.partition(".")[0] in CLIENTS for link in _chain(error)
+    )
+    return any(clients) or _not_a_hub(error)
 
 
 def _not_a_hub(error: BaseException) -> bool:
@@ -402,10 +402,10 @@ def cause(error: BaseException) -> str:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and what it came from, the innermost last."""
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__ or one.__context__
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
 
 
 def first_line(error: BaseException) -> str:

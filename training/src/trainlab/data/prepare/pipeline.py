@@ -5,7 +5,6 @@ absent, so a killed run is restarted with the same command and produces the same
 pack-N.json, written after blocks-N.bin, carries over the tokens of the unfinished block.
 """
 
-import errno
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from trainlab.data.prepare.blocks import DTYPES, FORMAT, INDEX
 from trainlab.data.prepare.ingest import MAX_LISTED, Shard, Source, content, file_name, ingest, sources_of, texts
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
+from trainlab.models.fetch import full, no_space
 from trainlab.progress import Progress
 
 EXACT = 4  # numbers per digest
@@ -80,10 +80,8 @@ def prepare(names: Sequence[str], out: Path, options: Options, progress: Progres
             f"{out}: another `trainlab prepare` is running there; wait for it, or name another --out"
         ) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"{out}: the volume is full ({files.free_text(out)}); enlarge it, then run it again"
-            ) from None
+        if no_space(error):
+            raise UserError(f"{full(out)}, then run it again") from None
         raise
     report: dict[str, Any] = files.read_json(out / "report.json")
     return report
