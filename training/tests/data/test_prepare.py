@@ -163,18 +163,21 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) ->
     assert grown > 18e6 and peaks[2] - max(peaks[:2]) < 12, peaks
 
 
-def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:
+def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text(seed) for seed in range(300)] + [nearly(text(seed)) for seed in range(0, 300, 7)]
     (tmp_path / "s.bin").write_bytes(duplicates.minhashes([duplicates.grams(one) for one in texts]).tobytes())
     found = []
     for entries in (1 << 20, 500):
+        monkeypatch.setattr(duplicates, "ENTRIES", entries)
         signatures = duplicates.Signatures([tmp_path / "s.bin"], duplicates.WIDTH)
-        found.append(duplicates.duplicates(signatures, duplicates.min_bands(0.8), 0.8, entries=entries))
+        found.append(duplicates.duplicates(signatures, duplicates.min_bands(0.8), 0.8))
     assert found[0].tolist() == found[1].tolist() == [False] * 300 + [True] * 43
     assert duplicates.min_bands(0.8) == 16 and duplicates.min_bands(0.5) == 64
 
 
-def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands_are_read(tmp_path: Path) -> None:
+def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chains: each document differs from the one before in 1 of 16 numbers, from the first of its chain in up to 4."""
     draw = np.random.default_rng(0)
     documents = []
@@ -186,8 +189,9 @@ def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands
         documents.append(row)
     (tmp_path / "s.bin").write_bytes(np.stack(documents).astype("<u4").tobytes())
     for entries in (1 << 20, 97, 31):
+        monkeypatch.setattr(duplicates, "ENTRIES", entries)
         signatures = duplicates.Signatures([tmp_path / "s.bin"], 16)
-        found = duplicates.duplicates(signatures, 8, 0.9, entries=entries)
+        found = duplicates.duplicates(signatures, 8, 0.9)
         assert found.tolist() == [False, True, True, True, True] * 50
 
 

@@ -350,22 +350,22 @@ def _labelled(row: Row, emergency: bool, data: Data) -> Row:
     return row
 
 
-def even(rows: Sequence[Sampled], count: int | None, seed: int = 0) -> list[Sampled]:
+def even(rows: Sequence[Sampled], count: int | None) -> list[Sampled]:
     """Sample `count` rows (None: all), equally many from each topic while it has some; the same ones every time.
 
     A topic first gives one row of each question, then further phrasings: a small sample has many questions. The seed is
     fixed on purpose: phase.seed changes the training, not the data it is compared on.
     """
-    return list(rows) if count is None or count >= len(rows) else _in_turn(rows, seed)[:count]
+    return list(rows) if count is None or count >= len(rows) else _in_turn(rows)[:count]
 
 
-def _in_turn(rows: Sequence[Sampled], seed: int = 0) -> list[Sampled]:
+def _in_turn(rows: Sequence[Sampled]) -> list[Sampled]:
     """Return `rows`, one of each topic in turn."""
     queues: list[list[Sampled]] = []
     for topic in sorted({row["topic"] for row in rows}):
         seen: Counter[str] = Counter()
         ranked: list[tuple[int, float, Sampled]] = []
-        rng = random.Random(f"{seed} {topic}")
+        rng = random.Random(f"0 {topic}")
         for row in rows:
             if row["topic"] == topic:
                 ranked.append((seen[row["id"]], rng.random(), row))

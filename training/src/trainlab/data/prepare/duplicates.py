@@ -93,18 +93,17 @@ def duplicates(
     bands: int,
     threshold: float,
     skip: NDArray[np.bool_] | None = None,
-    entries: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> NDArray[np.bool_]:
     """Return for each document whether it repeats an earlier one, which may itself repeat an even earlier one.
 
     That is: both agree in one of `bands` bands, and in at least `threshold` of all numbers. Documents in `skip` are
-    ignored. `entries` (ENTRIES) changes the memory, not the result: that many keys, a byte for each document, and the
-    signatures of those that share one band.
+    ignored. ENTRIES changes the memory, not the result: that many keys, a byte for each document, and the signatures of
+    those that share one band.
     """
     total = len(signatures)
     repeats = np.zeros(total, dtype=np.bool_)
-    parts = max(1, -(-total * bands // (entries or ENTRIES)))
+    parts = max(1, -(-total * bands // ENTRIES))
     for part in range(parts):
         say(f"part {part + 1} of {parts}, {int(repeats.sum())} duplicates so far")
         pairs, larger = _buckets(signatures, bands, skip, part, parts)
