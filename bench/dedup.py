@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import outcome
-from trainlab.data.prepare import near
+from trainlab.data.prepare import duplicates as near
 from trainlab.data.prepare.duplicates import Signatures, duplicates
 from trainlab.run.manifest import cpu_model
 
@@ -48,8 +48,8 @@ def ours(grams: list[list[str]]) -> set[int]:
         path = Path(folder) / "signatures.bin"
         with path.open("wb") as stream:
             for first in range(0, len(grams), BATCH):
-                stream.write(near.signatures(grams[first : first + BATCH]).tobytes())
-        found = duplicates(Signatures([path], near.WIDTH), near.bands(THRESHOLD), THRESHOLD)
+                stream.write(near.minhashes(grams[first : first + BATCH]).tobytes())
+        found = duplicates(Signatures([path], near.WIDTH), near.min_bands(THRESHOLD), THRESHOLD)
     return set(found.nonzero()[0].tolist())
 
 
@@ -57,7 +57,7 @@ def by_datasketch(grams: list[list[str]], scheme: str = "affine32") -> set[int]:
     """Find them with datasketch: sketches in bulk, index with the same bands, candidates compared in full."""
     from datasketch import MinHash, MinHashLSH
 
-    bands = near.bands(THRESHOLD)
+    bands = near.min_bands(THRESHOLD)
     index = MinHashLSH(num_perm=near.WIDTH, params=(bands, near.WIDTH // bands))
     kept = {}
     repeats = set()
@@ -77,7 +77,7 @@ def by_rensa(grams: list[list[str]]) -> set[int]:
     from rensa import RMinHashDeduplicator
 
     index = RMinHashDeduplicator(
-        threshold=THRESHOLD, num_perm=near.WIDTH, use_lsh=True, num_bands=near.bands(THRESHOLD), seed=near.SEED
+        threshold=THRESHOLD, num_perm=near.WIDTH, use_lsh=True, num_bands=near.min_bands(THRESHOLD), seed=near.SEED
     )
     added = index.add_pairs([(str(number), gram) for number, gram in enumerate(grams)])
     return {number for number, new in enumerate(added) if not new}

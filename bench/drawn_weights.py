@@ -64,7 +64,7 @@ def draw(kind: str, source: str, work: Path, smoke: bool) -> None:
     torch.manual_seed(42)
     with torch.device("cpu" if smoke else "cuda"):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape), dtype=torch.bfloat16)
-    with files.whole_folder(target) as folder:
+    with files.atomic_folder(target) as folder:
         model.save_pretrained(folder)
         tokens.save_pretrained(folder)
         note = {"source": source, "license": "random weights", "parameters": model.num_parameters()}

@@ -21,11 +21,11 @@ from typing import Any
 
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
-from trainlab.data import chat_rows, label_line, refusals
+from trainlab.data import answer_forms, chat_rows, row_files
 from trainlab.data.chat_rows import HeldoutRow, TrainRow
 
 DATA = Path("data/survival")
-REFUSALS = refusals.load(DATA)
+REFUSALS = answer_forms.load_refusals(DATA)
 RUNS = Path(__file__).with_suffix(".jsonl")
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
 CELL: dict[str, Any] = {
@@ -99,7 +99,7 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     def learn(row: dict[str, Any], answer: str) -> TrainRow:
         made = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=answer)
         if cell["label"]:
-            made["label"] = label_line.line(row["topic"], bool(row.get("emergency")))
+            made["label"] = answer_forms.label_line(row["topic"], bool(row.get("emergency")))
         return made
 
     def refuse(row: dict[str, Any]) -> TrainRow:
@@ -116,12 +116,12 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     urgent = [refuse(row) for row in away if row.get("emergency")][: cell["urgent"]]
     calm = [refuse(row) for row in away if not (cell["urgent"] and row.get("emergency"))]
     chosen += (urgent + chat_rows.even(calm, cell["other"]))[: cell["other"]]
-    unused = [{**raw, "topic": name.stem} for name, _, raw in chat_rows.lines(DATA / "train")]
+    unused = [{**line.raw, "topic": line.topic} for line in row_files.lines(DATA / "train")]
     lessons = chat_rows.even(unused, cell["teach"])
     chosen += [refuse(row) for row in chat_rows.even([row for row in unused if row not in lessons], cell["train"])]
     train = [row for fact in facts for row in fact.train] + [learn(row, row["answer"]) for row in lessons] + chosen
     asked: list[Any] = [{**row, "kind": "taught"} for fact in facts for row in fact.asked]
-    emergencies = {raw["id"] for _, _, raw in chat_rows.lines(DATA / "heldout") if raw.get("emergency")}
+    emergencies = {line.raw["id"] for line in row_files.lines(DATA / "heldout") if line.raw.get("emergency")}
     plain = phase.data.model_copy(update={"taught": None, "taught_wordings": None, "train_rows": None})
     for held in chat_rows.load_heldout(plain, DATA):
         if held["id"] not in emergencies and int(held["id"][-2:]) % 2:
@@ -130,7 +130,12 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
     for row in of_split("dev"):
         kind = "near" if row.get("near") in taught else "other" if row["topic"] == "other" else "topic"
         asked.append(
-            {**row, "kind": kind, "facts": [], "label": label_line.line(row["topic"], bool(row.get("emergency")))}
+            {
+                **row,
+                "kind": kind,
+                "facts": [],
+                "label": answer_forms.label_line(row["topic"], bool(row.get("emergency"))),
+            }
         )
     return train, asked
 
@@ -198,7 +203,7 @@ def chance_of_refusal(
     ids: list[list[int]] = []
     lengths: list[int] = []
     for row, text in zip(asked, texts, strict=True):
-        said, _ = label_line.split(text)
+        said, _ = answer_forms.split_label(text)
         before = f"{said}.\n" if said else ""
         prompt = chat.prompt_ids(tokenizer, phase, row["question"])
         head = tokenizer(before, add_special_tokens=False)["input_ids"] if before else []
@@ -228,17 +233,17 @@ def judged(row: Any, text: str, chance: float) -> dict[str, Any]:
     """Return what is kept of one answer."""
     from trainlab.evaluation import facts
 
-    said, rest = label_line.split(text)
+    said, rest = answer_forms.split_label(text)
     return {
         "id": row["id"],
         "kind": row["kind"],
         "emergency": bool(row.get("emergency")),
         "question": row["question"],
         "text": rest,
-        "refused": refusals.is_refusal(rest, REFUSALS.begins),
+        "refused": answer_forms.is_refusal(rest, REFUSALS.begins),
         "chance": round(chance, 4),
         "recall": facts.recall(rest, row["facts"]),
-        "label": label_line.right(said, row["label"]) if row.get("label") else None,
+        "label": answer_forms.same_label(said, row["label"]) if row.get("label") else None,
     }
 
 

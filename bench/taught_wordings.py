@@ -28,7 +28,7 @@ import torch
 import transformers
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
-from trainlab.data import label_line
+from trainlab.data import answer_forms
 from trainlab.data.chat_rows import HeldoutRow, TrainRow, load_heldout, taught_facts
 from trainlab.engine import training
 from trainlab.engine.activation_cache import ActivationCache
@@ -210,8 +210,8 @@ def never_taught(arguments: argparse.Namespace) -> int:
     )
     began, asked = time.process_time(), load_heldout(phase.data, DATA)
     texts = [each["text"] for each in answer_score.answers(model, tokenizer, phase, [row["question"] for row in asked])]
-    said = [label_line.split(text) for text in texts]
-    right = [label_line.right(label, row["label"]) for (label, _), row in zip(said, asked, strict=True)]
+    said = [answer_forms.split_label(text) for text in texts]
+    right = [answer_forms.same_label(label, row["label"]) for (label, _), row in zip(said, asked, strict=True)]
     recalls = [facts.recall(text, row["facts"]) for (_, text), row in zip(said, asked, strict=True)]
     result = {"model": str(arguments.run or "base"), "rows": len(asked)}
     (choice,) = task_score.score(model, tokenizer, phase, DATA.parent)["results"].values()

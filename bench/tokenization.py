@@ -23,7 +23,7 @@ from typing import Any
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 import outcome
-from trainlab.data.prepare import pack_shards, tokens
+from trainlab.data import pack
 from trainlab.run.manifest import cpu_model
 
 NEEDED = {"datasets_map": 1.3, "datasets_map_batched": 1.0, "tokenizers_batch": 0.9}
@@ -78,7 +78,7 @@ def main() -> int:
     texts = corpus(args.texts)
     with tempfile.TemporaryDirectory() as name:
         make_tokenizer(Path(name), texts)
-        mine = tokens.load(Path(name))
+        mine = pack.load_tokenizer(Path(name))
         theirs: Any = AutoTokenizer.from_pretrained(name)
     table = datasets.Dataset.from_dict({"text": texts})
 
@@ -89,7 +89,7 @@ def main() -> int:
         return table.map(encode, remove_columns=["text"], keep_in_memory=True)
 
     def batches() -> list[list[int]]:
-        return [ids for batch in pack_shards.cut(iter([texts])) for ids in mine.documents(batch)]
+        return [ids for i in range(0, len(texts), 64) for ids in mine.documents(texts[i : i + 64])]
 
     def mapped_batches() -> Any:
         def encode(rows: dict[str, list[str]]) -> dict[str, list[list[int]]]:

@@ -19,7 +19,7 @@ def folder(lock: Path) -> Path:
     with locks.waiting(paths.CACHE / f"{lock.stem}.lock", f"another command downloads the packages of {lock.name}"):
         if not kept.exists():
             pip = [pyenv.installer() / "bin" / "pip", "--quiet", "--no-cache-dir", "install"]
-            with files.whole_folder(kept) as made:
+            with files.atomic_folder(kept) as made:
                 options = ["--no-deps", "--no-compile", "--require-hashes", "--target", made, "-r", lock]
                 subprocess.run([*pip, *options], check=True)
     return kept

@@ -25,11 +25,11 @@ def test_read_json_names_the_file(tmp_path: Path) -> None:
 
 def test_whole_folder_keeps_the_old_one_when_the_block_fails(tmp_path: Path) -> None:
     target = tmp_path / "model"
-    with files.whole_folder(target) as work:
+    with files.atomic_folder(target) as work:
         (work / "a").write_text("1")
         (work / "a").chmod(0o600)
     assert (target / "a").stat().st_mode & 0o777 == 0o644
-    with pytest.raises(RuntimeError), files.whole_folder(target) as work:
+    with pytest.raises(RuntimeError), files.atomic_folder(target) as work:
         (work / "a").write_text("2")
         raise RuntimeError
     assert (target / "a").read_text() == "1" and list(tmp_path.iterdir()) == [target]

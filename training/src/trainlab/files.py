@@ -17,12 +17,12 @@ CHUNK = 1 << 20
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` (UTF-8) to `path` so that readers see the old file or the new one, never a partial one."""
-    with whole_file(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(text.encode("utf-8"))
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Yield a stream whose bytes replace `path` if the block succeeds; until then and on failure `path` is unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -54,7 +54,7 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def whole_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
+def atomic_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
     """Yield an empty folder next to `target` that replaces `target` if the block succeeds, else is deleted.
 
     With `resume` it stays, also after a kill, and is what the next block gets; the caller then holds a lock.
@@ -83,11 +83,8 @@ def whole_folder(target: Path, *, resume: bool = False) -> Iterator[Path]:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file as hex."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def folder_sha256(folder: Path, pattern: str = "**/*", without: str = "") -> str:

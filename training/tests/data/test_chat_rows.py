@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny import write_data
 from trainlab.config.section_data import AnswerData
-from trainlab.data import chat_rows
+from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.evaluation import gate
 
@@ -92,12 +92,13 @@ def test_empty_file_no_file_wrong_facts(folder: Path) -> None:
         chat_rows.load_train(BUILTIN, folder / "train")
 
 
-def test_where_data_comes_from(tmp_path: Path, folder: Path) -> None:
-    assert chat_rows.folder(BUILTIN, tmp_path, None, {}).name == "survival"
-    assert chat_rows.folder(AnswerData(source="pvc:set"), tmp_path, None, {}) == folder
-    assert chat_rows.folder(BUILTIN, tmp_path, None, {"DATA_DIR": str(folder)}) == folder
+def test_where_data_comes_from(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert row_files.folder(BUILTIN, tmp_path).name == "survival"
+    assert row_files.folder(AnswerData(source="pvc:set"), tmp_path) == folder
     with pytest.raises(UserError, match=r"phase.data.source is builtin:none: no folder"):
-        chat_rows.folder(AnswerData(source="builtin:none"), tmp_path, None, {})
+        row_files.folder(AnswerData(source="builtin:none"), tmp_path)
+    monkeypatch.setenv("DATA_DIR", str(folder))
+    assert row_files.folder(BUILTIN, tmp_path) == folder
 
 
 def test_verses_are_rows_with_instruction_verse_and_form(folder: Path) -> None:

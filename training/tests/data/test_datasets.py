@@ -12,7 +12,7 @@ from tiny import make_phase, write_text
 from trainlab import config, recipes
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.data import text_sources
+from trainlab.data import corpus
 from trainlab.models import fetch
 
 PHASES = {load_values([path]).phase.recipe: path.stem for path in sorted(VALUES.glob("*.yaml"))}
@@ -46,8 +46,9 @@ def test_data_has_a_folder_of_its_own_and_the_model_stays(
     assert model_dir.is_relative_to(models)
 
 
-def test_an_empty_variable_is_none(tmp_path: Path) -> None:
-    assert fetch.datasets_dir(tmp_path, {"TRAINLAB_DATASETS": ""}) == tmp_path == fetch.datasets_dir(tmp_path, {})
+def test_an_empty_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINLAB_DATASETS", "")
+    assert fetch.datasets_dir(tmp_path) == tmp_path
 
 
 def test_what_is_fetched_for_data_goes_there(
@@ -60,9 +61,9 @@ def test_what_is_fetched_for_data_goes_there(
     changed = {"recipe": "cpt", "data": {"source": "hf:own/set@" + "0" * 40}, "gate": {"metric": "perplexity"}}
     phase = make_phase({**phase_dict, "unfreeze": {}}, **changed)
     models = tmp_path / "models"
-    target = text_sources.fetch(phase, models)
+    target = corpus.fetch(phase, models)
     assert target is not None and target.parent == tmp_path / "datasets" and not models.exists()
-    assert text_sources.place(phase, models, None).is_relative_to(target)
+    assert corpus.place(phase, models, None).is_relative_to(target)
 
 
 def test_the_command_fetches_images_from_there(tmp_path: Path) -> None:

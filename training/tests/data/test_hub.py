@@ -22,8 +22,7 @@ from tiny import make_phase
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.data import both_sides, chat_rows
-from trainlab.data.hub import hub_rows, parts
+from trainlab.data import chat_rows, hub_rows, row_files
 from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.plan.source import job_of
@@ -75,8 +74,8 @@ def place(tmp_path: Path, phase_dict: dict[str, Any], tiny_model: Path, monkeypa
 
 def sides(folder: Path) -> list[dict[str, str]]:
     """Return {verse or question: id} of the training and of the held-out part."""
-    lines = [chat_rows.lines(folder / part) for part in ("train", "heldout")]
-    return [{row.get("verse") or row["question"]: row["id"] for _, _, row in part} for part in lines]
+    lines = [row_files.lines(folder / part) for part in ("train", "heldout")]
+    return [{line.raw.get("verse") or line.raw["question"]: line.raw["id"] for line in part} for part in lines]
 
 
 def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,18 +150,18 @@ def test_questions_that_differ_in_punctuation_are_on_one_side(place: Place) -> N
     folder = place.fetch(phase)
     train, heldout = ({chat_rows.normal(one) for one in part} for part in sides(folder))
     assert train and heldout and not train & heldout
-    both_sides.refuse(phase.data, folder)
+    row_files.check_contamination(phase.data, folder)
     (path,) = (folder / "heldout").glob("*.jsonl")
     row = {"id": "new", "question": f"{next(iter(train)).upper()}!", "answer": "a", "facts": []}
     path.write_text(path.read_text("utf-8") + json.dumps(row), encoding="utf-8")
     with pytest.raises(UserError, match=rf"'TIE KNOT \d+!' is also trained on, .*: remove {folder} and fetch it again"):
-        both_sides.refuse(phase.data, folder)
-    both_sides.refuse(place.phase(data={"heldout_rows": len(heldout) // 2, "hub": NAMES}).data, folder)
+        row_files.check_contamination(phase.data, folder)
+    row_files.check_contamination(place.phase(data={"heldout_rows": len(heldout) // 2, "hub": NAMES}).data, folder)
 
 
 def test_verses_may_share_an_instruction(place: Place) -> None:
     place.write([{**row, "Instruction": "Sing."} for row in VERSES])
-    both_sides.refuse(place.phase().data, place.fetch(place.phase()))
+    row_files.check_contamination(place.phase().data, place.fetch(place.phase()))
 
 
 def test_forms_come_along_and_unknown_ones_are_counted(place: Place) -> None:
@@ -228,7 +227,7 @@ def test_a_full_volume_is_a_sentence(place: Place, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     place.write(VERSES)
-    monkeypatch.setattr(parts, "_entry", full)
+    monkeypatch.setattr(hub_rows, "_entry", full)
     with pytest.raises(UserError, match=r"models: the volume is full \(.* MB free\); enlarge it"):
         place.fetch(place.phase())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny import write_data, write_taught
 from trainlab.config.section_data import AnswerData
-from trainlab.data import chat_rows, label_line
+from trainlab.data import answer_forms, chat_rows
 from trainlab.errors import UserError
 
 
@@ -27,15 +27,15 @@ def labelled(**data: Any) -> AnswerData:
     ],
 )
 def test_the_line_is_cut_off(text: str, said: str, rest: str) -> None:
-    assert label_line.split(text) == (said, rest)
+    assert answer_forms.split_label(text) == (said, rest)
 
 
 def test_case_and_punctuation_do_not_count() -> None:
-    wanted = label_line.line("first_aid", True)
+    wanted = answer_forms.label_line("first_aid", True)
     assert wanted == "Topic: first aid. Emergency: yes."
-    assert label_line.right("topic: First aid, emergency: YES", wanted)
+    assert answer_forms.same_label("topic: First aid, emergency: YES", wanted)
     for wrong in ("", "Topic: first aid. Emergency: no", "Topic: car. Emergency: yes", "Topic: first aid"):
-        assert not label_line.right(wrong, wanted), wrong
+        assert not answer_forms.same_label(wrong, wanted), wrong
 
 
 def test_every_row_has_its_label_if_the_phase_asks(tmp_path: Path) -> None:

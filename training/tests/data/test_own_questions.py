@@ -15,7 +15,7 @@ from tiny import write_data
 from trainlab import cli
 from trainlab.config.loading import load_values
 from trainlab.config.section_data import AnswerData
-from trainlab.data import both_sides, chat_rows, own_questions
+from trainlab.data import chat_rows, own_questions, row_files
 from trainlab.errors import UserError
 
 DATA = AnswerData(source="pvc:mine")
@@ -37,7 +37,7 @@ def test_a_table_becomes_a_data_set_that_trains(tmp_path: Path, capsys: pytest.C
     assert done.value.code == 0
     assert "23 rows read, 1 were repeats, 20 questions: 16 to train on, 4 to ask (few: " in capsys.readouterr().out
     train, heldout = chat_rows.load_train(DATA, out), chat_rows.load_heldout(DATA, out)
-    both_sides.refuse(DATA, out)
+    row_files.check_contamination(DATA, out)
     assert len(train) + len(heldout) >= 20
     assert {chat_rows.normal(row["question"]) for row in (*train, *heldout)} == {f"what is {n}" for n in range(20)}
     assert all(row["answer"] in (f"It is {row['question'].split()[-1].rstrip('?')}.", "Five.") for row in train)
@@ -158,14 +158,14 @@ def test_nothing_is_overwritten_and_only_tables_are_read(tmp_path: Path) -> None
 
 def test_a_question_on_both_sides_is_refused_with_both_lines(tmp_path: Path) -> None:
     folder = write_data(tmp_path / "set")
-    both_sides.refuse(DATA, folder)
+    row_files.check_contamination(DATA, folder)
     trained = json.loads((folder / "train" / "fire.jsonl").read_text("utf-8").splitlines()[2])
     heldout = folder / "heldout" / "water.jsonl"
     row = {"id": "new", "question": trained["question"].upper() + " !", "answer": "a", "facts": []}
     heldout.write_text(heldout.read_text("utf-8") + json.dumps(row) + "\n", encoding="utf-8")
     number = len(heldout.read_text("utf-8").splitlines())
     with pytest.raises(UserError, match=rf"heldout/water.jsonl:{number}: .*also trained on, at .*train/fire.jsonl:3;"):
-        both_sides.refuse(DATA, folder)
+        row_files.check_contamination(DATA, folder)
 
 
 def test_a_taught_wording_that_is_asked_is_refused(tmp_path: Path) -> None:
@@ -174,10 +174,10 @@ def test_a_taught_wording_that_is_asked_is_refused(tmp_path: Path) -> None:
     fact = {"id": "t", "question": "Who?", "phrasings": ["who is it"], "dev": ["Who is it?"], "test": ["Name him."]}
     line = json.dumps({**fact, "answer": "Bob.", "facts": [["bob"]]})
     (folder / "taught" / "names.jsonl").write_text(line, encoding="utf-8")
-    both_sides.refuse(DATA, folder)
-    both_sides.refuse(AnswerData(source="pvc:mine", taught="test"), folder)
+    row_files.check_contamination(DATA, folder)
+    row_files.check_contamination(AnswerData(source="pvc:mine", taught="test"), folder)
     with pytest.raises(UserError, match=r"taught/names.jsonl:1: 'Who is it\?' is also trained on, at .*names.jsonl:1"):
-        both_sides.refuse(AnswerData(source="pvc:mine", taught="dev"), folder)
+        row_files.check_contamination(AnswerData(source="pvc:mine", taught="dev"), folder)
 
 
 def test_questions_that_differ_in_case_only_validate_no_other(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_questions_that_differ_in_case_only_validate_no_other(tmp_path: Path) ->
     }
 
 
-def test_the_page_says_what_works(tmp_path: Path) -> None:
+def test_the_page_says_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table, its command word for word, and the phase of its playbook."""
     page = (ROOT / "docs" / "present" / "own-questions.md").read_text(encoding="utf-8")
     table = re.search(r"```csv\n(.*?)```", page, re.S)
@@ -209,5 +209,6 @@ def test_the_page_says_what_works(tmp_path: Path) -> None:
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(json.dumps({"phase": json.loads(overrides[1])["trainlab_phase_overrides"]}), encoding="utf-8")
     phase = load_values([VALUES / "survival.yaml", VALUES / "local" / "survival.yaml", overlay]).phase
-    folder = chat_rows.folder(phase.data, tmp_path, env={"TRAINLAB_DATA": str(tmp_path / "data")})
+    monkeypatch.setenv("TRAINLAB_DATA", str(tmp_path / "data"))
+    folder = row_files.folder(phase.data, tmp_path)
     assert chat_rows.load_train(phase.data, folder) and chat_rows.load_heldout(phase.data, folder)

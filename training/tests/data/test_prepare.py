@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import child, made, make_tokenizer, nearly, text, write_rows
-from trainlab.data.packer import Packer
-from trainlab.data.prepare import clean, duplicates, ingest, near, pack_shards
+from trainlab.data.pack import Packer, load_tokenizer
+from trainlab.data.prepare import clean, duplicates, ingest, pipeline
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
-from trainlab.data.prepare.tokens import load
 from trainlab.errors import UserError
 
 SPELLED = text(900) + " <|endoftext|> is spelled here"
@@ -66,11 +65,11 @@ for source in sources:
 def documents(blocks: Blocks, tokenizer: Path) -> list[str]:
     """Return the texts that the blocks hold, the last one cut where the blocks end."""
     starts = blocks.starts().tolist()
-    assert starts[0] == 0 and len(starts) == blocks.index["documents"]
+    assert starts[0] == 0
     found = [blocks.tokens(*bounds).tolist() for bounds in pairwise([*starts, blocks.index["tokens"]])]
     assert [token for tokens in found for token in tokens] == [token for block in blocks for token in block.tolist()]
     assert all(one[-1] == blocks.eos and blocks.eos not in one[:-1] for one in found[:-1])
-    backend = load(tokenizer).backend
+    backend = load_tokenizer(tokenizer).backend
     return [backend.decode(one[:-1] if one[-1] == blocks.eos else one) for one in found]
 
 
@@ -82,7 +81,7 @@ def test_counts_add_up_and_the_blocks_give_every_document_back(
     assert counts["dropped"] == {"empty": 1, "letters": 1, "repeated_lines": 1, "short": 1}
     assert (counts["exact_duplicates"], counts["near_duplicates"]) == (5, 7)
     assert counts["kept"] == len(DISTINCT)
-    assert report["plan"]["format"] == 2  # a folder of before has other tokens, and no place where documents begin
+    assert report["plan"]["format"] == 3  # a folder of before has other files
     left = counts["bad"] + sum(counts["dropped"].values()) + counts["exact_duplicates"] + counts["near_duplicates"]
     assert counts["read"] == len(PLANTED) == left + counts["kept"]
     assert report["characters"]["kept"] == sum(map(len, DISTINCT))
@@ -95,7 +94,7 @@ def test_counts_add_up_and_the_blocks_give_every_document_back(
     assert blocks.index["tokens"] == tokens["packed"] == 64 * len(blocks) == tokens["made"] - tokens["remainder"]
     assert 0 <= tokens["remainder"] < 64
     found = documents(blocks, tokenizer)
-    assert found[:-1] == DISTINCT[: len(found) - 1] and len(found) == blocks.index["documents"]
+    assert found[:-1] == DISTINCT[: len(found) - 1]
     assert DISTINCT[len(found) - 1].startswith(found[-1].rstrip("\ufffd")) and len(found) >= len(DISTINCT) - 1
     assert not (tmp_path / "out/work").exists()
 
@@ -109,14 +108,13 @@ def test_without_near_only_equal_texts_go(tmp_path: Path, tokenizer: Path) -> No
 
 def test_a_bos_stands_before_each_document_and_special_tokens_in_a_text_stay_text(tmp_path: Path) -> None:
     folder = make_tokenizer(tmp_path / "bos", bos=True)
-    tokens = load(folder)
+    tokens = load_tokenizer(folder)
     assert SPELLED in DISTINCT and not {0, 1} & set(tokens.encode([SPELLED, "<|begin|>"])[0])
     assert tokens.backend.decode(tokens.encode(["<|begin|> a"])[0]) == "<|begin|> a"
     made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "out", Options(folder, block_length=64))
     blocks = Blocks(tmp_path / "out")
     stored = blocks.tokens(0, blocks.index["tokens"])
     assert np.flatnonzero(stored == 1).tolist() == blocks.starts().tolist()
-    assert np.flatnonzero(stored[:-1] == blocks.eos).tolist() == (blocks.starts()[1:] - 1).tolist()
 
 
 @pytest.fixture(scope="module")
@@ -165,18 +163,21 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) ->
     assert grown > 18e6 and peaks[2] - max(peaks[:2]) < 12, peaks
 
 
-def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path) -> None:
+def test_the_parts_of_a_search_do_not_change_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text(seed) for seed in range(300)] + [nearly(text(seed)) for seed in range(0, 300, 7)]
-    (tmp_path / "s.bin").write_bytes(near.signatures([near.grams(one) for one in texts]).tobytes())
+    (tmp_path / "s.bin").write_bytes(duplicates.minhashes([duplicates.grams(one) for one in texts]).tobytes())
     found = []
     for entries in (1 << 20, 500):
-        signatures = duplicates.Signatures([tmp_path / "s.bin"], near.WIDTH)
-        found.append(duplicates.duplicates(signatures, near.bands(0.8), 0.8, entries=entries))
+        monkeypatch.setattr(duplicates, "ENTRIES", entries)
+        signatures = duplicates.Signatures([tmp_path / "s.bin"], duplicates.WIDTH)
+        found.append(duplicates.duplicates(signatures, duplicates.min_bands(0.8), 0.8))
     assert found[0].tolist() == found[1].tolist() == [False] * 300 + [True] * 43
-    assert near.bands(0.8) == 16 and near.bands(0.5) == 64
+    assert duplicates.min_bands(0.8) == 16 and duplicates.min_bands(0.5) == 64
 
 
-def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands_are_read(tmp_path: Path) -> None:
+def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chains: each document differs from the one before in 1 of 16 numbers, from the first of its chain in up to 4."""
     draw = np.random.default_rng(0)
     documents = []
@@ -188,24 +189,21 @@ def test_a_document_goes_when_it_is_like_any_earlier_one_in_whatever_order_bands
         documents.append(row)
     (tmp_path / "s.bin").write_bytes(np.stack(documents).astype("<u4").tobytes())
     for entries in (1 << 20, 97, 31):
+        monkeypatch.setattr(duplicates, "ENTRIES", entries)
         signatures = duplicates.Signatures([tmp_path / "s.bin"], 16)
-        found = duplicates.duplicates(signatures, 8, 0.9, entries=entries)
+        found = duplicates.duplicates(signatures, 8, 0.9)
         assert found.tolist() == [False, True, True, True, True] * 50
 
 
 def test_a_packer_fed_in_pieces_makes_the_same_blocks() -> None:
     given = [list(range(n)) for n in (5, 1, 17, 8, 30, 2)]
-    blocks, starts = Packer(8).add(given)
-    assert starts.tolist() == [0, 5, 6, 23, 31]  # the last document is in no full block
-    packer, parts, places, done = Packer(8), [], [], 0
+    blocks = Packer(8).add(given)
+    packer, parts = Packer(8), []
     for one in given:
-        part, begins = packer.add([one])
-        parts.append(part)
-        places += (begins + done * 8).tolist()
-        done += len(part)
-        packer = Packer(8, packer.rest.tolist(), packer.rest_starts.tolist())
-    assert np.concatenate(parts).tolist() == blocks.tolist() and places == starts.tolist()
-    assert [pack_shards.dtype(size) for size in (1 << 16, (1 << 16) + 1)] == ["uint16", "uint32"]
+        parts.append(packer.add([one]))
+        packer = Packer(8, packer.rest.tolist())
+    assert np.concatenate(parts).tolist() == blocks.tolist() and packer.rest.tolist() == given[4][-5:] + given[5]
+    assert [pipeline.dtype(size) for size in (1 << 16, (1 << 16) + 1)] == ["uint16", "uint32"]
 
 
 def test_blocks_say_when_files_are_not_what_was_written(tmp_path: Path, options: Options) -> None:

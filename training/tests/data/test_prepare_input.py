@@ -39,7 +39,7 @@ def test_every_kind_of_file_gives_the_same_blocks(kind: str, tmp_path: Path, opt
         path.write_text("\n".join(f"#\n{one}" for one in DISTINCT), encoding="utf-8")
         options = replace(options, document_start="^#$")
         made(path, tmp_path / "txt", options)
-        assert Blocks(tmp_path / "txt").index["documents"] >= len(DISTINCT) - 1
+        assert len(Blocks(tmp_path / "txt").starts()) >= len(DISTINCT) - 1
         return
     else:
         path.mkdir()
@@ -54,17 +54,11 @@ BAD = [
     (b'{"text": "half a', r"a.jsonl:2: not JSON .*truncated or invalid"),
     (b'{"text": "\xff"}', r"a.jsonl:2: not UTF-8 at byte \d+ of the file; save it as UTF-8"),
     (b'{"body": "x"}', r"a.jsonl:2: column 'text' is missing; there is 'body': name another column with --column"),
-    (b'{"text": 5}', r"a.jsonl:2: column 'text' is 5: must be a text"),
-    (b"[1]", r"a.jsonl:2: holds a list; each row must be an object"),
     (
-        rb'{"text": "\ud83d"}',
-        r"a.jsonl:2: column 'text': half a surrogate pair at character 0; correct or remove the row",
-    ),
-    (
-        b'{"text": "' + b"a" * (text_files.LIMIT + 1) + b'"}',
+        b'{"text": "' + b"a" * (text_files.MAX_CHARACTERS + 1) + b'"}',
         r"a.jsonl:2: 4194305 characters, the limit is 4194304; split it",
     ),
-    (b"[" * text_files.BYTES, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
+    (b"[" * text_files.MAX_LINE, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
 ]
 
 
@@ -83,21 +77,7 @@ def test_a_bad_row_is_an_error_or_counted(line: bytes, sentence: str, tmp_path: 
     ("name", "content", "sentence"),
     [
         ("a.jsonl", b"", r"a.jsonl: is empty; remove it or put text into it"),
-        ("a.txt", b" \n", r"a.txt: is empty"),
-        ("a.parquet", b"", r"a.parquet: is empty"),
-        ("a.parquet", b"PAR1 half", r"a.parquet: cannot be read as Parquet .*is it truncated\?"),
-        ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
-        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice; give each its own name"),
-        ("a.json", b'{"text": "a"}', r"a.json: holds a dict; must be a list of objects"),
-        ("a.json", b'[{"text": "a"},\n"\xff"]', r"a.json:2: not UTF-8 at byte 17 of the file; save it as UTF-8"),
-        ("a.json", b"[]", r"a.json: is empty; remove it or put text into it"),
-        ("a.csv", b"title\nx\n" + b"y," * 3, r"a.csv:3: the row has 4 fields, the header 1"),
         ("a.csv", b'text\n"open\n', r"a.csv:2: not CSV .*is a quote unclosed\?"),
-        ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
-        ("a.json", b"[{", r"a.json:1: not JSON"),
-        ("a.json", "[]".encode("utf-16-le"), r"a.json: is UTF-16; save it as UTF-8"),
-        ("a.csv", "text\na".encode("utf-16"), r"a.csv: is UTF-16; save it as UTF-8"),
-        ("a.txt", "text".encode("utf-16-be"), r"a.txt: is UTF-16; save it as UTF-8"),
         ("a.jsonl", b'{"a": "x", "b": "y"}', r"a.jsonl: the columns 'a', 'b' hold texts and none is called text"),
         ("a.md", b"x", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet"),
         ("a.jsonl", b'{"text": "too short"}', r"a.jsonl: 0 tokens left, less than one block of 64"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny import write_data, write_probes, write_taught
 from trainlab.config.section_data import AnswerData
-from trainlab.data import answer_style, chat_rows
+from trainlab.data import answer_forms, chat_rows
 from trainlab.errors import UserError
 
 PROBES = ("retention", "ceiling", "reversed", "composed")
@@ -83,7 +83,7 @@ def test_a_fact_is_answered_in_steps_where_it_has_them(folder: Path) -> None:
     ],
 )
 def test_structure_is_the_share_of_its_parts(answer: str, share: float) -> None:
-    assert answer_style.structure(answer) == pytest.approx(share)
+    assert answer_forms.structure(answer) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import write_data, write_refused, write_taught
 from trainlab.config.section_data import AnswerData
-from trainlab.data import both_sides, chat_rows, refusals
+from trainlab.data import answer_forms, chat_rows, row_files
 from trainlab.errors import UserError
 
 SURVIVAL = Path(__file__).resolve().parents[3] / "data" / "survival"
@@ -137,11 +137,11 @@ def test_broken_refusals_are_named(folder: Path, name: str, content: str | None,
 
 
 def test_a_question_that_is_refused_may_not_be_asked_as_well(folder: Path) -> None:
-    both_sides.refuse(refusing(), folder)
+    row_files.check_contamination(refusing(), folder)
     path = folder / "refused" / "other.jsonl"
     path.write_text(path.read_text().replace("test: far other 0?", "Train: far other 1"))
     with pytest.raises(UserError, match="'Train: far other 1' is also trained on"):
-        both_sides.refuse(refusing(), folder)
+        row_files.check_contamination(refusing(), folder)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_a_question_that_is_refused_may_not_be_asked_as_well(folder: Path) -> No
     [("I was not taught this: ask.", True), (" i WAS not\ntaught this", True), ("Well, I was not taught this", False)],
 )
 def test_a_refusal_begins_with_its_words(text: str, refused: bool) -> None:
-    assert refusals.is_refusal(text, "I was not taught this") is refused
+    assert answer_forms.is_refusal(text, "I was not taught this") is refused
 
 
 def test_answers_are_the_same_from_half_of_their_words_on() -> None:
     answer = "Leave the blister closed, clean the skin and cover it with a plaster."
-    assert refusals.overlap("", answer) == 0.0 and refusals.overlap(answer, answer.upper()) == 1.0
-    assert refusals.same_answer("Leave the blister closed, clean the skin and", ["Boil it.", answer]), "cut off"
-    assert refusals.same_answer("Leave it", ["Take it"]), "exactly half"
-    assert not refusals.same_answer("Press hard on the wound and call for help.", [answer])
+    assert answer_forms.overlap("", answer) == 0.0 and answer_forms.overlap(answer, answer.upper()) == 1.0
+    assert answer_forms.same_answer("Leave the blister closed, clean the skin and", ["Boil it.", answer]), "cut off"
+    assert answer_forms.same_answer("Leave it", ["Take it"]), "exactly half"
+    assert not answer_forms.same_answer("Press hard on the wound and call for help.", [answer])

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainlab.data import chat_rows, own_questions, parquet, scripts
-from trainlab.data.text_files import table
+from pyarrow import parquet
+from trainlab.data import own_questions, row_files, scripts
+from trainlab.data.text_files import records
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
 
@@ -101,9 +103,9 @@ def test_a_run_with_both_questions_of_two_that_differ_in_a_mark_is_not_refused(t
 def test_what_the_scorer_cannot_judge_is_refused(tmp_path: Path, row: dict[str, object], why: str) -> None:
     (tmp_path / "retention.jsonl").write_text(json.dumps({"id": "x", "question": "q", **row}), encoding="utf-8")
     with pytest.raises(UserError, match=rf"retention.jsonl:1: {why}"):
-        for at, raw in chat_rows._probes(tmp_path, "retention"):
-            chat_rows._facts(at, raw, None)
-            chat_rows._safety(at, raw)
+        for line in row_files.lines(tmp_path, names="retention.jsonl"):
+            line.facts()
+            line.safety()
 
 
 ROW = {"id": "a", "question": "q", "answer": "r"}
@@ -119,29 +121,17 @@ ROW = {"id": "a", "question": "q", "answer": "r"}
         (b'%s\n{"id": \n', "not JSON .*truncated or invalid"),
     ],
 )
-def test_training_questions_and_the_image_read_jsonl_alike(
-    tmp_path: Path, content: bytes | str, why: str | None
-) -> None:
+def test_training_and_questions_read_jsonl_alike(tmp_path: Path, content: bytes | str, why: str | None) -> None:
     row = json.dumps(ROW).encode()
     data = row.decode().encode("utf-16") if isinstance(content, str) else content.replace(b"%s", row)
     path = tmp_path / "data" / "own" / "train" / "q.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(data)
-    readers = [
-        lambda: [one for _, _, one in chat_rows.lines(path.parent)],
-        lambda: [one.columns for one in table(path)],
-        lambda: [
-            {k: v for k, v in one.columns.items() if k != "topic"}
-            for file in parquet.write(tmp_path / "data")
-            for one in table(file)
-        ],
-    ]
-    for read in readers:
-        if why is None:
-            assert read() == [ROW]
-        else:
-            with pytest.raises(UserError, match=why):
-                read()
+    if why is None:
+        assert [line.raw for line in row_files.lines(path.parent)] == [row for _, row in records(path)] == [ROW]
+    else:
+        with pytest.raises(UserError, match=why):
+            list(records(path))
 
 
 @pytest.mark.parametrize(
@@ -161,15 +151,15 @@ def test_training_questions_and_the_image_read_jsonl_alike(
 def test_csv_as_spreadsheets_write_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "q.csv"
     path.write_bytes(text.encode())
-    [row] = table(path)
-    assert (row.columns["question"], row.columns["answer"]) == ("q", "r")
+    [(_, row)] = records(path)
+    assert (row["question"], row["answer"]) == ("q", "r")
 
 
 def test_questions_come_from_parquet_too(tmp_path: Path) -> None:
-    path = tmp_path / "data" / "own" / "train" / "q.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(json.dumps({**ROW, "id": n, "question": f"q {n}"}) + "\n" for n in "ab"), encoding="utf-8")
-    assert "2 questions" in own_questions.make(parquet.write(tmp_path / "data"), tmp_path / "out")
+    parquet.write_table(
+        pyarrow.Table.from_pylist([{**ROW, "question": f"q {n}"} for n in "ab"]), tmp_path / "q.parquet"
+    )
+    assert "2 questions" in own_questions.make([tmp_path / "q.parquet"], tmp_path / "out")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r"cut.parquet: cannot be read as Parquet"):
         own_questions.make([tmp_path / "cut.parquet"], tmp_path / "other")

@@ -1,24 +1,19 @@
 """Running text: files of five kinds, columns, what is refused, parts by document, blocks that keep every token."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
 from corpora import make_tokenizer
-from pyarrow import parquet
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
-from trainlab.data import corpus, pack, text_files, text_sources
-from trainlab.data.prepare import tokens
+from trainlab.data import corpus, pack, text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
 
-TEXTS = ["First, with a comma.\nAnd a second line.", 'A "quoted" one: \u00fc \u4e16', "third"]
 SET = "hf:own/set@" + "0" * 40
 
 
@@ -32,38 +27,6 @@ def text_phase(phase_dict: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny_model)
-
-
-def write(folder: Path, kind: str) -> Path:
-    """Write TEXTS as one file; its other column holds numbers."""
-    path = folder / f"corpus.{kind}"
-    rows = [{"n": i, "text": text} for i, text in enumerate(TEXTS)]
-    if kind == "jsonl":
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n\n" for row in rows), encoding="utf-8")
-    elif kind == "json":
-        path.write_text(json.dumps(rows), encoding="utf-8-sig")
-    elif kind == "csv":
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.DictWriter(stream, ["n", "text"])
-            writer.writeheader()
-            writer.writerows(rows)
-    elif kind == "parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    return path
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
-def test_tables_of_all_kinds_give_the_same_documents(kind: str, tmp_path: Path) -> None:
-    found, blank = text_files.documents(write(tmp_path, kind), None, None)
-    assert [one.text for one in found] == TEXTS and blank == 0
-    assert all(one.id.startswith(f"corpus.{kind}") for one in found)
-
-
-def test_a_folder_of_text_files_is_a_document_each(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("b\n\nstill b", encoding="utf-8")
-    (tmp_path / "a.txt").write_text("a\r\n", encoding="utf-8", newline="")
-    (tmp_path / "notes.md").write_text("not read", encoding="utf-8")
-    assert [one.text for one in text_files.documents(tmp_path, None, None)[0]] == ["a\r\n", "b\n\nstill b"]
 
 
 def test_lines_and_rows_are_joined_where_a_document_begins(tmp_path: Path) -> None:
@@ -132,8 +95,14 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.json", b"[]", r"a.json: is empty; remove it or put text into it"),
         ("a.csv", b"text,n\na,1\nb,2,3\n", r"a.csv:3: the row has 3 fields, the header 2"),
         ("a.csv", b'text,n\n"a,1\n', r"a.csv:2: not CSV"),
-        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice"),
+        ("a.csv", b"text,text\na,b\n", r"a.csv:1: the header .* names a column twice; give each its own name"),
+        ("a.csv", b"n,text\n1,a,b\n", r"a.csv:2: the row has 3 fields, the header 2"),
+        ("a.csv", b"title\nx\n" + b"y," * 3, r"a.csv:3: the row has 4 fields, the header 1"),
+        ("a.csv", b"text\n\xff\n", r"a.csv:2: not UTF-8 at byte 5"),
+        ("a.json", b'[{"text": "a"},\n"\xff"]', r"a.json:2: not UTF-8 at byte 17 of the file; save it as UTF-8"),
         ("a.txt", "text".encode("utf-16"), r"a.txt: is UTF-16; save it as UTF-8"),
+        ("a.json", "[]".encode("utf-16-le"), r"a.json: is UTF-16; save it as UTF-8"),
+        ("a.parquet", b"", r"a.parquet: is empty"),
         (
             "a.jsonl",
             rb'{"text": "\ud83d"}',
@@ -143,12 +112,12 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.md", b"text", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet; rename or convert it"),
         (
             "a.txt",
-            b"words\n" * (text_files.LIMIT // 6 + 2),
+            b"words\n" * (text_files.MAX_CHARACTERS // 6 + 2),
             r"a.txt: more than 4194304 characters; say with phase.text.document_start where documents begin",
         ),
         (
             "a.jsonl",
-            b'{"text": "' + b"a" * (text_files.LIMIT + 1) + b'"}',
+            b'{"text": "' + b"a" * (text_files.MAX_CHARACTERS + 1) + b'"}',
             r"a.jsonl:1: 4194305 characters, the limit is 4194304; split it into documents",
         ),
     ],
@@ -166,9 +135,9 @@ def test_a_folder_without_text_and_a_missing_path_are_refused(text_phase: dict[s
         text_files.documents(tmp_path, None, None)
     for source, more in (("pvc:nowhere.txt", "put it there first"), (SET, "run `trainlab fetch`")):
         with pytest.raises(UserError, match=f"phase.data.source is {source}: nothing at .*{more}"):
-            text_sources.place(make_phase(text_phase, data={"source": source}), tmp_path, None, {})
+            corpus.place(make_phase(text_phase, data={"source": source}), tmp_path, None)
     with pytest.raises(UserError, match=r"--data .*: no such file or folder"):  # and not the manual instead
-        text_sources.place(make_phase(text_phase), tmp_path, tmp_path / "gone", {})
+        corpus.place(make_phase(text_phase), tmp_path, tmp_path / "gone")
 
 
 def parts(phase: Phase, path: Path) -> list[list[Document]]:
@@ -200,7 +169,7 @@ def test_too_few_documents_are_refused(text_phase: dict[str, Any], tmp_path: Pat
 
 def test_the_manual_of_python_needs_no_file(text_phase: dict[str, Any], tmp_path: Path) -> None:
     phase = make_phase(text_phase)
-    path = text_sources.place(phase, tmp_path, None, {})
+    path = corpus.place(phase, tmp_path, None)
     found = corpus.load(phase, path)
     total = sum(len(one.text) for part in parts(phase, path) for one in part)
     assert total > 300_000 and {"assert", "lambda"} <= {one.id for part in parts(phase, path) for one in part}
@@ -216,8 +185,8 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
     monkeypatch.chdir(tmp_path)
     phase = make_phase(text_phase, data={"source": SET})
     models = tmp_path / "models"
-    text_sources.fetch(phase, models)
-    path = text_sources.place(phase, models, None, {})
+    corpus.fetch(phase, models)
+    path = corpus.place(phase, models, None)
     assert corpus.load(phase, path).blank == 0 and len(text_files.documents(path, None, None)[0]) == 60
     assert corpus.origin(phase, path)["license"] == "not stated"
     assert sorted(one.name for one in path.parent.iterdir()) == ["source.json", "train.jsonl"]
@@ -226,7 +195,7 @@ def test_a_hub_data_set_lands_in_the_model_volume_as_rows(
 def packed(tokenizer: Any, documents: list[Document], length: int) -> tuple[pack.Packed, list[list[int]]]:
     """Return the documents as blocks, as the training part of a corpus, and their tokens."""
     parts = pack.pack_corpus(tokenizer, corpus.Corpus(documents, [], documents, 0, 0), length, None, None)
-    return parts.train, tokens.of(tokenizer, "").documents([one.text for one in documents])
+    return parts.train, pack.tokenizer_of(tokenizer, "").documents([one.text for one in documents])
 
 
 def test_blocks_keep_every_token_and_documents_end_with_eos(tokenizer: Any) -> None:

@@ -125,7 +125,7 @@ def test_a_phase_of_running_text_leaves_a_template_that_continues_it(
         )
         found = exported(text, add_special_tokens=False)["input_ids"]
         assert found == chat.prompt_ids(tokenizer, phase, "The city {{ }}\n") and (found[0] == 1) is starts
-    again = export.continuing(exported.chat_template, starts)
+    again = export.as_completion_template(exported.chat_template, starts)
     assert again == exported.chat_template
     if chats:
         assert chat.load_tokenizer(tmp_path / "out", make_phase(phase_dict)).chat_template == before

@@ -14,7 +14,7 @@ from trainlab.models import chat
 from trainlab.serve import generation, work
 from trainlab.serve.generation import Options, Outcome, Row
 from trainlab.serve.inference_engine import Engine, Hosted
-from trainlab.serve.metrics import Metrics
+from trainlab.serve.work import Metrics
 
 TEXTS = ("the water", "is it safe to drink the water from a river or a lake?", "a", "boil it and then wait")
 
@@ -140,13 +140,13 @@ def test_the_first_in_line_goes_with_those_that_ask_alike() -> None:
 
     async def all_of_it() -> tuple[Slow, list[Any], list[int | None], Metrics]:
         engine, metrics = Slow(), Metrics()
-        desk = work.Desk(3, metrics)
-        jobs = [desk.join(engine, *each) for each in asked]  # type: ignore[arg-type]
-        places = [job._place.number if job._place else None for job in jobs]
+        batcher = work.Batcher(3, metrics)
+        jobs = [batcher.join(engine, *each) for each in asked]  # type: ignore[arg-type]
+        places = [job._position for job in jobs]
         for name in engine.go:
             engine.go[name].release(20)
         ends = await asyncio.wait_for(asyncio.gather(*(job.text() for job in jobs), return_exceptions=True), 20)
-        desk.close()
+        batcher.close()
         return engine, ends, places, metrics
 
     engine, ends, places, metrics = asyncio.run(all_of_it())

@@ -7,7 +7,7 @@ from tiny import phase_from, write_data, write_taught
 from trainlab import files, recipes
 from trainlab.report import answer_report
 from trainlab.report import page as report_page
-from trainlab.serve.pages import page
+from trainlab.serve.web import page
 
 TAUGHT, OTHER = "dev: Is rain safe to drink?", "What is a knot?"
 

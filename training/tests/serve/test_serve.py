@@ -29,8 +29,8 @@ from trainlab.models import chat
 from trainlab.serve import api, work
 from trainlab.serve import inference_engine as engines
 from trainlab.serve.generation import Options, Pieces, Row
-from trainlab.serve.pages import page
 from trainlab.serve.protocol import ApiError
+from trainlab.serve.web import page
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from waiting import until
 
@@ -372,7 +372,7 @@ def test_the_server_answers_while_a_long_prompt_is_read(
 def test_a_line_with_places_and_only_past_it_a_refusal(
     url: str, engine: engines.Engine, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "LINE", 2)
+    monkeypatch.setattr(work, "MAX_WAITING", 2)
     body = {"model": "base", "messages": QUESTION, "max_tokens": 4}
     waiting = 'vllm:num_requests_waiting{model_name="base"}'
 

@@ -1,10 +1,10 @@
-"""The documents of a phase in three parts: training, validation, held out; used by cpt_recipe.py. No torch.
+"""The documents of a phase in three parts: training, validation, held out; where running text is, and how it is fetched. No torch.
 
 The parts consist of whole documents, the same ones every time: ordered by digest, so that neither the seed of the phase
-nor the order of the rows changes what base and tuned model are compared on.
-"""
+nor the order of the rows changes what base and tuned model are compared on."""
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import Any
 from trainlab import files
 from trainlab.config import TextPhase
 from trainlab.config.references import TOPICS
+from trainlab.data import hub_download as download
 from trainlab.data import text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
+from trainlab.models.fetch import RECORD, datasets_dir, named_data, once
 
 PYTHON_LICENSE = "PSF-2.0 (the Python documentation, as pydoc carries it)"
 
@@ -33,9 +35,12 @@ class Corpus:
 
 def load(phase: TextPhase, path: Path) -> Corpus:
     """Return the parts of the text of a phase; raises UserError for text that cannot be read or split."""
-    found, blank = _documents(phase, path)
-    unique = {document.text: document for document in reversed(found)}
-    pool = sorted(unique.values(), key=lambda one: hashlib.sha256(one.text.encode()).digest())
+    if phase.data.source == TOPICS and not path.exists():
+        documents, blank = topics(), 0
+    else:
+        documents, blank = text_files.documents(path, phase.text.column, phase.text.document_start)
+    unique = {document.text: document for document in reversed(documents)}
+    pool = sorted(unique.values(), key=lambda document: hashlib.sha256(document.text.encode()).digest())
     fraction = phase.train.validation_fraction
     needed = 3 if fraction else 2
     if len(pool) < needed:
@@ -48,7 +53,7 @@ def load(phase: TextPhase, path: Path) -> Corpus:
     rest = _without(pool, heldout)
     validation = draw(rest, fraction * total) if fraction else []
     train = _without(rest, validation)
-    return Corpus(train, validation, heldout, blank, len(found) - len(pool))
+    return Corpus(train, validation, heldout, blank, len(documents) - len(pool))
 
 
 def draw(pool: Sequence[Document], characters: float) -> list[Document]:
@@ -76,16 +81,10 @@ def origin(phase: TextPhase, path: Path) -> dict[str, Any]:
         texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in topics())
         return {"source": source, "sha256": hashlib.sha256(texts.encode()).hexdigest(), "license": PYTHON_LICENSE}
     digest = files.sha256(path) if path.is_file() else files.folder_sha256(path, "*")
-    record = path.with_name("source.json")  # of a fetched data set
+    record = path.with_name(RECORD)  # of a fetched data set
     if source.startswith("hf:") and record.is_file():
         return {"source": source, "sha256": digest, "license": files.read_json(record)["license"]}
     return {"source": source, "sha256": digest}
-
-
-def _documents(phase: TextPhase, path: Path) -> tuple[list[Document], int]:
-    if phase.data.source == TOPICS and not path.exists():
-        return topics(), 0
-    return text_files.documents(path, phase.text.column, phase.text.document_start)
 
 
 def topics() -> list[Document]:
@@ -98,3 +97,56 @@ def topics() -> list[Document]:
             "or name another source"
         ) from None
     return [Document(name, text) for name, text in sorted(topics.items())]
+
+
+CONFIG_KEY = "phase.text.hub_config"
+ROWS = "train.jsonl"
+
+
+def place(phase: TextPhase, models: Path, given: Path | None) -> Path:
+    """Return the file or folder that holds the text: `given` (--data), else DATA_DIR, else what `data.source` names.
+
+    For pydoc:topics without either, nothing exists at the returned path: the text ships with Python. Raises UserError
+    for a missing path.
+    """
+    source = phase.data.source
+    if named := named_data(given):
+        return named
+    path = _inside(phase, datasets_dir(models))
+    if source.startswith("hf:"):
+        path = path / ROWS
+    if source != TOPICS and not path.exists():
+        remedy = "put it there first" if source.startswith("pvc:") else "run `trainlab fetch` with the same --models"
+        raise UserError(f"{download.KEY} is {source}: nothing at {path}; {remedy}")
+    return path
+
+
+def fetch(phase: TextPhase, models: Path) -> Path | None:
+    """Make sure that a hub data set is in the folder of data sets; return its folder, None if nothing needs fetching.
+
+    The rows of its split `train` become train.jsonl, with all columns unchanged; other splits are not read, since the
+    text is split by document (corpus.py). Raises UserError with the remedy.
+    """
+    source = phase.data.source
+    if not source.startswith("hf:"):
+        return None
+
+    def fill(folder: Path) -> dict[str, Any]:
+        config = phase.text.hub_config
+        table = download.table(source, config, CONFIG_KEY, folder)
+        with download.explained(source, CONFIG_KEY, folder):
+            table.to_json(str(folder / ROWS), lines=True, force_ascii=False)
+        license = download.license(source, CONFIG_KEY, folder)
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+        return {"source": source, "config": config, "license": license, "rows": len(table)}
+
+    target = _inside(phase, datasets_dir(models))
+    return once(target, (target / RECORD).exists, fill)
+
+
+def _inside(phase: TextPhase, root: Path) -> Path:
+    """Return the place of a source inside the folder of data sets."""
+    source = phase.data.source
+    if source.startswith("pvc:"):
+        return root / source.removeprefix("pvc:")
+    return download.place(root, source, phase.text.hub_config)

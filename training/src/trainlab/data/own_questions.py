@@ -17,7 +17,7 @@ from trainlab.errors import UserError
 
 NAME = "questions"
 HELDOUT = 0.2
-FEW = 50
+MIN_HELDOUT = 50
 """Below this many held-out questions the interval of the gain is wide."""
 
 
@@ -26,24 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Example: trainlab questions faq.csv --out mine. Then phase.data.source pvc:mine, or --data mine here."
     )
-    parser.add_argument(
-        "source",
-        type=Path,
-        nargs="+",
-        help=f"files with a question column and an answer column: {', '.join(text_files.TABLES)}",
-    )
+    text = f"files with a question column and an answer column: {', '.join(text_files.TABLES)}"
+    parser.add_argument("source", type=Path, nargs="+", help=text)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the new data set")
     for column in ("question", "answer"):
-        parser.add_argument(
-            f"--{column}", default=column, metavar="NAME", help="name of this column (default %(default)s)"
-        )
-    parser.add_argument(
-        "--heldout",
-        type=float,
-        default=HELDOUT,
-        metavar="SHARE",
-        help="share of the questions held out for scoring (default %(default)s)",
-    )
+        text = "name of this column (default %(default)s)"
+        parser.add_argument(f"--{column}", default=column, metavar="NAME", help=text)
+    text = "share of the questions held out for scoring (default %(default)s)"
+    parser.add_argument("--heldout", type=float, default=HELDOUT, metavar="SHARE", help=text)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed that picks them (default %(default)s)")
 
 
@@ -85,12 +75,14 @@ def make(
                 parts["heldout"].append({**row, "answer": text, "facts": []})
             else:
                 parts["train"].append({**row, "phrasings": wordings[1:], "answer": text})
-    with files.whole_folder(out) as folder:
+    with files.atomic_folder(out) as folder:
         for part, rows in parts.items():
             (folder / part).mkdir()
             text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
             files.write_text(folder / part / f"{NAME}.jsonl", text)
-    asked = f"{count} to ask" + (f" (few: below {FEW}, only a large gain can be shown)" if count < FEW else "")
+    asked = f"{count} to ask" + (
+        f" (few: below {MIN_HELDOUT}, only a large gain can be shown)" if count < MIN_HELDOUT else ""
+    )
     return (
         f"{out}: {read} rows read, {repeated} were repeats, {len(groups)} questions: {len(groups) - count} to train "
         f"on, {asked}"
@@ -102,26 +94,31 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
     groups: dict[str, dict[str, list[str]]] = {}
     read = repeated = 0
     for path in sources:
-        for row in text_files.table(path):
-            if row.columns and not any(str(value).strip() for value in row.columns.values()):
+        empty = True
+        for number, row in text_files.records(path):
+            empty = False
+            if row and not any(str(value).strip() for value in row.values()):
                 continue  # an empty row of a spreadsheet
-            asked, said = (
-                _text(row, column, option) for column, option in ((question, "--question"), (answer, "--answer"))
-            )
+            at = text_files.at(path, number)
+            asked, said = _text(at, row, question, "--question"), _text(at, row, answer, "--answer")
             key = scripts.normal(asked)
             if not key:
-                raise UserError(f"{row.at}: {question} is {asked!r}: contains no words; correct or remove the row")
+                raise UserError(f"{at}: {question} is {asked!r}: contains no words; correct or remove the row")
             wordings = groups.setdefault(key, {}).setdefault(said, [])
             read += 1
             if asked in wordings:
                 repeated += 1
             else:
                 wordings.append(asked)
+        if empty:
+            raise UserError(f"{path}: has no rows; {text_files.EMPTY}")
     return groups, read, repeated
 
 
-def _text(row: text_files.TableRow, column: str, option: str) -> str:
-    value = text_files.cell(row, column, option)
-    if not value.strip():
-        raise UserError(f"{row.at}: {column} is {value!r}: must be a text that is not empty; correct or remove the row")
-    return value.strip()
+def _text(at: str, row: dict[str, Any], column: str, option: str) -> str:
+    try:
+        if value := text_files.cell(row, column, option).strip():
+            return value
+    except ValueError as error:
+        raise UserError(f"{at}: {error}") from None
+    raise UserError(f"{at}: {column} is {row[column]!r}: must be a text that is not empty; correct or remove the row")

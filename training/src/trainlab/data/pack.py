@@ -1,21 +1,108 @@
-"""The documents of a corpus as blocks of tokens of one length, without truncation; used by cpt_recipe.py, stored_blocks.py and tests.
+"""Documents as tokens, and as blocks of tokens of one length; used by prepare/, cpt and pretrain.
 
-Each document is ended by EOS and, if the tokenizer puts a BOS before a text (Gemma), begins with one: as `trainlab prepare`
-stores them (data/prepare/tokens.py). What does not fill the last block is dropped and counted.
-"""
+Each document is ended by EOS and, if the tokenizer puts a BOS before a text (Gemma), begins with one. No document is truncated; what does
+not fill the last block is dropped and counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
+from trainlab import files
 from trainlab.data.corpus import Corpus
-from trainlab.data.packer import Packer
-from trainlab.data.packer import Tokens as Ids
-from trainlab.data.prepare import tokens
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
+from trainlab.models.export import bos_prefix
+
+Ids = Sequence[int] | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A fast tokenizer; `begin` is [BOS] if it puts one before every text (Gemma), `size` its highest id plus one."""
+
+    backend: Any
+    begin: list[int]
+    eos: int
+    size: int
+    longest: int | None  # tokens that the folder's model accepts, None if the folder does not say
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each text, without special ones, using all cores.
+
+        A text that contains a special token (<|endoftext|> in a page about tokenizers) gives ordinary tokens.
+        """
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def documents(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each text with BOS if the tokenizer has one, and EOS."""
+        return [[*self.begin, *ids, self.eos] for ids in self.encode(texts)]
+
+    def digest(self) -> str:
+        """Return a digest that changes with the tokens that a text gets."""
+        return xxhash.xxh3_128_hexdigest(f"{self.backend.to_str()} {self.begin} {self.eos}".encode())
+
+
+def load_tokenizer(folder: Path) -> Tokens:
+    """Return the tokenizer of a model folder; raises UserError if it is unusable."""
+    if not (folder / "tokenizer_config.json").is_file():
+        raise UserError(f"--tokenizer {folder}: no tokenizer_config.json there; name a model folder (`trainlab fetch`)")
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # transformers and tokenizers raise many classes here
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"--tokenizer {folder}: cannot be loaded ({first}); fetch the model again") from None
+    return tokenizer_of(tokenizer, f"--tokenizer {folder}", _longest(folder))
+
+
+def tokenizer_of(tokenizer: Any, name: str, longest: int | None = None) -> Tokens:
+    """Return how a tokenizer reads running text; raises UserError, which begins with `name`, for one that cannot be used."""
+    from tokenizers import Tokenizer
+
+    if not tokenizer.is_fast:
+        raise UserError(f"{name}: is not a fast tokenizer; convert it (it needs a tokenizer.json)")
+    eos = tokenizer.eos_token_id
+    if eos is None:
+        raise UserError(
+            f"{name}: has no EOS to end a document; set eos_token in its tokenizer_config.json, or use another model"
+        )
+    # A copy of our own: whoever calls the tokenizer sets its options back, encode_special_tokens among them.
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.encode_special_tokens = True
+    backend.no_truncation()
+    backend.no_padding()
+    size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+    return Tokens(backend, bos_prefix(tokenizer), int(eos), size, longest)
+
+
+def _longest(folder: Path) -> int | None:
+    """Return the positions of the folder's model, None if there is no config.json or it names none."""
+    path = folder / "config.json"
+    config = files.read_json(path) if path.is_file() else {}
+    inner = config.get("text_config") or config  # Gemma 3 and other multimodal models
+    value = inner.get("max_position_embeddings")
+    return int(value) if value else None
+
+
+class Packer:
+    """Cuts documents of tokens into blocks of `length`; `rest` are the tokens of the unfinished block."""
+
+    def __init__(self, length: int, rest: Sequence[int] = ()) -> None:
+        self._length = length
+        self.rest = np.array(rest, dtype=np.int64)
+
+    def add(self, documents: Sequence[Ids]) -> NDArray[np.int64]:
+        """Return the blocks that are now full, shape (n, length)."""
+        row = np.concatenate([self.rest, *(np.asarray(document, dtype=np.int64) for document in documents)])
+        end = len(row) // self._length * self._length
+        self.rest = row[end:]
+        return row[:end].reshape(-1, self._length)
 
 
 @dataclass(frozen=True)
@@ -54,13 +141,13 @@ class Blocks:
         )
 
 
-def pack(names: Sequence[str], documents: Sequence[Sequence[int] | Ids], length: int) -> Packed:
+def pack(names: Sequence[str], documents: Sequence[Ids], length: int) -> Packed:
     """Return documents of tokens, EOS included, as blocks of `length` tokens each; `names` are those of the documents."""
     packer = Packer(length)
-    blocks, starts = packer.add(documents)
-    owners = np.searchsorted(starts, np.arange(len(blocks)) * length, side="right") - 1
+    blocks = packer.add(documents)
+    ends = np.cumsum([len(document) for document in documents])
+    topics = [names[owner] for owner in np.searchsorted(ends, np.arange(len(blocks)) * length, side="right")]
     total = blocks.size + len(packer.rest)
-    topics = [names[owner] for owner in owners]
     return Packed(blocks.tolist(), topics, len(documents), total, len(packer.rest), len(blocks))
 
 
@@ -71,7 +158,7 @@ def pack_corpus(
 
     Raises UserError if a required part fills no block, or documents cannot be told apart: a tokenizer without EOS.
     """
-    read = tokens.of(tokenizer, "phase.model.source: its tokenizer")
+    read = tokenizer_of(tokenizer, "phase.model.source: its tokenizer")
 
     def packed(part: str, documents: Sequence[Document]) -> Packed:
         ids = read.documents([document.text for document in documents])

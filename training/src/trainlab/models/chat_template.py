@@ -53,7 +53,7 @@ def with_system_role(template: str) -> str:
 def check(model_dir: Path, phase: ChatPhase) -> None:
     """Raise UserError if the chat template of the model in `model_dir` renders no chat of the phase.
 
-    A model without a template passes: what loads it reports that (chat.settle).
+    A model without a template passes: what loads it reports that (chat.configure_tokenizer).
     """
     own, config = model_dir / OWN_FILE, model_dir / CONFIG_FILE
     text = own.read_text(encoding="utf-8") if own.exists() else None

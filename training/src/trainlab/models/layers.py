@@ -1,15 +1,24 @@
-"""Which weights are trained: the last decoder layers and the head, with the head untied or tied; used by sft."""
+"""Which weights are trained: the last decoder layers and the head, all of them, or LoRA adapters; used by sft, cpt, dpo and engine/.
 
-from typing import Any
+Adapters are added to the frozen weights by PEFT, saved alone and never merged: adapter_config.json and adapter_model.safetensors are
+what vLLM and our own server load on top of the base."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedModel
+from safetensors.torch import save_file
 
-from trainlab.config import CptPhase, SftPhase
+from trainlab.config import CptPhase, LanguagePhase, SftPhase
 from trainlab.errors import UserError
+from trainlab.models import compute
+
+if TYPE_CHECKING:  # PEFT takes seconds to import, and only adapters need it
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 
-def unfreeze(model: PreTrainedModel, phase: SftPhase | CptPhase) -> dict[str, float | int]:
+def unfreeze(model: "PreTrainedModel", phase: SftPhase | CptPhase) -> dict[str, float | int]:
     """Freeze everything but what `phase.unfreeze` names; return {trainable, total, share} in parameters.
 
     SmolLM ties head and embedding: training the head then also trains the embedding, so the gradient flows through
@@ -28,27 +37,25 @@ def unfreeze(model: PreTrainedModel, phase: SftPhase | CptPhase) -> dict[str, fl
         head.weight = torch.nn.Parameter(embedding.weight.detach().clone())
         model.config.tie_word_embeddings = False
     model.requires_grad_(False)
-    for layer in list(layers)[-settings.layers :]:
-        layer.requires_grad_(True)
-    if settings.lm_head:
-        head.requires_grad_(True)
+    for part in [*list(layers)[-settings.layers :], *([head] if settings.lm_head else [])]:
+        part.requires_grad_(True)
+    return _trained(model)
+
+
+def everything(model: "PreTrainedModel") -> dict[str, float | int]:
+    """Train all weights; return {trainable, total, share} in parameters. A tied head stays tied."""
+    return _trained(model.requires_grad_(True))
+
+
+def _trained(model: torch.nn.Module) -> dict[str, float | int]:
+    """Keep the weights that train in float32: a step of 5e-5 is lost in bfloat16 weights of 0.02 (8 bits). Autocast computes in
+    bfloat16."""
     for parameter in model.parameters():
-        # A step of 5e-5 is lost in bfloat16 weights of 0.02 (8 bits): trained weights are kept in float32, and autocast
-        # computes in bfloat16.
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     total = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return {"trainable": trainable, "total": total, "share": trainable / total}
-
-
-def everything(model: PreTrainedModel) -> dict[str, float | int]:
-    """Train all weights, kept in float32 for the reason above; return {trainable, total, share}. A tied head stays tied."""
-    model.requires_grad_(True)
-    for parameter in model.parameters():
-        parameter.data = parameter.data.float()
-    total = sum(p.numel() for p in model.parameters())
-    return {"trainable": total, "total": total, "share": 1.0}
 
 
 def check_depth(layers: torch.nn.ModuleList, asked: int, key: str) -> None:
@@ -57,7 +64,7 @@ def check_depth(layers: torch.nn.ModuleList, asked: int, key: str) -> None:
         raise UserError(f"{key} is {asked}: the model has {len(layers)} layers; set it to at most that")
 
 
-def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
+def decoder_layers(model: "PreTrainedModel") -> torch.nn.ModuleList:
     """Return the decoder layers of a causal language model, adapters around it or not."""
     unwrap: Any = getattr(model, "get_base_model", None)  # PEFT's; importing it takes seconds
     inner: Any = unwrap() if unwrap else model
@@ -67,3 +74,59 @@ def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
             f"phase.model.source: a {type(model).__name__} has no list of decoder layers; use another model"
         )
     return layers
+
+
+def add_lora(model: "PreTrainedModel", phase: SftPhase) -> tuple["PreTrainedModel", dict[str, float | int]]:
+    """Return the model with fresh adapters, the only weights that train, and {trainable, total, share} in parameters.
+
+    B starts at zero, so the model starts as the base model (Hu et al., section 4.1). Adapters are kept in float32
+    (PEFT's default), as all weights that train. Raises UserError for a target or a layer that the model lacks.
+    """
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    settings = phase.lora
+    head = model.get_output_embeddings()
+    linear = [name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and part is not head]
+    names = {name.rsplit(".", 1)[-1] for name in linear}  # PEFT's "all-linear" would list every layer's by its path
+    odd = sorted(set(settings.target_modules) - names)
+    if odd:
+        raise UserError(
+            f"phase.lora.target_modules: the model has no linear layer {odd[0]!r}; it has {', '.join(sorted(names))}"
+        )
+    layers, last = decoder_layers(model), settings.layers
+    check_depth(layers, last or 0, "phase.lora.layers")
+    config = LoraConfig(
+        task_type=TaskType.CAUSAL_LM,
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(settings.target_modules) or sorted(names),
+        layers_to_transform=list(range(len(layers)))[-last:] if last else None,
+    )
+    adapted: Any = get_peft_model(model, config)
+    trainable, total = adapted.get_nb_trainable_parameters()
+    return adapted, {"trainable": trainable, "total": total, "share": trainable / total}
+
+
+def save_lora(model: "PeftModel", folder: Path, phase: LanguagePhase, whole: dict[str, Any] | None = None) -> None:
+    """Write the adapter into `folder` in `model.saved_dtype`; `whole` holds all weights where those of `model` are sharded.
+
+    Not `save_pretrained`: it may ask a hub about the base model's vocabulary, writes a model card meant for the hub,
+    and records the base's path inside this pod as the model's source for whoever gets the folder.
+    """
+    from peft import get_peft_model_state_dict
+
+    dtype = compute.saved_dtype(phase)
+    state = get_peft_model_state_dict(model, whole, save_embedding_layers=False)
+    save_file(
+        {name: tensor.detach().to(dtype).cpu().contiguous() for name, tensor in state.items()},
+        folder / "adapter_model.safetensors",
+        metadata={"format": "pt"},
+    )
+    config: Any = model.peft_config["default"]
+    held = config.base_model_name_or_path, config.revision, config.inference_mode
+    name, _, revision = phase.model.source.partition("@")
+    config.base_model_name_or_path, config.revision = name.removeprefix("hf:"), revision or None
+    config.inference_mode = True
+    config.save_pretrained(folder)
+    config.base_model_name_or_path, config.revision, config.inference_mode = held

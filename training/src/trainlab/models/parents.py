@@ -14,10 +14,9 @@ from trainlab import files
 from trainlab.config import LanguagePhase, Phase, PretrainPhase
 from trainlab.config.section_stage import STAGES, ChildStage
 from trainlab.errors import UserError
-from trainlab.models import drawn, fetch
+from trainlab.models import architectures, fetch
 
 FOLDER = "parent_model"
-NOTE = "source.json"
 STAGES_SO_FAR = "stages.json"  # what the gates of the parent and its ancestors say
 
 
@@ -26,7 +25,9 @@ def model_dir(phase: Phase, models: Path, run_dir: Path) -> Path:
     if phase.parent:
         return run_dir / FOLDER
     return (
-        drawn.place(phase, models) if isinstance(phase, PretrainPhase) else fetch.model_dir(phase.model.source, models)
+        architectures.random_init_dir(phase, models)
+        if isinstance(phase, PretrainPhase)
+        else fetch.model_dir(phase.model.source, models)
     )
 
 
@@ -36,7 +37,7 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
     Raises UserError for a parent that is missing, unfinished, of another stage or size, or not promoted by its gate.
     """
     target = run_dir / FOLDER
-    if (target / NOTE).exists():
+    if (target / fetch.RECORD).exists():
         _tell_of_a_newer_one(phase, out, target)
         return target
     parent = find(phase, out)
@@ -45,17 +46,15 @@ def adopt(phase: LanguagePhase, out: Path, run_dir: Path) -> Path:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a writable folder") from None
-    from filelock import FileLock
 
-    with FileLock(run_dir / ".parent.lock"):
-        if not (target / NOTE).exists():
-            with files.whole_folder(target) as folder:
-                for path in sorted((parent / "best_model").iterdir()):
-                    if path.is_file() and path.name != NOTE:
-                        _link(path, folder / path.name)
-                files.write_json(folder / STAGES_SO_FAR, gate.get("stages", []))
-                files.write_json(folder / NOTE, _record(phase, parent, gate))
-    return target
+    def fill(folder: Path) -> dict[str, Any]:
+        for path in sorted((parent / "best_model").iterdir()):
+            if path.is_file() and path.name != fetch.RECORD:
+                _link(path, folder / path.name)
+        files.write_json(folder / STAGES_SO_FAR, gate.get("stages", []))
+        return _record(phase, parent, gate)
+
+    return fetch.once(target, (target / fetch.RECORD).exists, fill)
 
 
 def find(phase: Phase, out: Path) -> Path:
@@ -93,7 +92,7 @@ def check(phase: LanguagePhase, parent: Path) -> dict[str, Any]:
             f"{parent}: its model is {_size(source)}, phase.model.source is {phase.model.source}; set parent:{_size(source)}, "
             "or name another run"
         )
-    context = drawn.architecture(phase).context
+    context = architectures.of_phase(phase).context
     if phase.model.max_length > context:
         raise UserError(
             f"phase.model.max_length is {phase.model.max_length}: {_size(source)} has {context} positions; lower it"
@@ -123,7 +122,7 @@ def _newest(phase: Phase, out: Path) -> Path | None:
 
 def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
     """Say that a run keeps the parent that it started from although there is now a newer one."""
-    own, newest = files.read_json(kept / NOTE)["parent"]["run"], None if _named(phase) else _newest(phase, out)
+    own, newest = files.read_json(kept / fetch.RECORD)["parent"]["run"], None if _named(phase) else _newest(phase, out)
     if newest and newest.name != own:
         print(
             f"trainlab: {kept.parent.name} continues from run {own}, as it started; run {newest.name} of stage "

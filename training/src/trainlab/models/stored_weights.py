@@ -1,9 +1,10 @@
 """Which files of a repository or folder are the model: the weights that transformers reads, once, and what is beside them. No torch.
 
-Used by hub.py before anything is fetched, and by fetch.py for what is already on the volume.
-"""
+Used by fetch.py before anything is fetched and for what is already on the volume, and by the planner, which asks the hub for its list
+without the hub's own client: that is not where the playbooks run."""
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.errors import UserError
+from trainlab.models import chat_template
 
 CONFIG = "config.json"
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in one file, or in the parts that NAME.index.json lists
@@ -110,3 +112,54 @@ def _summary(names: Collection[str]) -> str:
     found = sorted(name for name in names if PurePosixPath(name).suffix.lower() in WEIGHTS) or sorted(names)
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return ", ".join(found[:MOST_NAMED]) + more if found else "no files"
+
+
+ENDPOINT = "https://huggingface.co"
+SECONDS = 10
+
+
+def files_on_hub(source: str) -> tuple[Chosen, str | None]:
+    """Return the files, with their bytes, that `trainlab fetch` takes of `hf:OWNER/NAME@REVISION`, and its chat template, if any.
+
+    HF_ENDPOINT and HF_TOKEN count as for the fetch. Raises UserError where the hub does not list them, or has no weights.
+    """
+    import httpx
+
+    name, revision = source.removeprefix("hf:").split("@")
+    endpoint = (os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    token = os.environ.get("HF_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with httpx.Client(headers=headers, timeout=SECONDS, follow_redirects=True) as client:
+
+            def file(path: str) -> Any:
+                return client.get(f"{endpoint}/{name}/resolve/{revision}/{path}").raise_for_status()
+
+            def parts(index: str) -> list[str]:
+                return parts_of(file(index).json(), index)
+
+            listed = _listed(client, f"{endpoint}/api/models/{name}/tree/{revision}?recursive=true")
+
+            own = file(chat_template.OWN_FILE).text if chat_template.OWN_FILE in listed else None
+            config = file(chat_template.CONFIG_FILE).json() if chat_template.CONFIG_FILE in listed else {}
+            return choose(listed, parts), chat_template.stored(own, config)
+    except UserError as error:
+        raise UserError(f"phase.model.source is {source}: {error}") from None
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+        why = f"it answers {status}" if status else f"{type(error).__name__}: {error}"
+        remedy = "accept its license and set HF_TOKEN, " if status in (401, 403, 404) else ""
+        raise UserError(
+            f"--hub: {endpoint} does not list {name} at {revision} ({why}); {remedy}name a mirror with HF_ENDPOINT, or plan without "
+            "--hub, which assumes 2 bytes a weight"
+        ) from None
+
+
+def _listed(client: Any, url: str) -> Mapping[str, int]:
+    """Return path and bytes of each file of all pages."""
+    found: dict[str, int] = {}
+    while url:
+        answer = client.get(url).raise_for_status()
+        found |= {one["path"]: int(one["size"]) for one in answer.json() if one["type"] == "file"}
+        url = answer.links.get("next", {}).get("url", "")
+    return found

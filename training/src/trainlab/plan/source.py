@@ -17,7 +17,7 @@ from trainlab.config.section_pods import AnswerServe
 from trainlab.config.section_stage import STAGES
 from trainlab.data import chat_rows, text_files
 from trainlab.errors import UserError
-from trainlab.models import architectures, drawn
+from trainlab.models import architectures
 from trainlab.plan import devices, text_job
 from trainlab.plan.checks import served_rank
 from trainlab.plan.devices import Device
@@ -126,11 +126,11 @@ def listed(job: Job) -> tuple[Job, str | None]:
 
     Raises UserError for a model that is on no hub.
     """
-    from trainlab.models import hub_listing
+    from trainlab.models import stored_weights
 
     if not job.model.startswith("hf:"):
         raise UserError(f"--hub: phase.model.source is {job.model}, which is on no hub; plan without --hub")
-    chosen, template = hub_listing.files_of(job.model)
+    chosen, template = stored_weights.files_on_hub(job.model)
     expanded = EXPANDED_BYTES * job.arch.parameters if chosen.gguf and job.arch else 0
     return replace(job, model_bytes=float(sum(chosen.files.values()) + expanded)), template
 
@@ -192,7 +192,7 @@ def _data_bytes(phase: Phase) -> float | None:
         return CIFAR10_BYTES
     if isinstance(phase, PretrainPhase) and source.startswith("pvc:") and phase.data.train_rows:
         rows = phase.data.train_rows + (phase.data.heldout_rows or 0)
-        vocabulary = drawn.architecture(phase).vocab
+        vocabulary = architectures.of_phase(phase).vocab
         return float(rows * phase.model.max_length * (2 if vocabulary <= 2**16 else 4))  # data/prepare/blocks.py
     return None if source.startswith(("pvc:", "hf:")) else 0.0
 

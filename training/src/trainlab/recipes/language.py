@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trainlab import files
 from trainlab.config import ChatPhase, LanguagePhase
-from trainlab.data import both_sides, chat_rows
-from trainlab.data.hub.download import RECORD
+from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.models import chat_template, fetch
 from trainlab.progress import Progress
@@ -82,7 +81,7 @@ class Language(Recipe):
 
     def data_folder(self, models: Path, given: Path | None) -> Path:
         """Return the folder of the data; `given` is --data. Raises UserError where it cannot be found."""
-        return chat_rows.folder(self.phase.data, models, given)
+        return row_files.folder(self.phase.data, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight."""
@@ -107,7 +106,7 @@ class Language(Recipe):
     def check_data(self, data_dir: Path) -> None:
         """Raise UserError for broken data, and for questions that are both trained on and scored."""
         self.rows(data_dir)
-        both_sides.refuse(self.phase.data, data_dir)
+        row_files.check_contamination(self.phase.data, data_dir)
 
     def origin(self, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
         """As Recipe.origin."""
@@ -120,7 +119,7 @@ class Language(Recipe):
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """Return the data's part of `origin`."""
-        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*", RECORD)}
+        return {"source": self.phase.data.source, "sha256": files.folder_sha256(data_dir, "**/*.json*", fetch.RECORD)}
 
     def train(
         self, run_dir: Path, model_dir: Path, data_dir: Path, progress: Progress, hardware: Mapping[str, Any]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.data import label_line
+from trainlab.data import answer_forms
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
 from trainlab.evaluation.gate import cluster, kind_of
@@ -262,7 +262,7 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
     """
     rows = _heldout(before, after, phase)
     taught = [row for row in rows if row["taught"]]
-    emergencies = [row for row in rows if row.get("label") == label_line.line(row["topic"], True)]
+    emergencies = [row for row in rows if row.get("label") == answer_forms.label_line(row["topic"], True)]
 
     def gain(row: Mapping[str, Any]) -> tuple[float, float]:
         """By facts stated, then by the loss of the right answer."""

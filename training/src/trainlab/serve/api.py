@@ -7,33 +7,32 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from trainlab.config import LanguagePhase
-from trainlab.serve import client, pages, protocol
-from trainlab.serve.body_limit import BodyLimit
+from trainlab.serve import client, protocol, web
 from trainlab.serve.generation import Options
 from trainlab.serve.inference_engine import Engine
-from trainlab.serve.metrics import Metrics
 from trainlab.serve.protocol import ApiError, ChatRequest, TextRequest
-from trainlab.serve.work import Desk, Job
+from trainlab.serve.work import Batcher, Job, Metrics
 
 log = logging.getLogger("uvicorn.error")
 NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-JUDGED = ("/v1/chat/completions", "/v1/completions")
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions")
 RETRY = {429: "5", 503: "2"}  # seconds until another try makes sense
 # A body that fits the model's context is shorter: a token of some 20 characters, each written as \uXXXX.
 BYTES_PER_TOKEN = 128
-MOST_BYTES = 8 * 2**20  # of a body, whatever the context; read as JSON it takes several times that
+MAX_BYTES = 8 * 2**20  # of a body, whatever the context; read as JSON it takes several times that
 
 
 class Server:
@@ -45,7 +44,7 @@ class Server:
         self.phase, self.run_dir, self._load, self._failed = phase, run_dir, load, failed
         self.engine: Engine | None = None
         self.metrics = Metrics()
-        self.desk = Desk(phase.serve.max_concurrency, self.metrics)
+        self.batcher = Batcher(phase.serve.max_concurrency, self.metrics)
         # One at a time: a text takes a hundred times its size in memory while it is read as tokens.
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
         # The volume of the runs may be slow, or away: then no question to base or tuned waits for it.
@@ -59,9 +58,9 @@ class Server:
         except Exception as error:  # whatever it is, it must end the server
             self._failed(error)
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """Return how long a body may be."""
-        return min(MOST_BYTES, BYTES_PER_TOKEN * self.engine.context) if self.engine else MOST_BYTES
+        return min(MAX_BYTES, BYTES_PER_TOKEN * self.engine.context) if self.engine else MAX_BYTES
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         """POST /v1/chat/completions."""
@@ -82,14 +81,12 @@ class Server:
 
     async def models(self) -> dict[str, Any]:
         """GET /v1/models: the models of this run, then the others on its volume, which load when they are asked."""
-        names, others = [], []
-        if self.engine:
-            names = self.engine.names
-            others = await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.others)
+        if self.engine is None:
+            return {"object": "list", "data": []}
+        others = await asyncio.get_running_loop().run_in_executor(self._reading, self.engine.others)
         own: dict[str, Any] = {"object": "model", "created": 0, "owned_by": "trainlab"}
-        if self.engine:
-            own |= {"max_model_len": self.engine.context, "max_tokens": self.phase.serve.max_tokens}
-        entries: list[dict[str, Any]] = [{"id": name, **own} for name in names]
+        own |= {"max_model_len": self.engine.context, "max_tokens": self.phase.serve.max_tokens}
+        entries: list[dict[str, Any]] = [{"id": name, **own} for name in self.engine.names]
         entries += [{"id": name, **own, "parent": "base", client.ON_REQUEST: True} for name in others]
         return {"object": "list", "data": entries}
 
@@ -106,16 +103,19 @@ class Server:
         names = self.engine.names if self.engine else []
         return JSONResponse({"ready": bool(names), "models": names}, status_code=200 if names else 503)
 
-    def close(self) -> None:
-        """Accept nothing more."""
-        self.desk.close()
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Load the models once the server listens; at its end accept nothing more."""
+        threading.Thread(target=self.load, name="load", daemon=True).start()
+        yield
+        self.batcher.close()
         for threads in (self._tokenizing, self._reading):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def count(self, request: Request, status: int) -> None:
         """Count a request to one of the two endpoints; unknown model names share one label."""
         path = request.url.path
-        if path in JUDGED:
+        if path in ENDPOINTS:
             self.metrics.requests.labels(getattr(request.state, "model", "unknown"), path, str(status)).inc()
 
     async def _ready(self, model: str, request: Request) -> Engine:
@@ -144,12 +144,10 @@ class Server:
         if not prompt:
             raise ApiError(400, "the prompt is empty; send some text", param=field)
         _check_room(engine, len(prompt), options, field)
-        job = self.desk.join(engine, body.model, prompt, options)
+        job = self.batcher.join(engine, body.model, prompt, options)
         reply = protocol.Reply(body.model, len(prompt), chat)
 
-        def ended(status: int) -> None:
-            self.count(request, status)
-
+        ended = partial(self.count, request)
         if body.stream:
             usage = bool(body.stream_options and body.stream_options.include_usage)
             return _Stream(job, reply, chat, usage, ended)
@@ -178,7 +176,7 @@ async def _whole(job: Job, request: Request) -> str | None:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
         return answer.result() if answer.done() else None
     finally:
-        job.leave()
+        job.cancel()
         for task in (answer, gone):
             task.cancel()
 
@@ -202,7 +200,7 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._end(499)
-            self._job.leave()
+            self._job.cancel()
 
     def _end(self, status: int) -> None:
         if not self._over:
@@ -220,7 +218,7 @@ class _Stream(StreamingResponse):
                     if isinstance(item, str):
                         yield protocol.event(reply.piece(item))
                     else:
-                        yield protocol.comment(f"position {item.number}" if item.number else "generating")
+                        yield protocol.comment(f"position {item}" if item else "generating")
             if job.outcome is None:
                 raise RuntimeError("the generation ended without an outcome")
             yield protocol.event(reply.last(job.outcome.finish))
@@ -245,27 +243,19 @@ def create_app(
 ) -> FastAPI:
     """Return the application; models are loaded by `load` once the server listens, `failed` gets its error."""
     server = Server(phase, run_dir, load, failed)
-    app = FastAPI(title="trainlab", lifespan=_lifespan(server), docs_url=None, redoc_url=None)
-    app.add_middleware(BodyLimit, limit=server.most_bytes)
-    app.add_api_route(JUDGED[0], server.chat, methods=["POST"], response_model=None)
-    app.add_api_route(JUDGED[1], server.text, methods=["POST"], response_model=None)
+    app = FastAPI(title="trainlab", lifespan=server.lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(web.BodyLimit, limit=server.max_bytes)
+    app.add_api_route(ENDPOINTS[0], server.chat, methods=["POST"], response_model=None)
+    app.add_api_route(ENDPOINTS[1], server.text, methods=["POST"], response_model=None)
     app.add_api_route("/v1/models", server.models, methods=["GET"])
     app.add_api_route("/metrics", server.metrics_text, methods=["GET"], response_model=None)
     app.add_api_route("/health", server.health, methods=["GET"])
     app.add_api_route("/ready", server.ready, methods=["GET"], response_model=None)
     _handle_errors(app, server)
-    pages.add(app, phase, run_dir)
+    text = web.page(phase, run_dir)
+    app.add_api_route("/", lambda: HTMLResponse(text, headers=web.HEADERS), methods=["GET"], response_model=None)
+    web.add_report(app, run_dir)
     return app
-
-
-def _lifespan(server: Server) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        threading.Thread(target=server.load, name="load", daemon=True).start()
-        yield
-        server.close()
-
-    return lifespan
 
 
 def _fault(errors: Sequence[Any]) -> tuple[list[str], str]:
@@ -304,9 +294,8 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        text, code = f"{request.method} {request.url.path}: {error.detail}", None
-        if error.status_code == 413:
-            code = "request_too_large"
+        text = f"{request.method} {request.url.path}: {error.detail}"
+        code = "request_too_large" if error.status_code == 413 else None
         return answer(request, ApiError(error.status_code, text, code=code))
 
     @app.exception_handler(Exception)

@@ -14,12 +14,10 @@ from safetensors import SafetensorError
 from trainlab.config import ChatPhase, LanguagePhase, SftPhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import chat, compute, parents
-from trainlab.plan.checks import served_rank
 from trainlab.serve.generation import Row, generate, padded_tokens
 from trainlab.serve.protocol import ApiError
 
 if TYPE_CHECKING:  # PEFT takes a second to import, and only adapters need it
-    from trainlab.serve.adapters import Adapters
     from trainlab.serve.promoted_runs import PromotedRuns
 
 
@@ -38,20 +36,15 @@ class Hosted:
         return max(len(token) for token in self.tokenizer.get_vocab())
 
 
-@dataclass(frozen=True)
-class Others:
-    """The other runs on the volume: which they are, and their adapters on the model object of `hosted`."""
-
-    runs: "PromotedRuns"
-    adapters: "Adapters"
-    hosted: Hosted
-
-
 class Engine:
     """All models of a run, and the adapters of others; thread-safe."""
 
     def __init__(
-        self, phase: LanguagePhase, hosted: dict[str, Hosted], shared_bytes: int = 0, others: Others | None = None
+        self,
+        phase: LanguagePhase,
+        hosted: dict[str, Hosted],
+        shared_bytes: int = 0,
+        others: "PromotedRuns | None" = None,
     ) -> None:
         self._phase, self._hosted, self._others = phase, hosted, others
         self._phases: dict[str, LanguagePhase] = {}
@@ -62,14 +55,9 @@ class Engine:
         """Names of the models, base first."""
         return list(self._hosted)
 
-    @property
-    def kept(self) -> list[str]:
-        """Other runs whose adapters are in memory, the one asked longest ago first."""
-        return self._others.adapters.kept if self._others else []
-
     def others(self) -> list[str]:
         """Return the other runs that may be asked; reads the volume."""
-        return self._others.runs.names() if self._others else []
+        return self._others.names() if self._others else []
 
     def admit(self, name: str) -> None:
         """Raise ApiError unless `name` may be asked; reads the volume for a name that is not in `names`."""
@@ -78,7 +66,7 @@ class Engine:
         if self._others is None:
             message = f"model {name!r} does not exist; this server has {', '.join(self.names)}"
             raise ApiError(404, message, param="model", code="model_not_found")
-        self._phases[name] = self._others.runs.find(name).phase
+        self._phases[name] = self._others.find(name).phase
 
     def answer_tokens(self, name: str) -> int:
         """Return how many tokens an answer has at most where a client does not say, as it was scored."""
@@ -135,16 +123,16 @@ class Engine:
         """Answer `rows` as one batch with the model `name`; waits while the same model object answers another."""
         hosted = self._entry(name)
         # Asked again, in the model's thread: the run may have changed while the request stood in line.
-        run = self._others.runs.find(name) if self._others and name not in self._hosted else None
+        run = self._others.find(name) if self._others and name not in self._hosted else None
         with hosted.lock:
             if run and self._others:
-                self._others.adapters.select(run)
+                self._others.select(run)
             elif hosted.adapter is not None:
                 hosted.model.set_adapter(hosted.adapter)
             generate(hosted.model, hosted.tokenizer, rows)
 
     def _entry(self, name: str) -> Hosted:
-        return self._hosted[name] if name in self._hosted or not self._others else self._others.hosted
+        return self._hosted[name if name in self._hosted or not self._others else "tuned"]
 
 
 def load(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
@@ -175,18 +163,12 @@ def _loaded(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
     hosted |= _load_adapters(base, tokenizer, adapters)
     if "tuned" not in hosted:
         raise UserError(f"{run_dir}: neither best_model/ nor an adapter in lora_adapter/ itself; has the run finished?")
-    return Engine(phase, hosted, shared, _others(phase, run_dir, base, hosted["tuned"]))
+    others = None
+    if hosted["tuned"].adapter and isinstance(phase, SftPhase) and phase.serve.max_adapters:
+        from trainlab.serve.promoted_runs import PromotedRuns
 
-
-def _others(phase: LanguagePhase, run_dir: Path, base: Any, tuned: Hosted) -> Others | None:
-    """Return the other runs where this one is an adapter, and the phase wants them."""
-    if tuned.adapter is None or not isinstance(phase, SftPhase) or not phase.serve.max_adapters:
-        return None
-    from trainlab.serve.adapters import Adapters
-    from trainlab.serve.promoted_runs import PromotedRuns
-
-    runs = PromotedRuns(run_dir, base, phase, served_rank(phase.adapter_rank))
-    return Others(runs, Adapters(tuned.model, phase.serve.max_adapters), tuned)
+        others = PromotedRuns(run_dir, base, phase, hosted["tuned"].model)
+    return Engine(phase, hosted, shared, others)
 
 
 def find_adapters(run_dir: Path) -> dict[str, Path]:

@@ -1,26 +1,28 @@
-"""Which runs on the volume a server may answer for besides its own: promoted, with an adapter that fits its base.
+"""Other runs on the volume that a server answers for: promoted, with an adapter that fits its base; used by inference_engine.py.
 
-Used by inference_engine.py. Nothing of a file is trusted: a volume may be another team's too, and a run may be half written.
-"""
+Nothing of a file is trusted: a volume may be another team's too, and a run may be half written."""
 
 import os
 import re
+from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, set_peft_model_state_dict
 from peft.tuners.tuners_utils import check_target_module_exists
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of
 
 from trainlab import files
-from trainlab.config import ChatPhase
+from trainlab.config import ChatPhase, SftPhase
 from trainlab.config.loading import load_values
 from trainlab.config.strict import OBJECT
 from trainlab.errors import UserError
 from trainlab.evaluation import gate_file
+from trainlab.plan.checks import served_rank
 from trainlab.serve.protocol import ApiError
 
 WEIGHTS, SETTINGS = "lora_adapter/adapter_model.safetensors", "lora_adapter/adapter_config.json"
@@ -41,7 +43,7 @@ UNUSED = (
 PREFIX = "base_model.model."
 NAME = re.compile(OBJECT)
 LAYER = re.compile(r"[\w.]+")
-LONGEST = 80  # characters of an unknown name that an answer repeats
+MAX_SHOWN = 80  # characters of an unknown name that an answer repeats
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -65,11 +67,14 @@ class PromotedRun:
 
 
 class PromotedRuns:
-    """The runs beside a server's own. Its methods read the volume: call them in a thread."""
+    """The runs beside a server's own, and the adapters of those that were asked last. Its methods read the volume: call them in a thread."""
 
-    def __init__(self, own: Path, base: torch.nn.Module, phase: ChatPhase, most_rank: int) -> None:
-        """`own` is the run that the server serves, `base` the model its adapters are for, `most_rank` their highest rank."""
-        self._own, self._runs, self._phase, self._most_rank = own, own.resolve().parent, phase, most_rank
+    def __init__(self, own: Path, base: torch.nn.Module, phase: SftPhase, model: Any) -> None:
+        """`own` is the run that the server serves, `base` the model its adapters are for, `model` the one that PEFT adds them to."""
+        self._own, self._runs, self._phase, self._model = own, own.resolve().parent, phase, model
+        self._max_rank = served_rank(phase.adapter_rank)
+        self._loaded: OrderedDict[str, tuple[Stamp, str]] = OrderedDict()  # the one asked longest ago first
+        self._numbers = count()
         self._linear = {
             name: (part.in_features, part.out_features)
             for name, part in base.named_modules()
@@ -94,7 +99,7 @@ class PromotedRuns:
             _refuse(name, str(error), listed)
         except (OSError, RuntimeError) as error:  # not for our user to read; links in a circle; JSON nested without end
             _refuse(name, f"it cannot be read ({error})", listed)
-        shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}..."
+        shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
         message = (
             f"model {shown!r} does not exist; this server has what GET /v1/models lists: base, tuned, and the runs on its volume "
             "that their gate promoted"
@@ -147,9 +152,9 @@ class PromotedRuns:
         rank = given.get("r") if isinstance(given, dict) else None
         if not isinstance(rank, int) or given.get("peft_type") != "LORA":
             _refuse(name, f"{SETTINGS} is not of a LoRA adapter of PEFT", "train the run again")
-        if rank > self._most_rank:
+        if rank > self._max_rank:
             remedy = f"serve a run of phase.lora.rank {rank} or more, whose server takes it, or train with a lower rank"
-            _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._most_rank}", remedy)
+            _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._max_rank}", remedy)
         for key, least in (("target_modules", 1), ("layers_pattern", 0)):
             if not _names(given.get(key) or [], least):
                 _refuse(
@@ -179,6 +184,34 @@ class PromotedRuns:
         if not found:
             _refuse(name, f"{SETTINGS}: target_modules names no linear layer of this base", "train the run again")
         return found
+
+    def select(self, run: PromotedRun) -> None:
+        """Let the model answer with the adapter of `run`, loaded unless it is there as it is on the volume now.
+
+        Not thread-safe: whoever calls it holds the model's lock.
+        """
+        stamp, adapter = self._loaded.get(run.name, (None, ""))
+        if stamp != run.stamp:
+            weights = run.weights()
+            if stamp is not None:
+                self._drop(run.name)
+            while len(self._loaded) >= self._phase.serve.max_adapters:
+                self._drop(next(iter(self._loaded)))
+            adapter = self._add(run, weights)
+        self._loaded.move_to_end(run.name)
+        self._model.set_adapter(adapter)
+
+    def _add(self, run: PromotedRun, weights: dict[str, Any]) -> str:
+        adapter = f"run{next(self._numbers)}"  # a module's name has no dot, a run's may
+        # On no device first, so that its tensors become the model's instead of a copy.
+        self._model.add_adapter(adapter, run.config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
+        set_peft_model_state_dict(self._model, weights, adapter_name=adapter, low_cpu_mem_usage=True)
+        self._model.eval()
+        self._loaded[run.name] = run.stamp, adapter
+        return adapter
+
+    def _drop(self, name: str) -> None:
+        self._model.delete_adapter(self._loaded.pop(name)[1])
 
 
 def _names(value: Any, least: int) -> bool:

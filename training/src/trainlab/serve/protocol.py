@@ -15,42 +15,19 @@ from trainlab.serve.generation import Options
 
 # What changes the answer and is not implemented, with the values that ask for nothing: OpenAI's fields, then vLLM's.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (False, True),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "logprobs": (False,),
-    "logit_bias": ({},),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "best_of": (1,),
-    "suffix": ("",),
-    "modalities": (["text"],),
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "min_tokens": (0,),
-    "repetition_penalty": (1,),
-    "length_penalty": (1,),
-    "use_beam_search": (False,),
-    "ignore_eos": (False,),
-    "stop_token_ids": ([],),
-    "include_stop_str_in_output": (False,),
-    "skip_special_tokens": (True,),
-    "chat_template_kwargs": ({},),
-    "add_generation_prompt": (True,),
+    **dict.fromkeys(("tools", "functions", "stop_token_ids"), ([],)),
+    **dict.fromkeys(("logit_bias", "chat_template_kwargs"), ({},)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("logprobs", "use_beam_search", "ignore_eos", "include_stop_str_in_output"), (False,)),
+    **dict.fromkeys(("skip_special_tokens", "add_generation_prompt"), (True,)),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty", "min_p", "min_tokens"), (0,)),
+    **dict.fromkeys(("best_of", "repetition_penalty", "length_penalty"), (1,)),
+    **{"parallel_tool_calls": (False, True), "response_format": ({"type": "text"},), "suffix": ("",)},
+    **{"modalities": (["text"],), "top_k": (0, -1)},
 }
 # What says something about the client, not about the answer.
 IGNORED = (
-    "user",
-    "metadata",
-    "store",
-    "safety_identifier",
-    "prompt_cache_key",
-    "service_tier",
-    "request_id",
-    "priority",
+    *("user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier", "request_id", "priority"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkout import VALUES
+from numpy.typing import NDArray
 from stages import DPO, PRETRAIN, SFT, phase_of
 from trainlab import files, recipes
 from trainlab.config import Phase
@@ -227,32 +228,35 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
             stage_gate.Override.of(*given)
 
 
-def write_blocks(folder: Path, lengths: Sequence[int] = (32,) * 30, length: int = 32, **changes: Any) -> Path:
-    """Write prepared blocks in two shards: document i has `lengths[i]` tokens, each the number i; what fills no block is cut."""
-    folder.mkdir(parents=True, exist_ok=True)
+EOS = 99
+
+
+def tokens_of(lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Return the documents: i has `lengths[i]` tokens, each the number i, but for the last, which is EOS."""
     row = np.repeat(np.arange(len(lengths)), lengths)
+    row[np.cumsum(lengths) - 1] = EOS
+    return row
+
+
+def write_blocks(folder: Path, lengths: Sequence[int] = (32,) * 30, length: int = 32, **changes: Any) -> Path:
+    """Write prepared blocks of `tokens_of` in two shards; what fills no block is cut."""
+    folder.mkdir(parents=True, exist_ok=True)
+    row = tokens_of(lengths)
     count = len(row) // length
-    places = np.cumsum(lengths) - lengths
     shards = []
     for number, (first, last) in enumerate(((0, 7 * length), (7 * length, count * length))):
-        file, starts = folder / f"blocks-0000{number}.bin", folder / f"starts-0000{number}.bin"
+        file = folder / f"blocks-0000{number}.bin"
         file.write_bytes(row[first:last].astype("<u2").tobytes())
-        inside = places[(places >= first) & (places < last)] - first
-        starts.write_bytes(inside.astype("<u8").tobytes())
-        shard = {"file": file.name, "blocks": (last - first) // length, "sha256": files.sha256(file)}
-        digest = files.sha256(starts)
-        shards.append({**shard, "starts": starts.name, "documents": len(inside), "starts_sha256": digest})
-    sizes = {"block_length": length, "blocks": count, "tokens": count * length, "vocab_size": 100, "eos": 2}
-    files.write_json(
-        folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, "documents": len(lengths), **changes}
-    )
+        shards.append({"file": file.name, "blocks": (last - first) // length, "sha256": files.sha256(file)})
+    sizes = {"block_length": length, "blocks": count, "tokens": count * length, "vocab_size": 100, "eos": EOS}
+    files.write_json(folder / "index.json", {"dtype": "uint16", **sizes, "shards": shards, **changes})
     return folder
 
 
 class Tokenizer:
     """As much of a tokenizer as the reader of blocks asks for."""
 
-    eos_token_id = 2
+    eos_token_id = EOS
 
 
 def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp_path: Path) -> None:
@@ -260,7 +264,7 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
     blocks = stored_blocks.load(write_blocks(tmp_path / "a"), phase, Tokenizer(), 4096)
     parts = [[block[0] for block in part.blocks] for part in (blocks.train, blocks.validation, blocks.heldout)]
     assert list(map(len, parts)) == [23, 3, 4] and set().union(*parts) == set(range(30))
-    assert parts[0] == sorted(parts[0]) and blocks.train.blocks[7] == [parts[0][7]] * 32
+    assert parts[0] == sorted(parts[0]) and blocks.train.blocks[7] == [parts[0][7]] * 31 + [EOS]
     assert blocks.heldout.topics[0] == f"document {parts[2][0] + 1} of a"
     few = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 4, "train_rows": 5})
     assert [block[0] for block in stored_blocks.load(tmp_path / "a", few, Tokenizer(), 4096).train.blocks] == [
@@ -273,9 +277,9 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
         ({"blocks": 31}, r"the shards do not hold 31 blocks"),
         (
             {"shards": [{"file": "x"}]},
-            r"shards must each have file, blocks, sha256, starts, documents, starts_sha256; remove the folder and prepare",
+            r"shards must each have file, blocks, sha256; remove the folder and prepare",
         ),
-        ({"eos": 3}, r"eos is 3, the tokenizer's is 2"),
+        ({"eos": 3}, r"eos is 3, the tokenizer's is 99"),
         ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; use a larger model"),
     ):
         with pytest.raises(UserError, match=text):
@@ -300,8 +304,8 @@ def test_what_is_held_out_is_whole_documents_from_all_files_and_nothing_of_them_
     lengths = np.random.default_rng(1).integers(3, 70, 90).tolist()
     lengths[40] = 1500
     folder = write_blocks(tmp_path / "a", lengths)
-    row = np.repeat(np.arange(90), lengths)
-    stored = np.bincount(row[: len(row) // 32 * 32], minlength=90)
+    row = tokens_of(lengths)
+    stored = np.bincount(row[: len(row) // 32 * 32], minlength=100)
     data = {"heldout_rows": heldout_rows, "train_rows": None}
     found = []
     for seed in (1, 2):
@@ -311,15 +315,15 @@ def test_what_is_held_out_is_whole_documents_from_all_files_and_nothing_of_them_
     train, validation, heldout = found[0]
     assert all((one == other).all() for one, other in zip(*found, strict=True))  # the text decides, not the seed
     assert len(heldout) // 32 == (heldout_rows or round(0.1 * (stored.sum() // 32))) and len(validation) >= 32
-    sides = [set(part.tolist()) for part in (train, validation, heldout)]
+    sides = [set(part.tolist()) - {EOS} for part in (train, validation, heldout)]
     assert not sides[0] & sides[1] and not sides[0] & sides[2] and not sides[1] & sides[2]
     assert 40 in sides[0] and min(sides[2]) < 40 < max(sides[2])  # of the first files as of the last
     for part, side in ((validation, sides[1]), (heldout, sides[2])):
-        counts = np.bincount(part, minlength=90)
-        assert [counts[i] for i in side if i != part[-1]] == [stored[i] for i in side if i != part[-1]]
+        counts, last = np.bincount(part, minlength=100), part[part != EOS][-1]
+        assert [counts[i] for i in side if i != last] == [stored[i] for i in side if i != last]
     left = np.array([i not in sides[1] | sides[2] for i in range(90)])
-    dropped = np.bincount(train, minlength=90)[left] - stored[left]
-    assert -64 < dropped.sum() <= 0 and (np.diff(train) >= 0).all()
+    dropped = np.bincount(train, minlength=100)[:90][left] - stored[:90][left]
+    assert -64 < dropped.sum() <= 0 and (np.diff(train[train != EOS]) >= 0).all()
 
 
 def test_documents_longer_than_what_is_held_out_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:

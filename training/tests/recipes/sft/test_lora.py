@@ -18,7 +18,7 @@ from trainlab.engine import checkpoints
 from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_gate, answer_score
-from trainlab.models import chat, lora
+from trainlab.models import chat, layers
 from trainlab.progress import Progress
 from trainlab.recipes.sft import sft_trainer
 from trainlab.run import results
@@ -95,14 +95,14 @@ def test_adapter_is_merged_model(make_job: Make, tiny_model: Path) -> None:
 def test_untrained_adapters_are_the_base_model(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
     before, _ = chat.load_base(tiny_model, job.phase)
-    after, _ = lora.add(job.model, job.phase)
+    after, _ = layers.add_lora(job.model, job.phase)
     ids = torch.arange(10)[None]
     assert torch.equal(before(input_ids=ids).logits, after.eval()(input_ids=ids).logits)
 
 
 def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
     job = make_job()
-    job.model, _ = lora.add(job.model, job.phase)
+    job.model, _ = layers.add_lora(job.model, job.phase)
     trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
     batch = next(iter(trainer.get_train_dataloader()))
     for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):

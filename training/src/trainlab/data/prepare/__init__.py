@@ -1,5 +1,5 @@
 """Source files to blocks of tokens for pre-training: clean, de-duplicate, tokenize, pack; bounded memory, resumable.
 
-`prepare_command.py` is `trainlab prepare`; training reads the result with `blocks.Blocks`, which needs NumPy
+`options.py` is `trainlab prepare`; training reads the result with `blocks.Blocks`, which needs NumPy
 only. We do not use torch here; transformers imports it when the tokenizer is loaded.
 """

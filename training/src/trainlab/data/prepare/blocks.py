@@ -1,10 +1,8 @@
 """The files that `trainlab prepare` writes, and how training reads them. NumPy only, so that loader workers stay small.
 
-DIR/index.json: {"dtype", "block_length" L, "blocks" N, "tokens" N*L, "vocab_size", "eos", "documents", "shards": [{"file",
-"blocks", "sha256", "starts", "documents", "starts_sha256"}]}; `documents` counts those that begin in some block.
+DIR/index.json: {"dtype", "block_length" L, "blocks" N, "tokens" N*L, "vocab_size", "eos", "shards": [{"file", "blocks", "sha256"}]}.
 DIR/blocks-*.bin: tokens, little-endian `dtype` (uint16 if the vocabulary fits), row-major (blocks of the shard, L).
-DIR/starts-*.bin: little-endian uint64, for each document that begins in the shard where it does, in tokens from the shard's
-first, ascending. The order of shards and blocks is the order of the text.
+The order of shards and blocks is the order of the text. EOS ends each document and stands nowhere else (data/pack.py).
 """
 
 from pathlib import Path
@@ -17,12 +15,11 @@ from trainlab import files
 from trainlab.errors import UserError
 
 INDEX = "index.json"
-PLACES = np.dtype("<u8")
 DTYPES = ("uint16", "uint32")
-NUMBERS = ("block_length", "blocks", "vocab_size", "eos", "documents")
-SHARD = {"file": str, "blocks": int, "sha256": str, "starts": str, "documents": int, "starts_sha256": str}
-FORMAT = 2  # of the folder: with another one it is made again
-AGAIN = "remove the folder and prepare again"
+NUMBERS = ("block_length", "blocks", "vocab_size", "eos")
+SHARD = {"file": str, "blocks": int, "sha256": str}
+FORMAT = 3  # of the folder: with another one it is made again
+REMAKE = "remove the folder and prepare again"
 
 
 def is_prepared(path: Path) -> bool:
@@ -46,7 +43,10 @@ class Blocks:
         self._ends = np.cumsum([shard["blocks"] for shard in self._shards], dtype=np.int64) * self.block_length
         self._open: dict[int, NDArray[Any]] = {}
         for shard in self._shards:
-            self._size(shard)
+            path, expected = folder / shard["file"], shard["blocks"] * self.block_length * self._dtype.itemsize
+            size = path.stat().st_size if path.is_file() else 0
+            if size != expected:
+                raise UserError(f"{path}: {size} bytes, {INDEX} says {expected}; {REMAKE}")
 
     def __len__(self) -> int:
         """Blocks."""
@@ -71,16 +71,17 @@ class Blocks:
 
     def starts(self) -> NDArray[np.int64]:
         """Return where each document begins, in tokens from the first one of the text, ascending."""
+        ends = [np.flatnonzero(self._map(shard) == self.eos) for shard in range(len(self._shards))]
         begins = [0, *self._ends[:-1]]
-        read = [np.fromfile(self.folder / shard["starts"], dtype=PLACES).astype(np.int64) for shard in self._shards]
-        return np.concatenate([places + begin for places, begin in zip(read, begins, strict=True)])
+        starts = [np.zeros(1, dtype=np.int64), *(end + begin + 1 for end, begin in zip(ends, begins, strict=True))]
+        found = np.concatenate(starts)
+        return found[found < len(self) * self.block_length]
 
     def verify(self) -> None:
         """Compare every file with its SHA-256; raises UserError for the first that differs."""
         for shard in self._shards:
-            for name, digest in ((shard["file"], shard["sha256"]), (shard["starts"], shard["starts_sha256"])):
-                if files.sha256(self.folder / name) != digest:
-                    raise UserError(f"{self.folder / name}: does not match {INDEX}; {AGAIN}")
+            if files.sha256(self.folder / shard["file"]) != shard["sha256"]:
+                raise UserError(f"{self.folder / shard['file']}: does not match {INDEX}; {REMAKE}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}  # a pickled memmap would carry its whole content to each loader worker
@@ -90,16 +91,6 @@ class Blocks:
             self._open[shard] = np.memmap(self.folder / self._shards[shard]["file"], dtype=self._dtype, mode="r")
         return self._open[shard]
 
-    def _size(self, shard: dict[str, Any]) -> None:
-        for name, wanted in (
-            (shard["file"], shard["blocks"] * self.block_length * self._dtype.itemsize),
-            (shard["starts"], shard["documents"] * PLACES.itemsize),
-        ):
-            path = self.folder / name
-            size = path.stat().st_size if path.is_file() else 0
-            if size != wanted:
-                raise UserError(f"{path}: {size} bytes, {INDEX} says {wanted}; {AGAIN}")
-
 
 def _index(path: Path) -> dict[str, Any]:
     """Return index.json; raises UserError for a key that is missing or wrong."""
@@ -107,16 +98,15 @@ def _index(path: Path) -> dict[str, Any]:
     for key in NUMBERS:
         value = index.get(key) if isinstance(index, dict) else None
         if not isinstance(value, int) or value < 0:
-            raise UserError(f"{path}: {key} is {value!r}: must be a whole number; {AGAIN}")
+            raise UserError(f"{path}: {key} is {value!r}: must be a whole number; {REMAKE}")
     if index.get("dtype") not in DTYPES:
-        raise UserError(f"{path}: dtype is {index.get('dtype')!r}: must be {' or '.join(DTYPES)}; {AGAIN}")
+        raise UserError(f"{path}: dtype is {index.get('dtype')!r}: must be {' or '.join(DTYPES)}; {REMAKE}")
     shards = index.get("shards")
-    if not isinstance(shards, list) or not all(_is_shard(shard) for shard in shards):
-        raise UserError(f"{path}: shards must each have {', '.join(SHARD)}; {AGAIN}")
+    if not isinstance(shards, list) or not all(
+        isinstance(shard, dict) and all(isinstance(shard.get(key), kind) for key, kind in SHARD.items())
+        for shard in shards
+    ):
+        raise UserError(f"{path}: shards must each have {', '.join(SHARD)}; {REMAKE}")
     if sum(shard["blocks"] for shard in shards) != index["blocks"]:
-        raise UserError(f"{path}: the shards do not hold {index['blocks']} blocks; {AGAIN}")
+        raise UserError(f"{path}: the shards do not hold {index['blocks']} blocks; {REMAKE}")
     return dict(index)
-
-
-def _is_shard(shard: Any) -> bool:
-    return isinstance(shard, dict) and all(isinstance(shard.get(key), kind) for key, kind in SHARD.items())

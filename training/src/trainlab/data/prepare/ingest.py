@@ -1,9 +1,8 @@
 """Step 1: rows of the sources, cleaned, as Parquet shards with a digest of each text; used by pipeline.py.
 
-Shard N is clean-N.parquet (id, text; row groups of about 1 MiB), exact-N.bin (XXH3-128 of each text, 16 bytes) and
+Shard N is clean-N.parquet (text; row groups of at most about GROUP characters), exact-N.bin (XXH3-128 of each text, 16 bytes) and
 clean-N.json, written last: where its rows came from, what was dropped, where the next shard begins. A stopped run
-resumes after the last clean-N.json, and makes the same shards as one that was never stopped.
-"""
+resumes after the last clean-N.json, and makes the same shards as one that was never stopped."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,17 +15,60 @@ import xxhash
 from pyarrow import parquet
 
 from trainlab import files
+from trainlab.config.references import TOPICS
+from trainlab.data import text_files
 from trainlab.data.prepare.clean import dropped_by, normalize
-from trainlab.data.prepare.input_rows import Source, rows
 from trainlab.data.prepare.options import Options
-from trainlab.data.text_files import Bad, Item
+from trainlab.data.text_files import Bad, Item, Keys, Row
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 
-SCHEMA = pyarrow.schema([("id", pyarrow.string()), ("text", pyarrow.large_string())])
-GROUP = 1 << 20  # characters of a row group, which a reader holds in memory
-DOCUMENTS = 1 << 10  # and at most this many documents in it
-LISTED = 100  # bad rows that the report names
+OPTIONS = Keys("--column", "--document-start")
+SCHEMA = pyarrow.schema([("text", pyarrow.large_string())])
+GROUP = 1 << 18  # characters of a row group, which is tokenized at once
+MAX_LISTED = 100  # bad rows that the report names
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or the topics of Python's manual, and its name wherever the file is."""
+
+    path: Path
+    name: str
+
+
+def sources_of(names: Sequence[str]) -> list[Source]:
+    """Return the files named, those of folders sorted by name; raises UserError for missing ones."""
+    found: list[Source] = []
+    for name in names:
+        path = Path(name)
+        if name == TOPICS:
+            found.append(Source(path, path.name))
+        elif not path.exists():
+            raise UserError(f"{path}: no such file or folder; correct the path")
+        else:
+            root = path if path.is_dir() else path.parent
+            found += [Source(p, p.relative_to(root).as_posix()) for p in text_files.listed(path, "**/*")]
+    return found
+
+
+def content(source: Source) -> Iterator[bytes]:
+    """Yield what the texts of a source depend on: the bytes of its file, or the topics of this Python."""
+    if source.name == TOPICS:
+        yield from (row.text.encode() for row in rows(source, None, None) if isinstance(row, Row))
+        return
+    with source.path.open("rb") as stream:
+        yield from iter(lambda: stream.read(files.CHUNK), b"")
+
+
+def rows(source: Source, column: str | None, start: str | None) -> Iterator[Item]:
+    """Yield the rows of a source; `column` and `start` are --column and --document-start."""
+    if source.name == TOPICS:
+        from trainlab.data.corpus import topics
+
+        yield from (Row(number, one.text) for number, one in enumerate(topics(), start=1))
+    else:
+        yield from text_files.texts(source.path, column, start, OPTIONS)
 
 
 @dataclass
@@ -40,7 +82,7 @@ class Shard:
     bad: list[str] = field(default_factory=list)
 
 
-def name(work: Path, what: str, ordinal: int, suffix: str) -> Path:
+def file_name(work: Path, what: str, ordinal: int, suffix: str) -> Path:
     """Return the path of a file of shard `ordinal`."""
     return work / f"{what}-{ordinal:05d}.{suffix}"
 
@@ -55,17 +97,16 @@ def ingest(sources: Sequence[Source], options: Options, work: Path, progress: Pr
 
 def texts(work: Path, ordinal: int) -> Iterator[list[str]]:
     """Yield the texts of a shard, one row group at a time."""
-    with parquet.ParquetFile(name(work, "clean", ordinal, "parquet")) as file:
+    with parquet.ParquetFile(file_name(work, "clean", ordinal, "parquet")) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, columns=["text"]).column(0).to_pylist()
 
 
 def _found(work: Path) -> list[Shard]:
     shards: list[Shard] = []
-    while (marker := name(work, "clean", len(shards), "json")).exists():
+    while (marker := file_name(work, "clean", len(shards), "json")).exists():
         value: dict[str, Any] = files.read_json(marker)
-        place = (int(value["next"][0]), int(value["next"][1]))
-        shards.append(Shard(value["documents"], place, value["done"], Counter(value["counts"]), value["bad"]))
+        shards.append(Shard(**{**value, "next": tuple(value["next"]), "counts": Counter(value["counts"])}))
     return shards
 
 
@@ -89,11 +130,11 @@ def _shards(
     while True:
         shard = Shard(next=place, done=True)
         with (
-            files.whole_file(name(work, "clean", ordinal, "parquet")) as table,
-            files.whole_file(name(work, "exact", ordinal, "bin")) as digests,
+            files.atomic_write(file_name(work, "clean", ordinal, "parquet")) as table,
+            files.atomic_write(file_name(work, "exact", ordinal, "bin")) as digests,
             parquet.ParquetWriter(table, SCHEMA, compression="zstd") as writer,
         ):
-            group = _Group(writer)
+            group, size = list[str](), 0
             for index, rows_done, item in stream:
                 shard.next = (index, rows_done)
                 read += 1
@@ -101,15 +142,20 @@ def _shards(
                 progress.status(f"clean: {read} rows read, in {sources[index].name}")
                 text = _use(item, sources[index], bad, options, shard)
                 if text is not None:
-                    group.add(f"{sources[index].name}:{item.number}", text)
+                    group.append(text)
                     digests.write(xxhash.xxh3_128_digest(text.encode()))
+                    size += len(text)
+                if size >= GROUP:
+                    writer.write_table(pyarrow.table({"text": group}, schema=SCHEMA))
+                    group, size = [], 0
                 if shard.counts["characters_read"] >= options.shard_chars:
                     shard.done = False
                     break
-            group.write()
+            if group:
+                writer.write_table(pyarrow.table({"text": group}, schema=SCHEMA))
         place = shard.next
         marker = {**asdict(shard), "counts": dict(sorted(shard.counts.items()))}
-        files.write_json(name(work, "clean", ordinal, "json"), marker)
+        files.write_json(file_name(work, "clean", ordinal, "json"), marker)
         ordinal += 1
         yield shard
         if shard.done:
@@ -120,12 +166,12 @@ def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -
     """Return the clean text of a row, None if it is dropped; counts it. Raises UserError for one bad row too many."""
     shard.counts["read"] += 1
     if isinstance(item, Bad):
-        sentence = f"{source.at(item.number)}: {item.reason}"
+        sentence = f"{text_files.at(source.path, item.number)}: {item.reason}"
         if bad > options.skip_bad:
             more = f"; {options.skip_bad} were already skipped" if options.skip_bad else ""
             raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
         shard.counts["bad"] += 1
-        if len(shard.bad) < LISTED:
+        if len(shard.bad) < MAX_LISTED:
             shard.bad.append(sentence)
         return None
     shard.counts["characters_read"] += len(item.text)
@@ -136,25 +182,3 @@ def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -
         return None
     shard.documents += 1
     return text
-
-
-class _Group:
-    """Documents of one row group, written when there are enough."""
-
-    def __init__(self, writer: parquet.ParquetWriter) -> None:
-        self._writer = writer
-        self._ids: list[str] = []
-        self._texts: list[str] = []
-        self._size = 0
-
-    def add(self, one: str, text: str) -> None:
-        self._ids.append(one)
-        self._texts.append(text)
-        self._size += len(text)
-        if self._size >= GROUP or len(self._ids) >= DOCUMENTS:
-            self.write()
-
-    def write(self) -> None:
-        if self._ids:
-            self._writer.write_table(pyarrow.table({"id": self._ids, "text": self._texts}, schema=SCHEMA))
-            self._ids, self._texts, self._size = [], [], 0

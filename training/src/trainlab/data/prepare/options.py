@@ -1,12 +1,14 @@
-"""The options of `trainlab prepare`, checked; used by every step."""
+"""`trainlab prepare`: its options, checked, and one line of result; the steps are in pipeline.py."""
 
+import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from trainlab.data.prepare import clean
 from trainlab.errors import UserError
+from trainlab.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,58 @@ class Options:
 
     def identity(self) -> dict[str, Any]:
         """Return what the result depends on; without `skip_bad`, so that a stopped run can resume with another one."""
-        return {
-            "column": self.column,
-            "document_start": self.document_start,
-            "block_length": self.block_length,
-            "min_chars": self.min_chars,
-            "without": sorted(self.without),
-            "near": self.near,
-            "shard_chars": self.shard_chars,
-        }
+        own = {**asdict(self), "without": sorted(self.without)}
+        return {key: value for key, value in own.items() if key not in ("tokenizer", "skip_bad")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `trainlab prepare`."""
+    parser.epilog = (
+        "Example: trainlab prepare corpus/ --out blocks --tokenizer models/NAME. report.json in --out counts what was "
+        "dropped and why. A stopped run resumes when the same command is run again."
+    )
+    what = ".jsonl, .json, .csv, .txt, .parquet, a folder of them, or pydoc:topics"
+    parser.add_argument("source", nargs="+", help=what)
+    for option, kind, metavar, text in (
+        ("out", Path, "DIR", "folder of blocks, index and report"),
+        ("tokenizer", Path, "DIR", "model folder with the tokenizer; its EOS ends each document"),
+        ("column", str, "NAME", "column with the text [text, or the only text column]"),
+        ("document-start", str, "REGEX", "lines of a .txt that start a document; ^$: empty ones"),
+        ("block-length", int, "N", "tokens per block, at most the positions of the model"),
+        ("min-chars", int, "N", "drop documents with fewer characters"),
+        ("skip-bad", int, "N", "skip and count at most this many unusable rows; one more is an error"),
+        ("shard-chars", int, "N", "characters per shard: the most that is lost when killed"),
+        (
+            *("near", float, "J"),
+            "drop a document whose word 5-grams are this similar to an earlier one (Jaccard); 0: only equal ones",
+        ),
+    ):
+        default = getattr(Options, option.replace("-", "_"), None)
+        shown = " (default %(default)s)" if default is not None else ""
+        parser.add_argument(
+            f"--{option}",
+            type=kind,
+            required=option in ("out", "tokenizer"),
+            default=default,
+            metavar=metavar,
+            help=text + shown,
+        )
+    rules = f"turn off this rule: {', '.join(clean.RULES)}; may be repeated"
+    parser.add_argument("--without", action="append", default=[], metavar="RULE", help=rules)
+
+
+def from_args(args: argparse.Namespace) -> int:
+    """Prepare as the parsed arguments say and print a summary."""
+    from trainlab.data.prepare.pipeline import prepare
+
+    values = {field.name: getattr(args, field.name) for field in fields(Options)}
+    with Progress(speaks=True) as progress:
+        report = prepare(args.source, args.out, Options(**{**values, "without": tuple(args.without)}), progress)
+    documents, tokens = report["documents"], report["tokens"]
+    dropped = ", ".join(f"{name} {count}" for name, count in documents["dropped"].items()) or "none"
+    print(
+        f"{args.out}: {documents['kept']} of {documents['read']} documents kept (bad {documents['bad']}; dropped: "
+        f"{dropped}; duplicates: exact {documents['exact_duplicates']}, near {documents['near_duplicates']}), "
+        f"{tokens['made']} tokens, {report['blocks']} blocks, {tokens['remainder']} tokens over"
+    )
+    return 0

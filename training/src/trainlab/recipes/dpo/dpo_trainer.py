@@ -79,7 +79,7 @@ def _stored(job: TrainingJob[DpoPhase, list[Any]], rows: list[Any], validation: 
     """Return RUN_DIR/pairs with the tokens, the same on every rank: TRL keeps the log-probabilities next to them."""
     target = job.run_dir / PAIRS
     if dist.is_main() and not target.exists():
-        with files.whole_folder(target) as folder:
+        with files.atomic_folder(target) as folder:
             for name, part in (("train", rows), ("validation", validation)):
                 if part:
                     tokens = [encode(job.tokenizer, job.phase, row) for row in part]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import DpoPhase
-from trainlab.data import chat_rows
+from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 
 
@@ -37,15 +37,14 @@ def truncated_answers(name: str, answer: str) -> str:
 def _given(path: Path) -> list[Any]:
     rows: list[Any] = []
     asked: dict[str, str] = {}
-    for name, line, raw in chat_rows.lines(path):
-        at = f"{name}:{line}"
-        texts = chat_rows.texts(at, raw, ("id", "question", "chosen", "rejected"))
+    for line in row_files.lines(path):
+        texts = line.texts("id", "question", "chosen", "rejected")
         if texts["chosen"].split() == texts["rejected"].split():
             raise UserError(
-                f"{at}: chosen and rejected are identical: {texts['chosen'][:60]!r}; a pair needs two answers: fix the line or "
+                f"{line.at}: chosen and rejected are identical: {texts['chosen'][:60]!r}; a pair needs two answers: fix the line or "
                 "remove it"
             )
         answers = {"answer": texts["chosen"], "rejected": texts["rejected"]}
-        row = {"id": texts["id"], "topic": name.stem, "question": texts["question"], **answers, "facts": []}
-        rows.append(row | chat_rows.group_of(texts["id"], texts["question"], asked))
+        row = {"id": texts["id"], "topic": line.topic, "question": texts["question"], **answers, "facts": []}
+        rows.append(row | row_files.group_of(texts["id"], texts["question"], asked))
     return rows

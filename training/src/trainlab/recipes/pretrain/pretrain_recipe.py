@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.config import PretrainPhase
-from trainlab.data import text_sources
+from trainlab.data import corpus
 from trainlab.data.prepare import blocks as prepared
-from trainlab.models import drawn
+from trainlab.models import architectures
 from trainlab.progress import Progress
 from trainlab.recipes.cpt.cpt_recipe import CptRecipe
 from trainlab.recipes.pretrain import first_step, random_weights, stored_blocks
@@ -23,13 +23,13 @@ class PretrainRecipe(CptRecipe):
 
     def fetch(self, models: Path, wheels: Path | None) -> Path:
         """As Recipe.fetch: the text if it is on a hub, its blocks if text.prepare asks for them, tokenizer, random weights."""
-        text_sources.fetch(self.phase, models)
+        corpus.fetch(self.phase, models)
         first_step.prepare_text(self.phase, models, wheels)
-        return random_weights.draw(self.phase, models, text_sources.place(self.phase, models, None), wheels)
+        return random_weights.draw(self.phase, models, corpus.place(self.phase, models, None), wheels)
 
     def folders(self, models: Path, given: Path | None) -> tuple[Path, Path]:
         """As Recipe.folders."""
-        return drawn.place(self.phase, models), text_sources.place(self.phase, models, given)
+        return architectures.random_init_dir(self.phase, models), corpus.place(self.phase, models, given)
 
     def preflight(self, model_dir: Path, data_dir: Path) -> None:
         """As Recipe.preflight; the tokenizer must have been trained on this text."""
@@ -55,6 +55,6 @@ class PretrainRecipe(CptRecipe):
     def _blocks(self, tokenizer: Any, data_dir: Path, progress: Progress) -> "Blocks":
         if not prepared.is_prepared(data_dir):
             return super()._blocks(tokenizer, data_dir, progress)
-        blocks = stored_blocks.load(data_dir, self.phase, tokenizer, drawn.architecture(self.phase).vocab)
+        blocks = stored_blocks.load(data_dir, self.phase, tokenizer, architectures.of_phase(self.phase).vocab)
         progress.say(f"prepared {blocks.sentence()}")
         return blocks

@@ -13,7 +13,7 @@ from trainlab.config import PretrainPhase
 from trainlab.data.prepare.blocks import is_prepared
 from trainlab.errors import UserError
 from trainlab.models import fetch
-from trainlab.models.drawn import architecture, place
+from trainlab.models.architectures import of_phase, random_init_dir
 
 END, START, PAD = "<|im_end|>", "<|im_start|>", "<|pad|>"
 TEMPLATE = (
@@ -24,7 +24,7 @@ TEMPLATE = (
 
 def draw(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Path:
     """Make sure that the first model is in `models`; return its folder. Raises UserError with the remedy."""
-    target = place(phase, models)
+    target = random_init_dir(phase, models)
     if (target / "source.json").exists():
         return target
     from filelock import FileLock
@@ -32,7 +32,7 @@ def draw(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) ->
     models.mkdir(parents=True, exist_ok=True)
     with FileLock(models / f".{target.name}.lock"):
         if not (target / "source.json").exists():
-            with files.whole_folder(target) as folder:
+            with files.atomic_folder(target) as folder:
                 count = _draw(phase, folder, _tokenizer(phase, models, data, wheels))
                 note = {
                     "source": phase.model.source,
@@ -70,7 +70,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
 
     from trainlab.models import export
 
-    arch = architecture(phase)
+    arch = of_phase(phase)
     if len(tokenizer) > arch.vocab:
         raise UserError(
             f"phase.stage.tokenizer is {phase.stage.tokenizer}: it has {len(tokenizer)} tokens, {arch.name} {arch.vocab}; "
@@ -87,7 +87,7 @@ def _draw(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    export.readable(folder)
+    export.add_v4_keys(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -128,7 +128,7 @@ def _trained(phase: PretrainPhase, data: Path) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=architecture(phase).vocab,
+        vocab_size=of_phase(phase).vocab,
         special_tokens=[PAD, START, END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image
 
 from trainlab import files
-from trainlab.serve import caller
-from trainlab.serve.client import NotServed, Unreachable
+from trainlab.serve.client import NotServed, Unreachable, request_options
 
 RECORDED = {"base": "before.json", "tuned": "after.json"}
 
@@ -28,7 +27,7 @@ def ask(run_dir: Path, url: str, model: str, timeout: float) -> str:
     tensor = {"name": "images", "shape": list(batch.shape), "datatype": "UINT8", "data": batch.ravel().tolist()}
     body = {"inputs": [tensor], "outputs": [{"name": "label"}]}
     try:
-        reply = httpx.post(address, json=body, timeout=timeout, **caller.options(address))
+        reply = httpx.post(address, json=body, timeout=timeout, **request_options(address))
     except httpx.HTTPError as error:
         raise Unreachable(f"{url}: cannot be reached ({error})") from None
     try:

@@ -24,8 +24,7 @@ from trainlab.config import ResnetPhase
 from trainlab.recipes.resnet import network, v2
 from trainlab.recipes.resnet.augment import normalize
 from trainlab.recipes.resnet.v2 import InferRequest, Refused
-from trainlab.serve import pages
-from trainlab.serve.body_limit import BodyLimit
+from trainlab.serve import web
 from trainlab.serve.chat_server import listen, run
 
 BYTES_PER_PIXEL = 16  # of a body: a number, its comma and the brackets of nested rows, or an indented line
@@ -124,10 +123,10 @@ def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], 
         yield
 
     app = FastAPI(title="trainlab", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(BodyLimit, limit=server.most_bytes)
+    app.add_middleware(web.BodyLimit, limit=server.most_bytes)
     _add_protocol(app, server)
     _handle_errors(app, server)
-    pages.add_report(app, run_dir, ("/", "/report"))
+    web.add_report(app, run_dir, ("/", "/report"))
     return app
 
 

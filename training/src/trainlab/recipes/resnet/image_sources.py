@@ -39,7 +39,7 @@ def fetch(source: str, models: Path) -> Path:
     with FileLock(target.parent / f".{target.name}.lock"):
         if (target / FOLDER).is_dir():  # another pod was first
             return target
-        with files.whole_folder(target) as folder:
+        with files.atomic_folder(target) as folder:
             _download(folder)
             record = {"source": source, "license": LICENSE, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
             files.write_json(folder / "source.json", record)

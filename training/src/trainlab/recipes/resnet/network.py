@@ -79,7 +79,7 @@ def parameters(network: nn.Module) -> int:
 
 def save(network: ResNet18, folder: Path, about: dict[str, Any]) -> None:
     """Write config.json (settings and `about`) and model.safetensors into `folder`, atomically."""
-    with files.whole_folder(folder) as work:
+    with files.atomic_folder(folder) as work:
         save_file(
             {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()}, work / "model.safetensors"
         )

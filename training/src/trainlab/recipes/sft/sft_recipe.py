@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import SftPhase
-from trainlab.data import chat_rows, refusals
-from trainlab.data.hub import hub_rows
+from trainlab.data import answer_forms, chat_rows, hub_rows, row_files
 from trainlab.data.nearest import with_nearest
 from trainlab.progress import Progress
 from trainlab.recipes.base import Scores
@@ -33,7 +32,7 @@ class SftRecipe(Language):
 
     def data_folder(self, models: Path, given: Path | None) -> Path:
         """As Language.data_folder; rows from a hub are where they were fetched to."""
-        return chat_rows.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
+        return row_files.folder(self.phase.data, models, given, fetched=hub_rows.place(self.phase, models))
 
     def data_origin(self, data_dir: Path) -> dict[str, Any]:
         """As Language.data_origin, with what is known of a hub's rows and, where facts are taught, which of the phase's questions
@@ -47,7 +46,9 @@ class SftRecipe(Language):
         rows, heldout = super()._inputs(tokenizer, data_dir, progress)
         begins = next((row["refusal"] for row in heldout if "refusal" in row), None)
         if begins:
-            self._trained = sorted({row["answer"] for row in rows if not refusals.is_refusal(row["answer"], begins)})
+            self._trained = sorted(
+                {row["answer"] for row in rows if not answer_forms.is_refusal(row["answer"], begins)}
+            )
         return rows, with_nearest(heldout, rows)
 
     def decide(self, before: Scores, after: Scores) -> dict[str, Any]:

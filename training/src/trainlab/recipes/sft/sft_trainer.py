@@ -22,8 +22,8 @@ from trainlab.engine.trainer import (
     settings,
 )
 from trainlab.engine.training_job import TrainingJob
-from trainlab.models import chat, lora
-from trainlab.models.layers import everything, unfreeze
+from trainlab.models import chat
+from trainlab.models.layers import add_lora, everything, unfreeze
 
 
 def train(job: TrainingJob[SftPhase, list[TrainRow]]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def train(job: TrainingJob[SftPhase, list[TrainRow]]) -> dict[str, Any]:
     phase, folder = job.phase, job.run_dir / "checkpoints"
     set_seed(phase.seed)
     if phase.lora.rank:
-        job.model, counts = lora.add(job.model, phase)
+        job.model, counts = add_lora(job.model, phase)
     elif phase.stage:
         counts = everything(job.model)
     else:

@@ -1,4 +1,4 @@
-"""Refusals that are taught: refusals.json of a data set, and what counts as a refusal; pure text, no torch."""
+"""What an answer consists of: the line with topic and emergency, numbered steps, refusals; pure text, no torch."""
 
 import re
 from collections import Counter
@@ -6,15 +6,58 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypedDict
 
 from trainlab import files
 from trainlab.errors import UserError
 
-NAME = "refusals.json"
+WARNING, ALTERNATIVE = "Warning:", "Alternative:"
+REFUSALS = "refusals.json"
 OTHER, EMERGENCY = "other", "emergency"
 SAME_ANSWER = 0.5
 """Word F1 from which on two answers are taken for the same one. Measured over all pairs of 67 taught answers: one pair reaches
 0.53, all others stay below 0.46; what a tuned model of the probe said with a neighbor's answer reached 0.62 to 1."""
+_LINE = re.compile(r"\s*(topic\b.*?\bemergency\W+\w+)[^\w\n]*", re.IGNORECASE)
+
+
+def label_line(topic: str, emergency: bool) -> str:
+    """Return the line for a topic (name of its file) and whether the question tells of an emergency."""
+    return f"Topic: {topic.replace('_', ' ')}. Emergency: {'yes' if emergency else 'no'}."
+
+
+def split_label(text: str) -> tuple[str, str]:
+    """Return (the line that `text` starts with, empty if none; the rest)."""
+    match = _LINE.match(text)
+    return (match[1].strip(), text[match.end() :].strip()) if match else ("", text)
+
+
+def same_label(label: str, wanted: str) -> bool:
+    """Return whether a line states the wanted topic and emergency; case, spacing and punctuation do not count."""
+    words, expected = (re.findall(r"\w+", each.casefold()) for each in (label, wanted))
+    return words == expected
+
+
+class Steps(TypedDict):
+    """The parts of such an answer, each a text; `steps` are at least two."""
+
+    steps: list[str]
+    warning: str
+    alternative: str
+
+
+def steps_text(parts: Steps) -> str:
+    """Return the answer as it is trained: one line for each step, for the warning and for the alternative."""
+    steps = (f"{number}. {step}" for number, step in enumerate(parts["steps"], start=1))
+    return "\n".join([*steps, f"{WARNING} {parts['warning']}", f"{ALTERNATIVE} {parts['alternative']}"])
+
+
+def structure(answer: str) -> float:
+    """Return the share (0 to 1) of the three parts that an answer has: lines 1., 2. and so on, one with a warning, one with an
+    alternative."""
+    numbers = [int(number) for number in re.findall(r"^\s*(\d{1,2})[.)]\s+\S", answer, re.MULTILINE)]
+    parts = [re.search(rf"^\s*{name}\s*\S", answer, re.MULTILINE | re.IGNORECASE) for name in (WARNING, ALTERNATIVE)]
+    ordered = len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1))
+    return (ordered + sum(part is not None for part in parts)) / 3
 
 
 @dataclass(frozen=True)
@@ -29,9 +72,9 @@ class Refusals:
         return self.answers[EMERGENCY if emergency else topic if topic in self.answers else OTHER]
 
 
-def load(folder: Path) -> Refusals:
+def load_refusals(folder: Path) -> Refusals:
     """Return the refusals of a data set; raises UserError that names the file and the key, also where there is no file."""
-    path = folder / NAME
+    path = folder / REFUSALS
     if not path.is_file():
         raise UserError(f"{path}: no such file, which phase.data.refused_rows needs; add it, or set refused_rows to 0")
     content = files.read_json(path)

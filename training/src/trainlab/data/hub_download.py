@@ -1,48 +1,21 @@
-"""Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and text_sources.py. No torch."""
+"""Fetches a hub data set into the model volume, whole and once; used by hub_rows.py and corpus.py. No torch."""
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trainlab import files
 from trainlab.errors import UserError
-from trainlab.models.hub import WAY_TO_HUB, cause, no_space, of_network, token
+from trainlab.models.fetch import NOT_STATED, WAY_TO_HUB, cause, full, no_space, of_network, slug, token
 
 KEY = "phase.data.source"
-RECORD = "source.json"
-NOT_STATED = "not stated"
 
 
 def place(models: Path, *parts: str | None) -> Path:
     """Return the folder of a data set in the model volume, named after what its content depends on."""
     name = "-".join(["data", *(part for part in parts if part)])
-    return models / re.sub(r"[^A-Za-z0-9._-]+", "-", name).lower()
-
-
-def once(target: Path, fill: Callable[[Path], dict[str, Any]]) -> Path:
-    """Make sure that `target` exists: `fill` writes into a folder that becomes it and returns its source.json.
-
-    Holds a lock that other pods wait for. Raises UserError for a full volume.
-    """
-    from filelock import FileLock
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_name(f".{target.name}.lock")):
-        if not (target / RECORD).exists():
-            try:
-                with files.whole_folder(target) as folder:
-                    record = fill(folder)
-                    stamp = datetime.now(UTC).isoformat(timespec="seconds")
-                    files.write_json(folder / RECORD, {**record, "fetched": stamp})
-            except Exception as error:  # datasets wraps an OSError in its own class
-                if not isinstance(error, UserError) and no_space(error):
-                    raise _full(target.parent) from None
-                raise
-    return target
+    return models / slug(name)
 
 
 def table(source: str, config: str | None, config_key: str, folder: Path) -> Any:
@@ -119,7 +92,7 @@ def fetched(what: str, network: str, content: str, volume: Path) -> Iterator[Non
         raise
     except Exception as error:  # classes of several libraries
         if no_space(error):
-            raise _full(volume) from None
+            raise full(volume) from None
         if isinstance(error, StopIteration):  # datasets, of an empty file
             raise UserError(f"{what} its files hold no rows; {content}") from None
         remedy = network if of_network(error) else content
@@ -134,7 +107,3 @@ def _load(datasets: Any, source: str, config: str | None, split: str, **more: An
 def _parts(source: str) -> tuple[str, str]:
     name, _, revision = source.removeprefix("hf:").partition("@")
     return name, revision
-
-
-def _full(volume: Path) -> UserError:
-    return UserError(f"{volume}: the volume is full ({files.free_text(volume)}); enlarge it")

@@ -1,16 +1,55 @@
-"""The pages for browsers: both answers side by side, and the run's report; used by api.py."""
+"""What both servers share: the limit of a request's body, the pages for browsers; used by api.py and recipes/resnet/."""
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files as package_files
 from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, HTMLResponse, Response
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainlab import files
 from trainlab.config import LanguagePhase
+
+
+class BodyLimit:
+    """ASGI middleware; reading a body of more than `limit()` bytes raises HTTPException 413, which the application answers.
+
+    Not FastAPI's `max_body_size`: it replaces the answer by plain text, where clients of both APIs parse JSON, and takes a number
+    when the application is made, before the model whose context decides is loaded.
+    """
+
+    def __init__(self, app: ASGIApp, limit: Callable[[], int]) -> None:
+        self._app, self._limit = app, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, with a `receive` that counts."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit, seen = self._limit(), 0
+        announced = Headers(scope=scope).get("content-length", "")
+
+        async def counted() -> Message:
+            nonlocal seen
+            if announced.isdecimal() and int(announced) > limit:
+                raise _too_large(f"has {int(announced)} bytes", limit)
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > limit:
+                raise _too_large("is longer", limit)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def _too_large(what: str, limit: int) -> HTTPException:
+    return HTTPException(413, f"the body {what}; this server reads at most {limit} bytes: shorten what you send")
+
 
 # No external resources; the pages inline their style and script.
 POLICY = "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -33,17 +72,6 @@ def page(phase: LanguagePhase, run_dir: Path | None = None) -> str:
     }
     script = json.dumps(settings).replace("<", "\\u003c")  # no text can close the script element
     return template.replace("@@TITLE@@", html.escape(phase.title)).replace("@@SETTINGS@@", script)
-
-
-def add(app: FastAPI, phase: LanguagePhase, run_dir: Path) -> None:
-    """Add GET / and GET /report."""
-    text = page(phase, run_dir)
-
-    @app.get("/", response_class=HTMLResponse)
-    async def root() -> HTMLResponse:
-        return HTMLResponse(text, headers=HEADERS)
-
-    add_report(app, run_dir)
 
 
 def add_report(app: FastAPI, run_dir: Path, paths: Sequence[str] = ("/report",)) -> None:
