@@ -1,6 +1,7 @@
 """Progress: a line at least every 30 seconds, and numbers for `trainlab watch`, both from rank 0 only."""
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,6 +113,11 @@ class Progress:
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """JSON has no NaN: a loss that is no longer a number becomes null."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def note(text: str) -> None:
+    """Print a line at once, to stderr: stdout is for what a command returns."""
+    print(f"trainlab: {text}", file=sys.stderr, flush=True)
 
 
 def where(hosts: Sequence[str], nodes: Sequence[str]) -> str:

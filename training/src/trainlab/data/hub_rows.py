@@ -8,7 +8,6 @@ place does not depend on the other rows, and the first N rows are a fair sample.
 import hashlib
 import json
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +26,7 @@ from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, once
+from trainlab.progress import note
 
 Row = dict[str, str]
 # No tokenizer makes tokens this long from human text: a longer row needs no counting, which would cost memory.
@@ -95,7 +95,7 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
     """Write train/ and heldout/ into `folder`; return the data set's record."""
     source = phase.data.source
     license = download.license(source, CONFIG_KEY, folder)
-    _say(f"fetching the rows of {source} (license on its card: {license})")
+    note(f"fetching the rows of {source} (license on its card: {license})")
     rows = download.rows(source, hub.config, CONFIG_KEY, hub.split, hub.fetch_rows, folder)
     first = next(rows, None)
     if first is None:
@@ -117,12 +117,12 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
                 yield row
             if time.monotonic() - said >= INTERVAL:
                 said = time.monotonic()
-                _say(f"{counts['read']:,} rows read")
+                note(f"{counts['read']:,} rows read")
 
     name, work = source.removeprefix("hf:").partition("@")[0].replace("/", "-"), folder / ".work"
     key = "verse" if "verse" in names else "question"
     counts.update(split(usable_rows(), key, work, folder, name, hub.heldout_fraction))
-    _say(f"{source}: {account(counts)}")
+    note(f"{source}: {account(counts)}")
     _check_size(source, counts)
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
@@ -147,10 +147,6 @@ def _check_size(source: str, counts: Mapping[str, int]) -> None:
             f"{download.KEY} is {source}: too few rows, each part needs 2 ({account(counts)}); raise "
             "phase.data.hub.fetch_rows or heldout_fraction"
         )
-
-
-def _say(text: str) -> None:
-    print(f"trainlab: {text}", file=sys.stderr, flush=True)
 
 
 def split(rows: Iterable[Row], key: str, work: Path, target: Path, name: str, heldout: float) -> Counter[str]:

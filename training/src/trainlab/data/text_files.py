@@ -8,7 +8,6 @@ import codecs
 import csv
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainlab.errors import UserError
+from trainlab.progress import note
 
 T = TypeVar("T")
 MAX_CHARACTERS = 1 << 22  # characters of one document: tokenizing takes some 150 bytes per character
@@ -322,7 +322,7 @@ def _csv(path: Path) -> Iterator[Record]:
     else:
         sign = _separator(*begin) if begin else SEPARATORS[0]
     if sign != SEPARATORS[0]:
-        print(f"trainlab: {path}: columns are separated by {sign!r}, as in its first line", file=sys.stderr, flush=True)
+        note(f"{path}: columns are separated by {sign!r}, as in its first line")
     reader = csv.reader(chain(begin, rest), strict=True, delimiter=sign)
     try:
         names = _column_names(path, next(reader, []))

