@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-EVERY = 30.0  # seconds
+INTERVAL = 30.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Progress:
     def status(self, text: str) -> None:
         """Set the line to print after 30 s without another one."""
         self._status, self._began = text, time.monotonic()
-        if time.monotonic() - self._said >= EVERY:
+        if time.monotonic() - self._said >= INTERVAL:
             self.say(text)
 
     def at(self, numbers: Numbers) -> None:
@@ -106,7 +106,7 @@ class Progress:
     def _beat(self) -> None:
         while not self._left.wait(1):
             now = time.monotonic()
-            if now - self._said >= EVERY:
+            if now - self._said >= INTERVAL:
                 self.say(f"{self._status} ({now - self._began:.0f} s)")
 
 

@@ -26,14 +26,13 @@ from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, once
-from trainlab.progress import note
+from trainlab.progress import INTERVAL, note
 
 Row = dict[str, str]
 # No tokenizer makes tokens this long from human text: a longer row needs no counting, which would cost memory.
 MAX_CHARACTERS = 64  # per token
 SORT_KEYS = ("group", "whole", "items")  # by the items too: of equal rows the same one is kept, whatever their order
 CONFIG_KEY = "phase.data.hub.config"
-INTERVAL = 30.0  # seconds between two lines
 LEFT_OUT = {
     "empty": "without a text",
     "broken": "with a broken text",
@@ -109,14 +108,14 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
     counts = Counter(dict.fromkeys(("read", "train", "heldout", *LEFT_OUT, "unknown_form"), 0))
 
     def usable_rows() -> Iterator[Row]:
-        said = time.monotonic()
+        noted = time.monotonic()
         for raw in chain([first], rows):
             counts["read"] += 1
             row = usable(raw, names, phase, tokenizer, counts)
             if row is not None:
                 yield row
-            if time.monotonic() - said >= INTERVAL:
-                said = time.monotonic()
+            if time.monotonic() - noted >= INTERVAL:
+                noted = time.monotonic()
                 note(f"{counts['read']:,} rows read")
 
     name, work = source.removeprefix("hf:").partition("@")[0].replace("/", "-"), folder / ".work"
@@ -218,15 +217,15 @@ def columns(given: Columns, there: Mapping[str, Any], source: str) -> Row:
             f"{download.KEY} is {source}: no columns instruction and verse, or question and answer; it has {listed}: name them "
             "with phase.data.hub.columns, e.g. {instruction: ..., verse: ...}"
         )
-    found = {key: named.get(key, key) for key in pair}
+    columns = {key: named.get(key, key) for key in pair}
     if "form" in named:
-        found["form"] = named["form"]
-    for key, column in found.items():
+        columns["form"] = named["form"]
+    for key, column in columns.items():
         if column not in there:
             raise UserError(
                 f"{download.KEY} is {source}: column {column!r} is missing; it has {listed}: correct phase.data.hub.columns.{key}"
             )
-    return found
+    return columns
 
 
 def usable(

@@ -274,7 +274,7 @@ def rehearse(model_dir: Path, phase: ChatPhase, rows: Sequence[Any]) -> None:
             raise UserError(
                 f"row {row['id']}: its answer ends with {end!r}, not with the end of a turn; correct the row"
             )
-    spelled = [found for row in rows if (found := controls(tokenizer, f"{row['question']}\0{row['answer']}"))]
+    spelled = [tokens for row in rows if (tokens := controls(tokenizer, f"{row['question']}\0{row['answer']}"))]
     if spelled:
         note(
             f"{len(spelled)} rows spell out control tokens of the model, such as {spelled[0][0]}; they are read as text"

