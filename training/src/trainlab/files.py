@@ -97,7 +97,7 @@ def folder_sha256(folder: Path, pattern: str = "**/*", without: str = "") -> str
 
 def free_text(path: Path) -> str:
     """Return the free space of the volume that holds `path`, or will once it exists, for error messages."""
-    exists = next(one for one in (path, *path.absolute().parents) if one.exists())
+    exists = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     return f"{megabytes(shutil.disk_usage(exists).free)} free"
 
 

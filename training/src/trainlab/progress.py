@@ -1,6 +1,7 @@
 """Progress: a line at least every 30 seconds, and numbers for `trainlab watch`, both from rank 0 only."""
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-EVERY = 30.0  # seconds
+INTERVAL = 30.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Progress:
     def status(self, text: str) -> None:
         """Set the line to print after 30 s without another one."""
         self._status, self._began = text, time.monotonic()
-        if time.monotonic() - self._said >= EVERY:
+        if time.monotonic() - self._said >= INTERVAL:
             self.say(text)
 
     def at(self, numbers: Numbers) -> None:
@@ -105,13 +106,18 @@ class Progress:
     def _beat(self) -> None:
         while not self._left.wait(1):
             now = time.monotonic()
-            if now - self._said >= EVERY:
+            if now - self._said >= INTERVAL:
                 self.say(f"{self._status} ({now - self._began:.0f} s)")
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """JSON has no NaN: a loss that is no longer a number becomes null."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def note(text: str) -> None:
+    """Print a line at once, to stderr: stdout is for what a command returns."""
+    print(f"trainlab: {text}", file=sys.stderr, flush=True)
 
 
 def where(hosts: Sequence[str], nodes: Sequence[str]) -> str:

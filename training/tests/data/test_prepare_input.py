@@ -9,11 +9,13 @@ import pyarrow
 import pytest
 from corpora import made, make_tokenizer, text, write_rows
 from pyarrow import parquet
+from tokenizers import Tokenizer, models, pre_tokenizers
 from trainlab import cli
 from trainlab.data import text_files
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
+from transformers import PreTrainedTokenizerFast
 
 DISTINCT = [text(seed) for seed in range(40)]
 
@@ -119,6 +121,15 @@ def test_options_and_folders_that_do_not_fit(
         made(tmp_path, tmp_path / "a/b", options)
     with pytest.raises(UserError, match="no such file or folder"):
         made(tmp_path / "none", tmp_path / "out2", options)
+
+
+def test_a_tokenizer_whose_eos_stands_for_other_words_is_refused(tmp_path: Path) -> None:
+    """Documents are told apart by it."""
+    tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "word": 1}, unk_token="</s>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>").save_pretrained(tmp_path / "words")
+    with pytest.raises(UserError, match=r"--tokenizer .*words: its EOS stands inside texts, too; use another model"):
+        made(write_rows(tmp_path / "a.jsonl", DISTINCT), tmp_path / "out", Options(tmp_path / "words", block_length=64))
 
 
 def test_blocks_longer_than_the_model_are_refused(tmp_path: Path, options: Options) -> None:

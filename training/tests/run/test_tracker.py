@@ -42,7 +42,7 @@ def test_lines_by_itself_only_within_its_block(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else the lines of a run that has ended stand between those of whatever the process does next."""
-    monkeypatch.setattr("trainlab.progress.EVERY", 0.0)
+    monkeypatch.setattr("trainlab.progress.INTERVAL", 0.0)
     with Progress(speaks=True) as progress:
         progress.status("waiting")
         [beat] = [thread for thread in threading.enumerate() if thread.name == "progress"]

@@ -144,26 +144,26 @@ def _refusals(
     urgent = [row for row in rest if row.get("emergency")]
     calm = [row for row in rest if not row.get("emergency")]
     pool: list[RefusedRow | TrainRow] = [*near, *urgent, *_by_turns(calm, _in_turn(others))]
-    found = []
+    refusals = []
     for row in pool[: data.refused_rows]:
         emergency = row.get("emergency", False)
         answer = sentences.sentence(row["topic"], emergency)
         train = TrainRow(id=row["id"], topic=row["topic"], question=row["question"], answer=answer)
-        found.append(_labelled(train, emergency, data))
-    return found
+        refusals.append(_labelled(train, emergency, data))
+    return refusals
 
 
 def _to_refuse(data: Data, path: Path, facts: Sequence[TaughtFact]) -> list[HeldoutRow]:
     """Return the questions of refused/ that are asked, half of them near misses of `facts` while there are such."""
     if not _refuses(data) or data.taught is None:
         return []
-    sentences, found = load_refusals(path), []
+    sentences, rows = load_refusals(path), []
     for row in _by_turns(*_near_first(refused(path, data.taught), facts))[: data.heldout_rows]:
         emergency = row.get("emergency", False)
         answer = sentences.sentence(row["topic"], emergency)
         asked = _asked("refused", row["id"], row["topic"], row["question"], answer, [])
-        found.append(_labelled(asked, emergency, data))
-    return found
+        rows.append(_labelled(asked, emergency, data))
+    return rows
 
 
 def _by_turns(*parts: Sequence[Any]) -> list[Any]:

@@ -78,7 +78,7 @@ def origin(phase: TextPhase, path: Path) -> dict[str, Any]:
     """Return {source, sha256, license if known} for the manifest."""
     source = phase.data.source
     if source == TOPICS and not path.exists():
-        texts = "\n".join(f"{one.id} {hashlib.sha256(one.text.encode()).hexdigest()}" for one in topics())
+        texts = "\n".join(f"{topic.id} {hashlib.sha256(topic.text.encode()).hexdigest()}" for topic in topics())
         return {"source": source, "sha256": hashlib.sha256(texts.encode()).hexdigest(), "license": PYTHON_LICENSE}
     digest = files.sha256(path) if path.is_file() else files.folder_sha256(path, "*")
     record = path.with_name(RECORD)  # of a fetched data set

@@ -35,10 +35,10 @@ def rows(source: str, config: str | None, config_key: str, split: str, count: in
 
     with explained(source, config_key, folder):
         stream = _load(datasets, source, config, split, streaming=True, cache_dir=str(folder / ".cache"))
-        found = islice(stream, count or None)
+        limited = islice(stream, count or None)
     while True:
         with explained(source, config_key, folder):  # not around the yield: errors of the caller are not the hub's
-            row = next(found, None)
+            row = next(limited, None)
         if row is None:
             return
         yield row
@@ -68,8 +68,8 @@ def stated(name: str, revision: str | None, cache: Path) -> str:
             )
         except RemoteEntryNotFoundError:
             return NOT_STATED
-    found = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
-    return ", ".join(map(str, found)) if isinstance(found, list) else str(found or NOT_STATED)
+    license = DatasetCard.load(path).data.to_dict().get("license") if path.is_file() else None
+    return ", ".join(map(str, license)) if isinstance(license, list) else str(license or NOT_STATED)
 
 
 @contextmanager

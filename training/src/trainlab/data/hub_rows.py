@@ -8,7 +8,6 @@ place does not depend on the other rows, and the first N rows are a fair sample.
 import hashlib
 import json
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,13 +26,13 @@ from trainlab.data.scripts import normal
 from trainlab.data.verse_forms import FORMS
 from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, once
+from trainlab.progress import INTERVAL, note
 
 Row = dict[str, str]
 # No tokenizer makes tokens this long from human text: a longer row needs no counting, which would cost memory.
 MAX_CHARACTERS = 64  # per token
 SORT_KEYS = ("group", "whole", "items")  # by the items too: of equal rows the same one is kept, whatever their order
 CONFIG_KEY = "phase.data.hub.config"
-INTERVAL = 30.0  # seconds between two lines
 LEFT_OUT = {
     "empty": "without a text",
     "broken": "with a broken text",
@@ -95,7 +94,7 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
     """Write train/ and heldout/ into `folder`; return the data set's record."""
     source = phase.data.source
     license = download.license(source, CONFIG_KEY, folder)
-    _say(f"fetching the rows of {source} (license on its card: {license})")
+    note(f"fetching the rows of {source} (license on its card: {license})")
     rows = download.rows(source, hub.config, CONFIG_KEY, hub.split, hub.fetch_rows, folder)
     first = next(rows, None)
     if first is None:
@@ -109,20 +108,20 @@ def _fill(phase: SftPhase, hub: Hub, model_dir: Path, folder: Path) -> dict[str,
     counts = Counter(dict.fromkeys(("read", "train", "heldout", *LEFT_OUT, "unknown_form"), 0))
 
     def usable_rows() -> Iterator[Row]:
-        said = time.monotonic()
+        noted = time.monotonic()
         for raw in chain([first], rows):
             counts["read"] += 1
             row = usable(raw, names, phase, tokenizer, counts)
             if row is not None:
                 yield row
-            if time.monotonic() - said >= INTERVAL:
-                said = time.monotonic()
-                _say(f"{counts['read']:,} rows read")
+            if time.monotonic() - noted >= INTERVAL:
+                noted = time.monotonic()
+                note(f"{counts['read']:,} rows read")
 
     name, work = source.removeprefix("hf:").partition("@")[0].replace("/", "-"), folder / ".work"
     key = "verse" if "verse" in names else "question"
     counts.update(split(usable_rows(), key, work, folder, name, hub.heldout_fraction))
-    _say(f"{source}: {account(counts)}")
+    note(f"{source}: {account(counts)}")
     _check_size(source, counts)
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(folder / ".cache", ignore_errors=True)
@@ -147,10 +146,6 @@ def _check_size(source: str, counts: Mapping[str, int]) -> None:
             f"{download.KEY} is {source}: too few rows, each part needs 2 ({account(counts)}); raise "
             "phase.data.hub.fetch_rows or heldout_fraction"
         )
-
-
-def _say(text: str) -> None:
-    print(f"trainlab: {text}", file=sys.stderr, flush=True)
 
 
 def split(rows: Iterable[Row], key: str, work: Path, target: Path, name: str, heldout: float) -> Counter[str]:
@@ -222,15 +217,15 @@ def columns(given: Columns, there: Mapping[str, Any], source: str) -> Row:
             f"{download.KEY} is {source}: no columns instruction and verse, or question and answer; it has {listed}: name them "
             "with phase.data.hub.columns, e.g. {instruction: ..., verse: ...}"
         )
-    found = {key: named.get(key, key) for key in pair}
+    columns = {key: named.get(key, key) for key in pair}
     if "form" in named:
-        found["form"] = named["form"]
-    for key, column in found.items():
+        columns["form"] = named["form"]
+    for key, column in columns.items():
         if column not in there:
             raise UserError(
                 f"{download.KEY} is {source}: column {column!r} is missing; it has {listed}: correct phase.data.hub.columns.{key}"
             )
-    return found
+    return columns
 
 
 def usable(

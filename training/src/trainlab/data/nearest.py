@@ -20,5 +20,5 @@ def with_nearest(rows: Sequence[HeldoutRow], train: Sequence[TrainRow]) -> list[
     train = [row for row in train if row.get("taught")]
     known = vectorizer.fit_transform([row["question"] for row in train])
     closest = (vectorizer.transform([row["question"] for row in asked]) @ known.T).argmax(axis=1).ravel().tolist()[0]
-    found = {row["id"]: train[place]["answer"] for row, place in zip(asked, closest, strict=True)}
-    return [{**row, "nearest": found[row["id"]]} if row["id"] in found else row for row in rows]
+    answers = {row["id"]: train[place]["answer"] for row, place in zip(asked, closest, strict=True)}
+    return [{**row, "nearest": answers[row["id"]]} if row["id"] in answers else row for row in rows]

@@ -66,12 +66,12 @@ def make(
             "one to ask"
         )
     count = min(len(groups) - 1, max(1, round(len(groups) * heldout)))
-    kept = set(random.Random(seed).sample(sorted(groups), count))
+    heldout_keys = set(random.Random(seed).sample(sorted(groups), count))
     parts: dict[str, list[dict[str, Any]]] = {"train": [], "heldout": []}
     for number, (key, answers) in enumerate(groups.items(), start=1):
         for which, (text, wordings) in enumerate(answers.items()):
             row = {"id": f"{number:05}" + f"-{which}" * bool(which), "question": wordings[0]}
-            if key in kept:
+            if key in heldout_keys:
                 parts["heldout"].append({**row, "answer": text, "facts": []})
             else:
                 parts["train"].append({**row, "phrasings": wordings[1:], "answer": text})
@@ -80,12 +80,12 @@ def make(
             (folder / part).mkdir()
             text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
             files.write_text(folder / part / f"{NAME}.jsonl", text)
-    asked = f"{count} to ask" + (
+    to_ask = f"{count} to ask" + (
         f" (few: below {MIN_HELDOUT}, only a large gain can be shown)" if count < MIN_HELDOUT else ""
     )
     return (
         f"{out}: {read} rows read, {repeated} were repeats, {len(groups)} questions: {len(groups) - count} to train "
-        f"on, {asked}"
+        f"on, {to_ask}"
     )
 
 
@@ -100,16 +100,16 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
             if row and not any(str(value).strip() for value in row.values()):
                 continue  # an empty row of a spreadsheet
             at = text_files.at(path, number)
-            asked, said = _text(at, row, question, "--question"), _text(at, row, answer, "--answer")
-            key = scripts.normal(asked)
+            wording, answered = _text(at, row, question, "--question"), _text(at, row, answer, "--answer")
+            key = scripts.normal(wording)
             if not key:
-                raise UserError(f"{at}: {question} is {asked!r}: contains no words; correct or remove the row")
-            wordings = groups.setdefault(key, {}).setdefault(said, [])
+                raise UserError(f"{at}: {question} is {wording!r}: contains no words; correct or remove the row")
+            wordings = groups.setdefault(key, {}).setdefault(answered, [])
             read += 1
-            if asked in wordings:
+            if wording in wordings:
                 repeated += 1
             else:
-                wordings.append(asked)
+                wordings.append(wording)
         if empty:
             raise UserError(f"{path}: has no rows; {text_files.EMPTY}")
     return groups, read, repeated

@@ -162,13 +162,13 @@ def pack_corpus(
 
     def packed(part: str, documents: Sequence[Document]) -> Packed:
         ids = read.documents([document.text for document in documents])
-        found = pack([document.id for document in documents], ids, length)
-        if documents and not found.blocks:
+        blocks = pack([document.id for document in documents], ids, length)
+        if documents and not blocks.blocks:
             raise UserError(
-                f"phase.model.max_length is {length}: the {part} part has {found.tokens} tokens, less than one block; "
+                f"phase.model.max_length is {length}: the {part} part has {blocks.tokens} tokens, less than one block; "
                 "lower it, or provide more text"
             )
-        return found
+        return blocks
 
     train, heldout = packed("training", corpus.train), packed("held-out", corpus.heldout)
     return Blocks(thin(train, train_rows), packed("validation", corpus.validation), thin(heldout, heldout_rows))

@@ -8,7 +8,6 @@ import codecs
 import csv
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainlab.errors import UserError
+from trainlab.progress import note
 
 T = TypeVar("T")
 MAX_CHARACTERS = 1 << 22  # characters of one document: tokenizing takes some 150 bytes per character
@@ -78,10 +78,10 @@ def at(path: Path, number: int) -> str:
 def listed(path: Path, pattern: str) -> list[Path]:
     """Return the file, or the files of text in a folder that `pattern` matches, sorted; raises UserError if there are none."""
     if path.is_dir():
-        inside = sorted(one for one in path.glob(pattern) if one.is_file() and one.suffix.lower() in SUFFIXES)
-        if not inside:
+        files = sorted(file for file in path.glob(pattern) if file.is_file() and file.suffix.lower() in SUFFIXES)
+        if not files:
             raise UserError(f"{path}: no file that ends in {', '.join(SUFFIXES)}; put text there or correct the path")
-        return inside
+        return files
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: must end in {', '.join(SUFFIXES)}; rename or convert it")
     return [path]
@@ -93,7 +93,7 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
 
     `column` and `start` come from the block `text:`. Raises UserError for unreadable input.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     blank = 0
     for name in listed(path, "*"):
         items = _good(name, texts(name, column, start, PHASE))
@@ -104,8 +104,8 @@ def documents(path: Path, column: str | None, start: str | None) -> tuple[list[D
         if not filled:
             raise UserError(f"{name}: holds no text; remove the file, or name another column with {PHASE.column}")
         blank += len(rows) - len(filled)
-        found += [Document(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in filled]
-    return found, blank
+        documents += [Document(at(name, row.number).removeprefix(f"{name.parent}/"), row.text) for row in filled]
+    return documents, blank
 
 
 def texts(path: Path, column: str | None, start: str | None, keys: Keys) -> Iterator[Item]:
@@ -183,8 +183,8 @@ def _separator(header: str, row: str = "") -> str:
 def _column_names(path: Path, header: list[str]) -> list[str]:
     """Return the names in the header of a CSV file; raises UserError for one that is there twice, but for the empty one."""
     names = [_AROUND.sub("", name) for name in header]
-    given = [name for name in names if name]
-    if len(set(given)) != len(given):
+    filled = [name for name in names if name]
+    if len(set(filled)) != len(filled):
         raise UserError(f"{path}:1: the header {names} names a column twice; give each its own name")
     return names
 
@@ -322,7 +322,7 @@ def _csv(path: Path) -> Iterator[Record]:
     else:
         sign = _separator(*begin) if begin else SEPARATORS[0]
     if sign != SEPARATORS[0]:
-        print(f"trainlab: {path}: columns are separated by {sign!r}, as in its first line", file=sys.stderr, flush=True)
+        note(f"{path}: columns are separated by {sign!r}, as in its first line")
     reader = csv.reader(chain(begin, rest), strict=True, delimiter=sign)
     try:
         names = _column_names(path, next(reader, []))

@@ -40,9 +40,9 @@ def lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if words(line)]
 
 
-def rhymes(one: str, other: str) -> bool:
+def rhymes(first: str, second: str) -> bool:
     """Say whether two words rhyme by their spelling; a word rhymes with itself here."""
-    a, b = tail(one), tail(other)
+    a, b = tail(first), tail(second)
     return a == b or any(a in sound and b in sound for sound in SOUNDS)
 
 
@@ -86,13 +86,13 @@ def parts(text: str, form: str) -> dict[str, float]:
     is not a rhyme), or of lines with exactly their syllables; a missing line fails, extra lines are ignored. Raises
     KeyError for a form that is not in FORMS.
     """
-    found, wanted = lines(text), line_count(form)
+    verse, wanted = lines(text), line_count(form)
     if form in RHYMED:
-        name, right = "rhyme", [_rhyming(found, i, j) for i, j in should_rhyme(form)]
+        name, right = "rhyme", [_rhyming(verse, i, j) for i, j in should_rhyme(form)]
     else:
         name = "syllables"
-        right = [place < len(found) and syllables(found[place]) == n for place, n in enumerate(COUNTED[form])]
-    return {"lines": float(len(found) == wanted), name: sum(right) / len(right)}
+        right = [place < len(verse) and syllables(verse[place]) == n for place, n in enumerate(COUNTED[form])]
+    return {"lines": float(len(verse) == wanted), name: sum(right) / len(right)}
 
 
 def adherence(text: str, form: str) -> float:
@@ -100,8 +100,8 @@ def adherence(text: str, form: str) -> float:
     return sum(parts(text, form).values()) / 2
 
 
-def _rhyming(found: list[str], i: int, j: int) -> bool:
-    if max(i, j) >= len(found):
+def _rhyming(verse: list[str], i: int, j: int) -> bool:
+    if max(i, j) >= len(verse):
         return False
-    one, other = words(found[i])[-1], words(found[j])[-1]
-    return one != other and rhymes(one, other)
+    first, second = words(verse[i])[-1], words(verse[j])[-1]
+    return first != second and rhymes(first, second)

@@ -7,7 +7,6 @@ import heapq
 import json
 import logging
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
@@ -24,6 +23,7 @@ from trainlab.config import ChatPhase, LanguagePhase, TextPhase
 from trainlab.errors import UserError
 from trainlab.models import compute, export, stored_weights
 from trainlab.models.chat_template import messages, with_system_role
+from trainlab.progress import note
 
 if TYPE_CHECKING:  # costs 8 s of CPU and 230 MB, which the launcher of a pod spends on reading the template otherwise
     from transformers import PreTrainedModel
@@ -274,12 +274,10 @@ def rehearse(model_dir: Path, phase: ChatPhase, rows: Sequence[Any]) -> None:
             raise UserError(
                 f"row {row['id']}: its answer ends with {end!r}, not with the end of a turn; correct the row"
             )
-    spelled = [found for row in rows if (found := controls(tokenizer, f"{row['question']}\0{row['answer']}"))]
+    spelled = [tokens for row in rows if (tokens := controls(tokenizer, f"{row['question']}\0{row['answer']}"))]
     if spelled:
-        print(
-            f"trainlab: {len(spelled)} rows spell out control tokens of the model, such as {spelled[0][0]}; they are read as text",
-            file=sys.stderr,
-            flush=True,
+        note(
+            f"{len(spelled)} rows spell out control tokens of the model, such as {spelled[0][0]}; they are read as text"
         )
 
 

@@ -41,10 +41,10 @@ def with_system_role(template: str) -> str:
     the prompt goes before the text of the first turn."""
     from jinja2 import TemplateError
 
-    for given in (template, FOLD + template):
+    for candidate in (template, FOLD + template):
         try:
-            if PROBE in _rendered(given, PROBE):
-                return given
+            if PROBE in _rendered(candidate, PROBE):
+                return candidate
         except (TemplateError, TypeError):
             continue
     return template

@@ -165,14 +165,14 @@ def _set_template(folder: Path, template: str) -> None:
 
 def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return transformers 4's keys for the `rope_parameters` of transformers 5: {} when there are none."""
-    found = config.get("rope_parameters") or {}
-    whole = found.get("full_attention", found)
+    rope = config.get("rope_parameters") or {}
+    full = rope.get("full_attention", rope)
     keys: dict[str, Any] = {}
-    if "rope_theta" in whole:
-        keys["rope_theta"] = whole["rope_theta"]
-    if whole.get("rope_type", "default") != "default":
-        keys["rope_scaling"] = {key: value for key, value in whole.items() if key != "rope_theta"}
-    local = found.get("sliding_attention") or {}
+    if "rope_theta" in full:
+        keys["rope_theta"] = full["rope_theta"]
+    if full.get("rope_type", "default") != "default":
+        keys["rope_scaling"] = {key: value for key, value in full.items() if key != "rope_theta"}
+    local = rope.get("sliding_attention") or {}
     if "rope_theta" in local:  # Gemma 3: two bases
         keys["rope_local_base_freq"] = local["rope_theta"]
     return keys

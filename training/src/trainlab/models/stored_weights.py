@@ -15,16 +15,16 @@ from trainlab.errors import UserError
 from trainlab.models import chat_template
 
 CONFIG = "config.json"
-WHOLE = ("model.safetensors", "pytorch_model.bin")  # in one file, or in the parts that NAME.index.json lists
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # in one file, or in the parts that NAME.index.json lists
 WEIGHTS = (
     *(".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack", ".ot", ".onnx", ".onnx_data", ".gguf"),
     *(".tflite", ".mlmodel", ".npz"),
 )
 NOT_THE_MODEL = ("mmproj", "imatrix", "-of-")  # in names of GGUF files: of images, of quantizing, a part of several
 TEMPLATES = "additional_chat_templates"
-MODEL = f"a model is {CONFIG} with {' or '.join(WHOLE)} (or their parts)"
+MODEL = f"a model is {CONFIG} with {' or '.join(WEIGHT_FILES)} (or their parts)"
 REMEDY = f"{MODEL}, or one GGUF file that is not in parts"
-MOST_NAMED = 8
+MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def choose(listed: Mapping[str, int], parts: Callable[[str], Collection[str]]) -
     named = [path for path in listed if _is_gguf(path)]
     if named:
         largest = max(sorted(named), key=lambda path: listed[path])
-        told = [path for path in listed if "/" not in path and path.upper().startswith(("README", "LICENSE"))]
-        return Chosen({path: listed[path] for path in (*told, largest)}, largest)
+        texts = [path for path in listed if "/" not in path and path.upper().startswith(("README", "LICENSE"))]
+        return Chosen({path: listed[path] for path in (*texts, largest)}, largest)
     raise UserError(f"it has {_summary(listed)}, and no weights that can be read here: {REMEDY}")
 
 
@@ -82,7 +82,7 @@ def parts_of(index: Any, name: str) -> list[str]:
 
 def _stored(names: Collection[str], parts: Callable[[str], Collection[str]]) -> list[str]:
     """Return the files that hold the weights, as transformers looks for them; [] if there are none."""
-    for name in WHOLE:
+    for name in WEIGHT_FILES:
         if name in names:
             return [name]
         index = f"{name}.index.json"
@@ -109,9 +109,9 @@ def _is_gguf(path: str) -> bool:
 
 def _summary(names: Collection[str]) -> str:
     """Return the weights among files, else all of them, in a few words."""
-    found = sorted(name for name in names if PurePosixPath(name).suffix.lower() in WEIGHTS) or sorted(names)
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return ", ".join(found[:MOST_NAMED]) + more if found else "no files"
+    shown = sorted(name for name in names if PurePosixPath(name).suffix.lower() in WEIGHTS) or sorted(names)
+    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
+    return ", ".join(shown[:MAX_NAMED]) + more if shown else "no files"
 
 
 ENDPOINT = "https://huggingface.co"
@@ -157,9 +157,9 @@ def files_on_hub(source: str) -> tuple[Chosen, str | None]:
 
 def _listed(client: Any, url: str) -> Mapping[str, int]:
     """Return path and bytes of each file of all pages."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     while url:
         answer = client.get(url).raise_for_status()
-        found |= {one["path"]: int(one["size"]) for one in answer.json() if one["type"] == "file"}
+        sizes |= {entry["path"]: int(entry["size"]) for entry in answer.json() if entry["type"] == "file"}
         url = answer.links.get("next", {}).get("url", "")
-    return found
+    return sizes

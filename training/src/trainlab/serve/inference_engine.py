@@ -174,12 +174,12 @@ def _loaded(phase: LanguagePhase, models: Path, run_dir: Path) -> Engine:
 def find_adapters(run_dir: Path) -> dict[str, Path]:
     """Return the PEFT adapters in RUN_DIR/lora_adapter: the folder itself as "adapter", subfolders by their names."""
     top = run_dir / "lora_adapter"
-    found = {"adapter": top} if (top / "adapter_config.json").is_file() else {}
+    adapters = {"adapter": top} if (top / "adapter_config.json").is_file() else {}
     for path in sorted(top.glob("*/adapter_config.json")):
         if path.parent.name in ("base", "tuned", "adapter"):
             raise UserError(f"{path.parent}: another model of the server already has this name; rename the folder")
-        found[path.parent.name] = path.parent
-    return found
+        adapters[path.parent.name] = path.parent
+    return adapters
 
 
 def share_equal(model: torch.nn.Module, base: torch.nn.Module) -> int:

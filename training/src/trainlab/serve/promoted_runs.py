@@ -148,20 +148,22 @@ class PromotedRuns:
 
     def _config(self, name: str, folder: Path) -> LoraConfig:
         """Return the adapter's settings, made of those that we know and nothing else of the file."""
-        given = files.read_json(folder / SETTINGS)
-        rank = given.get("r") if isinstance(given, dict) else None
-        if not isinstance(rank, int) or given.get("peft_type") != "LORA":
+        settings = files.read_json(folder / SETTINGS)
+        rank = settings.get("r") if isinstance(settings, dict) else None
+        if not isinstance(rank, int) or settings.get("peft_type") != "LORA":
             _refuse(name, f"{SETTINGS} is not of a LoRA adapter of PEFT", "train the run again")
         if rank > self._max_rank:
             remedy = f"serve a run of phase.lora.rank {rank} or more, whose server takes it, or train with a lower rank"
             _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._max_rank}", remedy)
         for key, least in (("target_modules", 1), ("layers_pattern", 0)):
-            if not _names(given.get(key) or [], least):
+            if not _names(settings.get(key) or [], least):
                 _refuse(
-                    name, f"{SETTINGS}: {key} is {given.get(key)!r}, no list of names of layers", "train the run again"
+                    name,
+                    f"{SETTINGS}: {key} is {settings.get(key)!r}, no list of names of layers",
+                    "train the run again",
                 )
         usual = LoraConfig().to_dict()
-        for key, value in given.items():
+        for key, value in settings.items():
             if key not in (*USED, *UNUSED) and value and value != usual.get(key):
                 _refuse(name, f"{SETTINGS}: {key} is {value!r}; this server takes plain LoRA", "train it without")
         try:
@@ -169,21 +171,21 @@ class PromotedRuns:
                 task_type="CAUSAL_LM",
                 inference_mode=True,
                 init_lora_weights=False,
-                **{key: given[key] for key in USED if key in given},
+                **{key: settings[key] for key in USED if key in settings},
             )
         except (TypeError, ValueError) as error:
             _refuse(name, f"{SETTINGS}: {error}", "train the run again")
 
     def _shapes(self, name: str, config: LoraConfig) -> dict[str, tuple[int, int]]:
         """Return the shapes of all tensors that an adapter with these settings has, by their names."""
-        found = {}
+        shapes = {}
         for layer, (into, out) in self._linear.items():
             if check_target_module_exists(config, layer):
-                found[f"{PREFIX}{layer}.lora_A.weight"] = (config.r, into)
-                found[f"{PREFIX}{layer}.lora_B.weight"] = (out, config.r)
-        if not found:
+                shapes[f"{PREFIX}{layer}.lora_A.weight"] = (config.r, into)
+                shapes[f"{PREFIX}{layer}.lora_B.weight"] = (out, config.r)
+        if not shapes:
             _refuse(name, f"{SETTINGS}: target_modules names no linear layer of this base", "train the run again")
-        return found
+        return shapes
 
     def select(self, run: PromotedRun) -> None:
         """Let the model answer with the adapter of `run`, loaded unless it is there as it is on the volume now.
@@ -219,7 +221,7 @@ def _names(value: Any, least: int) -> bool:
     return (
         isinstance(value, list)
         and len(value) >= least
-        and all(isinstance(one, str) and LAYER.fullmatch(one) for one in value)
+        and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
     )
 
 
@@ -259,10 +261,10 @@ def _unpickled(name: str, folder: Path) -> None:
 
 def _stamp(name: str, folder: Path) -> Stamp:
     try:
-        found = [(folder / path).stat() for path in READ]
+        stats = [(folder / path).stat() for path in READ]
     except OSError as error:
         _refuse(name, f"{Path(error.filename).name} is not there", "train the run again")
-    return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)
+    return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
 def _base(run_dir: Path) -> dict[str, Any]:
@@ -283,15 +285,15 @@ def _fits(name: str, path: Path, wanted: dict[str, tuple[int, int]]) -> None:
     again = "train the run again"
     try:
         with safe_open(path, "pt") as opened:
-            found = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
-            kinds = {opened.get_slice(key).get_dtype() for key in found}
+            shapes = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+            kinds = {opened.get_slice(key).get_dtype() for key in shapes}
     except (OSError, SafetensorError) as error:
         _refuse(name, f"{WEIGHTS} is half written or no safetensors file ({error})", again)
-    if odd := sorted(found.keys() - wanted):
+    if odd := sorted(shapes.keys() - wanted):
         _refuse(name, f"{WEIGHTS} has a tensor that this base's adapters lack, {odd[0]}", again)
-    if lost := sorted(wanted.keys() - found):
+    if lost := sorted(wanted.keys() - shapes):
         _refuse(name, f"{WEIGHTS} lacks {len(lost)} tensors, such as {lost[0]}", again)
-    for key, shape in found.items():
+    for key, shape in shapes.items():
         if shape != wanted[key]:
             _refuse(name, f"{WEIGHTS}: {key} is of shape {shape}, this base needs {wanted[key]}", again)
     if odd_kinds := sorted(kinds - {"F32", "BF16", "F16"}):

@@ -33,7 +33,7 @@ IGNORED = (
 
 Stop = Annotated[str, Field(max_length=1000)]
 """Looked for after every token, by each of its beginnings."""
-LEAST_TEMPERATURE = 0.01
+MIN_TEMPERATURE = 0.01
 """What a lower one but 0 becomes, as at vLLM (vllm-project/vllm, module vllm.sampling_params): divided by less, scores overflow."""
 
 
@@ -131,7 +131,7 @@ class Request(BaseModel):
         wanted = self.max_completion_tokens or self.max_tokens or default
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         top_p = 1.0 if self.top_p is None else self.top_p
-        temperature = max(self.temperature, LEAST_TEMPERATURE) if self.temperature else 0.0
+        temperature = max(self.temperature, MIN_TEMPERATURE) if self.temperature else 0.0
         return Options(min(wanted, most), temperature, top_p, stop, self.seed)
 
 

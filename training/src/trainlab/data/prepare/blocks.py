@@ -60,22 +60,22 @@ class Blocks:
 
     def tokens(self, first: int, last: int) -> NDArray[np.int64]:
         """Return the tokens `first` to before `last` of the text, int64, whatever blocks and shards they are in."""
-        found = [np.empty(0, dtype=np.int64)]
+        pieces = [np.empty(0, dtype=np.int64)]
         while first < last:
             shard = int(np.searchsorted(self._ends, first, side="right"))
             begin = int(self._ends[shard - 1]) if shard else 0
             end = min(last, int(self._ends[shard]))
-            found.append(self._map(shard)[first - begin : end - begin].astype(np.int64))
+            pieces.append(self._map(shard)[first - begin : end - begin].astype(np.int64))
             first = end
-        return np.concatenate(found)
+        return np.concatenate(pieces)
 
     def starts(self) -> NDArray[np.int64]:
         """Return where each document begins, in tokens from the first one of the text, ascending."""
         ends = [np.flatnonzero(self._map(shard) == self.eos) for shard in range(len(self._shards))]
         begins = [0, *self._ends[:-1]]
         starts = [np.zeros(1, dtype=np.int64), *(end + begin + 1 for end, begin in zip(ends, begins, strict=True))]
-        found = np.concatenate(starts)
-        return found[found < len(self) * self.block_length]
+        places = np.concatenate(starts)
+        return places[places < len(self) * self.block_length]
 
     def verify(self) -> None:
         """Compare every file with its SHA-256; raises UserError for the first that differs."""

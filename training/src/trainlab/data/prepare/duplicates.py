@@ -81,8 +81,8 @@ class Signatures:
     def row(self, document: int) -> Numbers:
         """Return the signature of one document."""
         index = bisect_right(self._ends, document)
-        found: Numbers = self._mapped(index)[document - (self._ends[index - 1] if index else 0)]
-        return found
+        signature: Numbers = self._mapped(index)[document - (self._ends[index - 1] if index else 0)]
+        return signature
 
     def _map(self, index: int) -> Numbers:
         return np.asarray(np.memmap(self._paths[index], "<u4", "r")).reshape(-1, self.width)
@@ -157,8 +157,10 @@ def _compare_pairs(
         chunk = pairs[first : first + CHUNK]
         chunk = chunk[~repeats[chunk[:, 1]]]
         if len(chunk):
-            one, other = (np.stack([signatures.row(document) for document in column.tolist()]) for column in chunk.T)
-            like = np.count_nonzero(one == other, axis=1) >= threshold * signatures.width
+            first_rows, second_rows = (
+                np.stack([signatures.row(document) for document in column.tolist()]) for column in chunk.T
+            )
+            like = np.count_nonzero(first_rows == second_rows, axis=1) >= threshold * signatures.width
             repeats[chunk[like, 1]] = True
 
 

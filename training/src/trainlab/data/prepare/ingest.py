@@ -39,17 +39,17 @@ class Source:
 
 def sources_of(names: Sequence[str]) -> list[Source]:
     """Return the files named, those of folders sorted by name; raises UserError for missing ones."""
-    found: list[Source] = []
+    sources: list[Source] = []
     for name in names:
         path = Path(name)
         if name == TOPICS:
-            found.append(Source(path, path.name))
+            sources.append(Source(path, path.name))
         elif not path.exists():
             raise UserError(f"{path}: no such file or folder; correct the path")
         else:
             root = path if path.is_dir() else path.parent
-            found += [Source(p, p.relative_to(root).as_posix()) for p in text_files.listed(path, "**/*")]
-    return found
+            sources += [Source(p, p.relative_to(root).as_posix()) for p in text_files.listed(path, "**/*")]
+    return sources
 
 
 def content(source: Source) -> Iterator[bytes]:
@@ -66,7 +66,7 @@ def rows(source: Source, column: str | None, start: str | None) -> Iterator[Item
     if source.name == TOPICS:
         from trainlab.data.corpus import topics
 
-        yield from (Row(number, one.text) for number, one in enumerate(topics(), start=1))
+        yield from (Row(number, topic.text) for number, topic in enumerate(topics(), start=1))
     else:
         yield from text_files.texts(source.path, column, start, OPTIONS)
 

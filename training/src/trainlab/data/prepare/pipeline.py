@@ -185,6 +185,7 @@ def _pack(
         marker = file_name(work, "pack", ordinal, "json")
         if not marker.exists():
             packer, shard = Packer(options.block_length, packed[-1].rest), Packed()
+            ends = -packed[-1].rest.count(tokens.eos)
             path = file_name(out, "blocks", ordinal, "bin")
             with files.atomic_write(path) as stream:
                 for group, keeps in groups:
@@ -192,11 +193,14 @@ def _pack(
                     documents = tokens.documents(chosen)
                     blocks = packer.add(documents)
                     stream.write(blocks.astype(kind).tobytes())
+                    ends += np.count_nonzero(blocks == tokens.eos)
                     shard.blocks += len(blocks)
                     shard.documents += len(chosen)
                     shard.characters += sum(map(len, chosen))
                     shard.tokens += sum(map(len, documents))
             shard.sha256, shard.rest = files.sha256(path), packer.rest.tolist()
+            if ends + shard.rest.count(tokens.eos) != shard.documents:
+                raise UserError(f"--tokenizer {options.tokenizer}: its EOS stands inside texts, too; use another model")
             files.write_json(marker, asdict(shard))
         packed.append(Packed(**files.read_json(marker)))
     return packed[1:]
