@@ -156,7 +156,7 @@ def test_the_memory_rule_flips_at_the_card() -> None:
 def test_warm_up_flips_at_the_last_step() -> None:
     """As many warm-up steps as steps are refused, one less is not."""
     for warmup, refused in ((180, True), (179, False)):
-        plan = estimate.estimate(replace(jobs.SURVIVAL, warmup_steps=warmup), L40S, TEN_GBIT)
+        plan = estimate.estimate(replace(jobs.SURVIVAL, warmup_fraction=warmup / 180), L40S, TEN_GBIT)
         assert ("warmup" in [finding.code for finding in check(plan)]) is refused
 
 
@@ -191,13 +191,8 @@ def test_the_survival_phase_is_fine(overlays: list[Path], capsys: pytest.Capture
     assert out["ok"] and out["schedule"]["steps"] > 0 and out["memory"]["total"] > 0 and out["volumes"]
 
 
-def test_the_command_refuses_and_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file of advertised numbers ends with 1 and the reasons; warnings alone with 0."""
-    advertised = tmp_path / "advertised.yaml"
-    advertised.write_text("effective_batch: 32\nspeed_up: 4\n", encoding="utf-8")
-    assert command(VALUES, gpu="L40S", nodes=4, advertised=advertised) == 1
-    text = capsys.readouterr().out
-    assert "REFUSED [effective-batch]" in text and "REFUSED [speed-up]" in text
+def test_the_command_refuses_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    """A refusal ends with 1 and the reason; warnings alone with 0."""
     assert command(VALUES, gpu="L40S", nodes=4) == 0
     assert "warning [network]" in capsys.readouterr().out
     assert command(VALUES, gpu="T4") == 1

@@ -1,6 +1,6 @@
 """What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
 
-`check` runs every rule below on one Plan; `advertised_numbers` checks what others claim about the job.
+`check` runs every rule below on one Plan.
 """
 
 import math
@@ -92,7 +92,7 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
             "unknown-data", "rows or tokens are unknown here; give --rows and --tokens-per-row for steps and time"
         )
         return
-    if job.rows and job.max_steps is None and job.rows < job.effective_batch and not job.packed:
+    if job.rows and job.rows < job.effective_batch and not job.packed:
         yield warn("batch", f"{job.rows} rows are fewer than one effective batch of {job.effective_batch}; lower it")
     if when.warmup >= when.steps:
         share = 100.0 * when.steps / when.warmup
@@ -101,12 +101,6 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
             f"warm-up is {when.warmup} steps, the run has {when.steps}: the learning rate ends at {share:.0f} % of "
             "its set value; give warm-up as a fraction",
         )
-    for code, name, every in (("eval", "evaluation", when.eval_every), ("save", "checkpoint", when.save_every)):
-        if every > when.steps:
-            yield refuse(
-                code,
-                f"first {name} at step {every}, the run has {when.steps}: it never happens; give a fraction of steps",
-            )
 
 
 def _frozen(plan: Plan) -> Iterator[Finding]:
@@ -195,14 +189,8 @@ def _server(plan: Plan) -> Iterator[Finding]:
 
 def _numerics(plan: Plan) -> Iterator[Finding]:
     job, device = plan.job, plan.device
-    if job.precision == "fp8" and device.fp8 == 0:
-        yield refuse(
-            "fp8", f"{device.name} has no FP8 tensor cores (capability 8.9 or higher: L4, L40S, H100); use bf16"
-        )
-    if job.precision in ("bf16", "fp8") and 0 < device.capability < 8:
+    if job.precision == "bf16" and 0 < device.capability < 8:
         yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; use a newer GPU")
-    if job.precision == "fp16" and job.arch is not None and job.arch.bf16_only:
-        yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
 
 
 def _rounding(plan: Plan) -> Iterator[Finding]:

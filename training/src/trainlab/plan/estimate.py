@@ -25,8 +25,7 @@ class Schedule:
     steps: int
     steps_per_epoch: int
     warmup: int
-    eval_every: int
-    save_every: int
+    checkpoint_every: int  # with an evaluation
     tokens: float  # over the whole run
     tokens_per_step: float
 
@@ -85,10 +84,6 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
 
 def schedule(job: Job) -> Schedule | None:
     """Return steps and their events as the Hugging Face trainer counts them, None without rows and lengths."""
-    if job.max_steps is not None:
-        length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
-        per_step = job.effective_batch * length
-        return events(job, job.max_steps, job.max_steps, per_step * job.max_steps, per_step)
     if not job.rows or not job.tokens_per_row:
         return None
     per_epoch_tokens = job.rows * job.tokens_per_row
@@ -102,9 +97,8 @@ def schedule(job: Job) -> Schedule | None:
 
 def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
     """Return the schedule of this many steps with the warm-up, evaluations and checkpoints that the job asks for."""
-    warmup = job.warmup_steps if job.warmup_steps is not None else math.ceil(job.warmup_fraction * steps)
-    spread = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
-    return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)
+    every = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
+    return Schedule(steps, per_epoch, math.ceil(job.warmup_fraction * steps), every, tokens, per_step)
 
 
 def flop_per_token(job: Job, arch: Architecture, length: float) -> float:

@@ -1,9 +1,9 @@
-"""One finding of the planner; made by checks and advertised_numbers, printed by table and by the playbooks."""
+"""One finding of the planner; made by checks, printed by table and by the playbooks."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-# What to change in a values file, by finding code; those about advertised numbers (advertised_numbers.py) have no key.
+# What to change in a values file, by finding code.
 KEYS = {
     "unknown-model": "phase.model.source",
     "context": "phase.model.max_length",
@@ -13,8 +13,6 @@ KEYS = {
     "unknown-data": "phase.data.train_rows",
     "batch": "phase.train.batch_size",
     "warmup": "phase.train.warmup_fraction",
-    "eval": "phase.train.checkpoints",
-    "save": "phase.train.checkpoints",
     "tied-head": "phase.unfreeze.tie_word_embeddings",
     "frozen-recompute": "phase.stage.gradient_checkpointing",
     "network": "phase.train.gradient_accumulation, phase.resources.nodes",
@@ -25,9 +23,7 @@ KEYS = {
     "volume-tight": "site.storage.NAME.size",
     "engine-memory": "phase.serve.gpus, phase.model.max_length",
     "server-memory": "phase.serve.memory",
-    "fp8": "phase.stage.fp8",
     "bf16": "phase.model.dtype",
-    "fp16": "phase.model.dtype",
     "rounding": "phase.model.saved_dtype, phase.train.learning_rate",
     "lora-rank": "phase.lora.rank",
     "few-tokens": "phase.data.train_rows",

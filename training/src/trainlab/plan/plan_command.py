@@ -15,7 +15,7 @@ from trainlab.config.loading import load_values
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import advertised_numbers, source, table, vision_job
+from trainlab.plan import source, table, vision_job
 from trainlab.plan.checks import check, check_volumes
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import Plan, estimate
@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ask the hub of an hf: model for its files, their bytes and its chat template",
     )
-    parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to check as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
 
@@ -55,7 +54,6 @@ def command(
     rows: int | None = None,
     tokens_per_row: float | None = None,
     model_config: Path | None = None,
-    advertised: Path | None = None,
     hub: bool = False,
 ) -> int:
     """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
@@ -92,10 +90,6 @@ def command(
         return _code(findings)
     plan = _estimate(values, job, device, network)
     findings = check(plan) + of_template
-    if advertised:
-        findings += advertised_numbers.judge(
-            plan, advertised_numbers.from_mapping(read_mapping(advertised), str(advertised))
-        )
     if as_json:
         print(json.dumps(table.as_mapping(plan, findings, device_from), indent=2))
     else:
@@ -142,7 +136,6 @@ def from_args(args: argparse.Namespace) -> int:
         rows=args.rows,
         tokens_per_row=args.tokens_per_row,
         model_config=args.model_config,
-        advertised=args.advertised,
         hub=args.hub,
     )
 

@@ -77,7 +77,6 @@ def job_of(values: Values, files: list[Path]) -> Job:
         packed=isinstance(phase, TextPhase) or bool(train.get("packing")),
         sequences=2 if isinstance(phase, DpoPhase) else 1,
         epochs=float(train.get("epochs") or 1),
-        max_steps=train.get("max_steps"),
         batch=int(train.get("batch_size") or 1),
         accumulation=int(train.get("gradient_accumulation") or 1),
         learning_rate=train.get("learning_rate"),

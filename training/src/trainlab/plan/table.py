@@ -85,8 +85,8 @@ def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
         rows.append(
             (
                 "steps",
-                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation every "
-                f"{when.eval_every}, checkpoint every {when.save_every}",
+                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation and "
+                f"checkpoint every {when.checkpoint_every}",
             )
         )
     if plan.cost is not None:
