@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 from fresh import cases
-from trainlab.plan.findings import KEYS
+from trainlab.plan.checks import KEYS
 
 from pages.markdown_table import code, table
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tiny import write_data, write_taught
-from trainlab.config.section_data import AnswerData
+from trainlab.config.inputs import AnswerData
 from trainlab.data import chat_rows, label_line
 from trainlab.errors import UserError
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import plan_jobs as jobs
 import pytest
 from trainlab.plan import devices, estimate
-from trainlab.plan.checks import check
+from trainlab.plan.checks import KEYS, check
 from trainlab.plan.estimate import Plan
-from trainlab.plan.findings import KEYS
 from trainlab.plan.job import Volume
 
 TEN_GBIT = 1.25e9

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainlab.config.section_data import AnswerData, Data
+from trainlab.config.inputs import AnswerData, Data
 from trainlab.data.chat_rows import lines, needed_lines, refused
 from trainlab.data.hub.download import RECORD
 from trainlab.data.scripts import normal

@@ -24,7 +24,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
-from trainlab.config.section_data import AnswerData, Data
+from trainlab.config.inputs import AnswerData, Data
 from trainlab.data import answer_style, label_line, refusals
 from trainlab.data.hub.download import RECORD
 from trainlab.data.scripts import latin_only, normal, not_judged

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import TextPhase
-from trainlab.config.references import TOPICS
+from trainlab.config.types import TOPICS
 from trainlab.data.hub import download
 from trainlab.data.hub.download import KEY
 from trainlab.errors import UserError

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.config import SftPhase
-from trainlab.config.section_data import Hub
+from trainlab.config.inputs import Hub
 from trainlab.data.hub import download, parts
 from trainlab.data.hub.usable import Row, columns, usable
 from trainlab.errors import UserError

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import SftPhase
-from trainlab.config.section_data import QUESTIONS, VERSES, Columns
+from trainlab.config.inputs import QUESTIONS, VERSES, Columns
 from trainlab.data.hub.download import KEY
 from trainlab.data.prepare import clean
 from trainlab.data.verse_forms import FORMS

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainlab import files
-from trainlab.config.references import TOPICS
+from trainlab.config.types import TOPICS
 from trainlab.data import text_files
 from trainlab.data.text_files import Item, Keys, Row
 from trainlab.errors import UserError
