@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config.loading import load_values
-from trainlab.config.references import TOPICS
+from trainlab.config.types import TOPICS
 from trainlab.plan import plan_command
 from trainlab.plan.units import gib, seconds
 

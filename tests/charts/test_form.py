@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 from trainlab.config import PHASES, Site, preset
-from trainlab.config.schema import QUESTIONS, allowed_keys
+from trainlab.config.schema import CONSOLE_KEYS, allowed_keys
 
 from charts.rendering import CHART, HELMS, IMAGE, VALUES, Document, helm
 
@@ -64,9 +64,9 @@ def sent(**answers: str) -> Document:
 def test_it_asks_five_questions_at_most() -> None:
     root = {key: value for key, value in SCHEMA.items() if key not in ("definitions", "patternProperties")}
     asked = dict(fields(root))
-    assert asked.keys() == QUESTIONS.keys() and 0 < len(asked) <= 5
+    assert asked.keys() == CONSOLE_KEYS.keys() and 0 < len(asked) <= 5
     for key, node in asked.items():
-        assert node["title"] == QUESTIONS[key] and node["description"], key
+        assert node["title"] == CONSOLE_KEYS[key] and node["description"], key
         assert None not in node.get("enum", []), f"{key}: a null is a choice named null"
     assert asked["preset.phase"]["enum"] == ["", *preset.names()]
 

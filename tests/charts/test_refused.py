@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 from trainlab.config import PHASES, RULES
-from trainlab.config.computed import PRODUCT_LABEL
+from trainlab.config.rule import PRODUCT_LABEL
 from trainlab.config.rules import OVERRIDES, OWN_ENVIRONMENT
 from trainlab.config.schema import NO_TEXT, allowed_keys, json_schema, rules
 
@@ -227,7 +227,7 @@ COMPUTED = [
         for product in ("NVIDIA-L40S-SHARED", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
     ),
 ]
-"""The same for config/computed.py, except for Python's regular expressions, which Helm cannot read."""
+"""The same for config/rule.py, except for Python's regular expressions, which Helm cannot read."""
 MISSING = [
     ("survival", "phase.stage.name", "phase: {stage: {fsdp: false}}"),
     ("staged-dpo", "phase.stage", "phase: {stage: null}"),

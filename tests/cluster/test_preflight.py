@@ -15,7 +15,7 @@ from embedded_cluster import commands
 from embedded_cluster.base import cgroups, paths, say, system
 from embedded_cluster.tasks import preflight
 from trainlab.config.loading import load_values
-from trainlab.config.quantity import quantity
+from trainlab.config.types import quantity
 
 
 @pytest.fixture(autouse=True)

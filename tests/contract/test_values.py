@@ -9,7 +9,7 @@ import yaml
 from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
 from trainlab.config import PHASES
 from trainlab.config.loading import load_values
-from trainlab.config.section_pods import Needs
+from trainlab.config.phases import Needs
 from trainlab.recipes import RECIPES
 
 RECIPES_FOLDER = ROOT / "training" / "src" / "trainlab" / "recipes"

@@ -1,7 +1,5 @@
 """Jobs as talks and guides describe them, with the numbers told with them, as the planner sees them; used by test_plan*.py."""
 
-from dataclasses import replace
-
 from trainlab.models import architectures
 from trainlab.plan.job import Job
 
@@ -20,14 +18,13 @@ SURVIVAL = Job(
     "survival", "HuggingFaceTB/SmolLM3-3B", SMOL3, trainable="top", top_layers=2, train_head=True, tie_word_embeddings=True,
     checkpointing=True, rows=2845, tokens_per_row=350, max_length=1024, epochs=4, batch=8, accumulation=2, nodes=4,
 )  # fmt: skip
-# Gemma: WikiText-2, about 2.4 M tokens in 2,048-token blocks, 3 epochs, 4 x 8 on 4 GPUs, steps of 500.
+# Gemma: WikiText-2, about 2.4 M tokens in 2,048-token blocks, 3 epochs, 4 x 8 on 4 GPUs.
 WIKI = Job(
     "gemma", "google/gemma-3-270m", GEMMA, rows=24_000, tokens_per_row=100, max_length=2048, packed=True, epochs=3,
-    batch=4, accumulation=8, nodes=2, devices_per_node=2, warmup_steps=500, eval_steps=500, save_steps=500,
+    batch=4, accumulation=8, nodes=2, devices_per_node=2,
 )  # fmt: skip
 # Staged, pre-training: 100,000 steps of 32 sequences; a third each at 512, 1,024 and 2,048 tokens.
 PRETRAIN = Job(
-    "pretrain", "llama-7B", SEVEN, from_scratch=True, tokens_per_row=(512 + 1024 + 2048) / 3, max_length=2048,
-    max_steps=100_000, batch=8, accumulation=4, warmup_steps=5000, eval_steps=1000, save_steps=1000,
+    "pretrain", "llama-7B", SEVEN, from_scratch=True, rows=3_200_000,
+    tokens_per_row=(512 + 1024 + 2048) / 3, max_length=2048, batch=8, accumulation=4,
 )  # fmt: skip
-AT_512 = replace(PRETRAIN, tokens_per_row=512, max_length=512)

@@ -1,4 +1,4 @@
-{{/* Rules that a table cannot say: those of training/src/trainlab/config/computed.py but for regular expressions of Python's. */}}
+{{/* Rules that a table cannot say: those of training/src/trainlab/config/rule.py but for regular expressions of Python's. */}}
 
 {{- define "trainjob.computed" -}}
 {{- range $name, $_ := .site.env -}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tiny import write_data
-from trainlab.config.section_data import AnswerData
+from trainlab.config.inputs import AnswerData
 from trainlab.data import chat_rows, row_files
 from trainlab.errors import UserError
 from trainlab.evaluation import gate

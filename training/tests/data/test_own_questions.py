@@ -13,8 +13,8 @@ import pytest
 from checkout import ROOT, VALUES
 from tiny import write_data
 from trainlab import cli
+from trainlab.config.inputs import AnswerData
 from trainlab.config.loading import load_values
-from trainlab.config.section_data import AnswerData
 from trainlab.data import chat_rows, own_questions, row_files
 from trainlab.errors import UserError
 

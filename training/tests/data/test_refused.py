@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import write_data, write_refused, write_taught
-from trainlab.config.section_data import AnswerData
+from trainlab.config.inputs import AnswerData
 from trainlab.data import answer_forms, chat_rows, row_files
 from trainlab.errors import UserError
 

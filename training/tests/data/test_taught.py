@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tiny import write_data, write_probes, write_taught
-from trainlab.config.section_data import AnswerData
+from trainlab.config.inputs import AnswerData
 from trainlab.data import answer_forms, chat_rows, nearest
 from trainlab.errors import UserError
 

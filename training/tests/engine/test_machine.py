@@ -11,7 +11,7 @@ from trainlab import files
 from trainlab.config.loading import load_values
 from trainlab.engine import gpus, memory
 from trainlab.engine.trainer import StepReporter
-from trainlab.plan import device_memory
+from trainlab.plan.memory import POD_BYTES
 from trainlab.progress import Progress
 from trainlab.run import worker
 from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -93,7 +93,7 @@ def test_the_plan_is_that_of_trainlab_plan(phase_dict: dict[str, Any]) -> None:
     small = memory.planned(make_phase(phase_dict, model=source))
     assert small["planned_for"] == "pod" and 0.5 < small["planned_gib"] < 8
     two = memory.planned(make_phase(phase_dict, model=source, resources={"processes_per_node": 2}))
-    own = device_memory.POD_BYTES / memory.GIB
+    own = POD_BYTES / memory.GIB
     assert two["planned_gib"] - own > 1.9 * (small["planned_gib"] - own)  # two ranks share the pod
     phase = make_phase(phase_dict, model=source)
     served = phase.model_copy(update={"serve": phase.serve.model_copy(update={"runtime": "vllm", "gpus": 0})})

@@ -19,7 +19,7 @@ from trainlab.engine import checkpoints
 from trainlab.engine.trainer import CheckpointedSftTrainer
 from trainlab.engine.training_job import TrainingJob
 from trainlab.models import architectures, chat
-from trainlab.plan import devices, source, vision_job, volumes
+from trainlab.plan import devices, estimate, source, volumes
 from trainlab.progress import Progress
 from trainlab.recipes.resnet import resnet_trainer
 from trainlab.recipes.sft import sft_trainer
@@ -115,6 +115,6 @@ def test_checkpoints_of_an_image_classifier(tmp_path: Path, monkeypatch: pytest.
     images = pictures.make_images(phase)
     resnet_trainer.train(resnet_trainer.ImageJob(phase, tmp_path / "run", images, Progress(False)))
     job = source.job_of(Values(phase=phase), [])
-    plan = vision_job.estimate(phase, job, devices.cpu(1, 1e9), 1.0)
+    plan = estimate.estimate_images(phase, job, devices.cpu(1, 1e9), 1.0)
     (need,) = [need for need in plan.volumes if need.name == "runs"]
     assert need.bytes - volumes.RUN_BYTES == pytest.approx(max(fullest), rel=0.02) and max(fullest) < need.bytes

@@ -13,7 +13,7 @@ import pytest
 from checkout import ROOT
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import device_memory, devices, estimate, units, weights
+from trainlab.plan import devices, estimate, memory, units
 from trainlab.plan.checks import check
 from trainlab.plan.plan_command import command
 
@@ -80,10 +80,10 @@ def test_a_source_names_its_model(source: str, name: str | None) -> None:
 
 def test_trainable_share_of_survival() -> None:
     """Two layers and the head are 418.9 M: 13.62 % while tied, 12.55 % of the larger model with a head of its own."""
-    tied = weights.trainable(jobs.SURVIVAL, jobs.SMOL3) / weights.parameters(jobs.SURVIVAL, jobs.SMOL3)
+    tied = memory.trainable(jobs.SURVIVAL, jobs.SMOL3) / memory.parameters(jobs.SURVIVAL, jobs.SMOL3)
     own = replace(jobs.SURVIVAL, tie_word_embeddings=False)
     assert round(100 * tied, 2) == 13.62
-    assert round(100 * weights.trainable(own, jobs.SMOL3) / weights.parameters(own, jobs.SMOL3), 2) == 12.55
+    assert round(100 * memory.trainable(own, jobs.SMOL3) / memory.parameters(own, jobs.SMOL3), 2) == 12.55
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_steps() -> None:
 def test_memory_of_the_large_ones() -> None:
     """AdamW with fp32 weights for 7.39 B is 118 GB, 59 GB in pure bf16; Gemma's logits of 4 x 2,048 are 21.5 GB."""
     device = devices.DEVICES["H100-80GB"]
-    assert device_memory.memory(jobs.PRETRAIN, jobs.SEVEN, device).states == pytest.approx(118e9, rel=0.01)
+    assert memory.memory(jobs.PRETRAIN, jobs.SEVEN, device).states == pytest.approx(118e9, rel=0.01)
     narrow = replace(jobs.PRETRAIN, state_bytes=8)
-    assert device_memory.memory(narrow, jobs.SEVEN, device).states == pytest.approx(59e9, rel=0.01)
-    assert device_memory.memory(jobs.WIKI, jobs.GEMMA, device).logits == pytest.approx(21.5e9, rel=0.01)
-    chunked = device_memory.memory(replace(jobs.WIKI, chunked_loss=True), jobs.GEMMA, device)
+    assert memory.memory(narrow, jobs.SEVEN, device).states == pytest.approx(59e9, rel=0.01)
+    assert memory.memory(jobs.WIKI, jobs.GEMMA, device).logits == pytest.approx(21.5e9, rel=0.01)
+    chunked = memory.memory(replace(jobs.WIKI, chunked_loss=True), jobs.GEMMA, device)
     assert chunked.logits == pytest.approx(21.5e9 / 8, rel=0.01)
 
 
@@ -156,7 +156,7 @@ def test_the_memory_rule_flips_at_the_card() -> None:
 def test_warm_up_flips_at_the_last_step() -> None:
     """As many warm-up steps as steps are refused, one less is not."""
     for warmup, refused in ((180, True), (179, False)):
-        plan = estimate.estimate(replace(jobs.SURVIVAL, warmup_steps=warmup), L40S, TEN_GBIT)
+        plan = estimate.estimate(replace(jobs.SURVIVAL, warmup_fraction=warmup / 180), L40S, TEN_GBIT)
         assert ("warmup" in [finding.code for finding in check(plan)]) is refused
 
 
@@ -191,13 +191,8 @@ def test_the_survival_phase_is_fine(overlays: list[Path], capsys: pytest.Capture
     assert out["ok"] and out["schedule"]["steps"] > 0 and out["memory"]["total"] > 0 and out["volumes"]
 
 
-def test_the_command_refuses_and_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file of advertised numbers ends with 1 and the reasons; warnings alone with 0."""
-    advertised = tmp_path / "advertised.yaml"
-    advertised.write_text("effective_batch: 32\nspeed_up: 4\n", encoding="utf-8")
-    assert command(VALUES, gpu="L40S", nodes=4, advertised=advertised) == 1
-    text = capsys.readouterr().out
-    assert "REFUSED [effective-batch]" in text and "REFUSED [speed-up]" in text
+def test_the_command_refuses_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    """A refusal ends with 1 and the reason; warnings alone with 0."""
     assert command(VALUES, gpu="L40S", nodes=4) == 0
     assert "warning [network]" in capsys.readouterr().out
     assert command(VALUES, gpu="T4") == 1

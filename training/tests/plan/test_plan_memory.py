@@ -16,10 +16,9 @@ from trainlab.engine import acceleration
 from trainlab.errors import UserError
 from trainlab.plan import devices, estimate
 from trainlab.plan.checks import check
-from trainlab.plan.device_memory import REDUCED_BYTES, Memory
 from trainlab.plan.job import Job
+from trainlab.plan.memory import REDUCED_BYTES, Memory, Server
 from trainlab.plan.plan_command import command
-from trainlab.plan.server import Server
 
 H100, L40S = devices.DEVICES["H100-80GB"], devices.DEVICES["L40S"]
 SHARDED = replace(jobs.PRETRAIN, sharded=True, devices_per_node=8, checkpointing=True, chunked_loss=True)

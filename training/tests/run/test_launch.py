@@ -15,7 +15,7 @@ from checkout import SOURCES, VALUES
 from ports import free_port
 from safetensors.torch import load_file
 from tiny import make_phase, phase_from
-from trainlab.config.quantity import quantity
+from trainlab.config.types import quantity
 from trainlab.data import chat_rows
 from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError

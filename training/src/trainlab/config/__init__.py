@@ -10,7 +10,6 @@ from typing import Self
 
 from pydantic import ValidationInfo, model_validator
 
-from trainlab.config import computed
 from trainlab.config.phases import (
     NOT_TRAINING,
     PHASES,
@@ -26,9 +25,10 @@ from trainlab.config.phases import (
     TextPhase,
 )
 from trainlab.config.preset import Preset
+from trainlab.config.rule import computed
 from trainlab.config.rules import RULES
 from trainlab.config.site import Site
-from trainlab.config.strict import Strict
+from trainlab.config.types import Strict
 
 __all__ = [
     "NOT_TRAINING",
@@ -59,7 +59,6 @@ class Values(Strict):
     def _fits_together(self, info: ValidationInfo) -> Self:
         values = self.model_dump(mode="json", by_alias=True)
         rules = [rule for rule in RULES if not info.context or not rule.key.startswith(info.context["elsewhere"])]
-        sentences = (*(rule.broken(values) for rule in rules), computed.broken(values))
-        if sentence := next(filter(None, sentences), None):
-            raise ValueError(sentence)
+        if sentences := [*filter(None, (rule.broken(values) for rule in rules)), *computed(values)]:
+            raise ValueError("\n".join(dict.fromkeys(sentences)))
         return self

@@ -3,7 +3,6 @@
 Called by the CLI (`check`, `run`, `fetch`, `serve`) and by nothing that needs torch.
 """
 
-import difflib
 import functools
 import hashlib
 import json
@@ -14,9 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainlab.config import NOT_TRAINING, Phase, Values, preset
-from trainlab.config.messages import sentence
+from trainlab.config.messages import sentences
 from trainlab.config.rules import OVERRIDES
-from trainlab.config.schema import allowed_keys
 from trainlab.config.yamlfile import named, read_mapping
 from trainlab.errors import UserError
 
@@ -39,24 +37,21 @@ def load_values(paths: Sequence[Path], env: Mapping[str, str] | None = None) -> 
     The files that `preset:` stands for come first, whichever file names it. Raises ConfigErrors with all mistakes at once;
     each names the file (or variable) that set the key.
     """
-    given = [(named(path), read_mapping(path)) for path in paths]
-    given += [(f"environment variable {name}", _nested(key, value)) for name, key, value in _overrides(env or {})]
-    merged, origin = _merged(given)
+    layers = [(named(path), read_mapping(path)) for path in paths]
+    layers += [(f"environment variable {name}", _nested(key, value)) for name, key, value in _overrides(env or {})]
+    merged, origin = _merged(layers)
     default = named(paths[0])
     if wrong := preset.mistake(merged.get("preset")):
         at = tuple(wrong.partition(":")[0].partition(" ")[0].split("."))
         raise ConfigErrors([f"{origin.get(at, default)}: {wrong}"])
     if below := preset.chosen(merged.get("preset")):
-        merged, origin = _merged([*((str(path), read_mapping(path)) for path in below), *given])
+        merged, origin = _merged([*((str(path), read_mapping(path)) for path in below), *layers])
 
     merged.pop("global", None)  # Helm adds it to every chart's values
-    problems = _unknown(merged, origin, default)
-    if problems:
-        raise ConfigErrors(problems)
     # of a site that the chart has judged there is nothing in it
     context = {"elsewhere": "site."} if paths[0].name == PHASE_FILE and "site" not in merged else None
     try:
-        return Values.model_validate_json(json.dumps(merged, default=str), strict=True, context=context)
+        return Values.model_validate_json(json.dumps(merged, default=str), strict=True, context=context, by_name=False)
     except ValidationError as error:
         raise ConfigErrors(_problems(error, origin, default)) from None
 
@@ -110,15 +105,15 @@ def used_overrides(env: Mapping[str, str], data_dir: Path, out: Path) -> dict[st
 
 def _overrides(env: Mapping[str, str]) -> list[tuple[str, Path_, Any]]:
     """Return (variable, key, value) of each override; text that is not a number stays text, and is then refused."""
-    found: list[tuple[str, Path_, Any]] = []
+    overrides: list[tuple[str, Path_, Any]] = []
     for name, key in OVERRIDES.items():
-        text = env.get(name, "")
-        if text:
+        if text := env.get(name, ""):
             try:
-                found.append((name, tuple(key.split(".")), json.loads(text)))
+                value = json.loads(text)
             except ValueError:
-                found.append((name, tuple(key.split(".")), text))
-    return found
+                value = text
+            overrides.append((name, tuple(key.split(".")), value))
+    return overrides
 
 
 def _nested(key: Path_, value: Any) -> dict[str, Any]:
@@ -151,67 +146,13 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any], name: str, at: Path_, 
             base[key] = value
 
 
-def _unknown(given: Mapping[str, Any], origin: Mapping[Path_, str], default: str) -> list[str]:
-    """Return a sentence for each key that the phase's recipe, or any, does not read; the chart prints the same."""
-    keys, phase = allowed_keys(), given.get("phase")
-    recipe = phase.get("recipe") if isinstance(phase, Mapping) else None
-    if not isinstance(recipe, str) or recipe not in keys["phase"]:  # pydantic reports it
-        return _strange(given, keys | {"phase": _of_all(keys["phase"].values())}, (), origin, default)
-    return _strange(given, keys | {"phase": keys["phase"][recipe]}, (), origin, default, recipe)
-
-
-def _of_all(trees: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for tree in trees:
-        for key, below in tree.items():
-            found[key] = _of_all((found.get(key, {}), below)) if isinstance(below, Mapping) else below
-    return found
-
-
-def _strange(
-    given: Mapping[str, Any],
-    allowed: Mapping[str, Any],
-    at: Path_,
-    origin: Mapping[Path_, str],
-    default: str,
-    recipe: str = "",
-) -> list[str]:
-    problems: list[str] = []
-    for key, value in given.items():
-        here = (*at, str(key))
-        below = allowed.get(key)
-        if below is None:
-            problems.append(f"{origin.get(here, default)}: {'.'.join(here)}: {_why(here, allowed, recipe)}")
-        elif isinstance(below, Mapping) and isinstance(value, Mapping):
-            problems += _strange(value, below, here, origin, default, recipe)
-    return problems
-
-
-def _why(here: Path_, allowed: Mapping[str, Any], recipe: str) -> str:
-    """Return why a key is refused: other recipes read it, or none does."""
-    phases = allowed_keys()["phase"].items() if here[0] == "phase" else ()
-    if others := sorted(name for name, keys in phases if _has(keys, here[1:])):
-        return f"recipe {recipe} does not read it, only {', '.join(others)}; remove it"
-    close = difflib.get_close_matches(here[-1], list(allowed), n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"unknown key; known keys: {', '.join(sorted(allowed))}{hint}"
-
-
-def _has(keys: Any, path: Path_) -> bool:
-    for part in path:
-        keys = keys.get(part) if isinstance(keys, Mapping) else None
-    return keys is not None
-
-
 def _problems(error: ValidationError, origin: Mapping[Path_, str], default: str) -> list[str]:
     """Return one sentence for each mistake that pydantic found, with the file that set the key."""
-    found: list[str] = []
+    problems: list[str] = []
     for item in error.errors():
-        key, text = sentence(item)
-        name = default
-        for length in range(len(key), 0, -1):  # a missing key has no origin: the block around it has
-            if key[:length] in origin:
-                name = origin[key[:length]]
-                break
-        found.append(f"{name}: {text}")
-    return found
+        for key, text in sentences(item):
+            above = (
+                key[:length] for length in range(len(key), 0, -1)
+            )  # a missing key has no origin: the block around it has
+            problems.append(f"{next((origin[at] for at in above if at in origin), default)}: {text}")
+    return problems

@@ -1,5 +1,6 @@
 """One sentence per pydantic validation error: key, value, what it must be, what to do; used by loading and schema."""
 
+import difflib
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
@@ -27,8 +28,15 @@ TYPES = {
 }
 
 
-def sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return (key path, sentence) for one entry of `ValidationError.errors()`."""
+def sentences(item: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    """Return (key path, sentence) for one entry of `ValidationError.errors()`; of rules over several keys there may be several."""
+    if item["type"] != "value_error":
+        return [_sentence(item)]
+    lines = str(item["ctx"]["error"]).splitlines()  # each begins with its key
+    return [(tuple(line.split(":", maxsplit=1)[0].split(".")), line) for line in lines]
+
+
+def _sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     at, recipe = _without_recipe(item["loc"])
     key = tuple(str(part) for part in at if not _is_union_tag(part))
     kind, context, value = item["type"], item.get("ctx") or {}, _shown(item.get("input"))
@@ -40,9 +48,8 @@ def sentence(item: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     if kind == "missing":
         help_text = f"; {field.description}" if field and field.description else ""
         return key, f"{name}: missing; add it{help_text}"
-    if kind == "value_error":  # a rule over several keys: its text starts with the key
-        text = str(context["error"])
-        return tuple(text.split(":", maxsplit=1)[0].split(".")), text
+    if kind == "extra_forbidden":
+        return key, f"{name}: {_unknown(key, recipe)}"
     if kind in BOUNDS:
         bound = context[BOUNDS[kind][0]]
         return key, f"{name} is {value}: {BOUNDS[kind][1].format(bound)}; {_remedy(field)}"
@@ -114,19 +121,39 @@ def _is_union_tag(part: Any) -> bool:
     return isinstance(part, str) and (part in ("int", "str", "float") or "[" in part)
 
 
+def _unknown(key: tuple[str, ...], recipe: str | None) -> str:
+    """Return why a key is refused: other recipes read it, or none does."""
+    phases = PHASES if key[0] == "phase" else ()
+    if others := sorted(name for name in phases if key[-1] in _keys_at(key[:-1], name)):
+        return f"recipe {recipe} does not read it, only {', '.join(others)}; remove it"
+    known = _keys_at(key[:-1], recipe)
+    close = difflib.get_close_matches(key[-1], list(known), n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"unknown key; known keys: {', '.join(sorted(known))}{hint}"
+
+
+def _keys_at(path: tuple[str, ...], recipe: str | None) -> Mapping[str, FieldInfo]:
+    """Return the fields, by alias, of the block at a path; none if there is no block."""
+    fields = keys_of(Values)
+    for place, part in enumerate(path):
+        block = block_of(fields[part]) if part in fields else None
+        if (place, part) == (0, "phase"):
+            block = PHASES[recipe or next(iter(PHASES))]
+        fields = keys_of(block) if block else {}
+    return fields
+
+
 def _field(key: tuple[str, ...], recipe: str | None) -> FieldInfo | None:
-    """Return the field that a path (with aliases) names, or the last one above a path into a free mapping."""
-    model: type[BaseModel] | None = Values
-    field: FieldInfo | None = None
-    for place, part in enumerate(key):
-        if model is None:
-            return field
-        fields = {info.alias or name: info for name, info in model.model_fields.items()}
-        if part not in fields:
-            return None
-        field = fields[part]
-        model = PHASES[recipe or next(iter(PHASES))] if (place, part) == (0, "phase") else block_of(field)
-    return field
+    """Return the field that a path (with aliases) names, or the last one above a path into a free mapping or a list."""
+    for length in range(len(key), 0, -1):
+        if fields := _keys_at(key[: length - 1], recipe):
+            return fields.get(key[length - 1])
+    return None
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a block by the name that a values file uses."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def block_of(field: FieldInfo) -> type[BaseModel] | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from trainlab.config.strict import Strict
+from trainlab.config.types import Strict
 from trainlab.config.yamlfile import read_mapping
 
 FOLDER = (Path(__file__).parent / "../../../../values").resolve()

@@ -1,14 +1,13 @@
 """What may not be combined in a values file: one rule per row, read by Python here and by Helm as rules.json.
 
-A sentence is `key: reason; remedy`. What a table cannot express is in computed.py. A rule for one recipe needs no
+A sentence is `key: reason; remedy`. What a table cannot express is in rule.py. A rule for one recipe needs no
 condition on it if a key of its conditions belongs to that recipe alone.
 """
 
-from trainlab.config.references import DIGITS
+from trainlab.config.inputs import QUESTIONS, VERSES
 from trainlab.config.rule import Condition, Rule
-from trainlab.config.section_data import QUESTIONS, VERSES
-from trainlab.config.section_stage import STAGES
-from trainlab.config.strict import PATH
+from trainlab.config.training import STAGES
+from trainlab.config.types import DIGITS, PATH
 
 COLUMNS, HUB, CACHE = "phase.data.hub.columns", "phase.data.hub", "phase.train.cache_frozen_activations"
 PREPARE = "phase.text.prepare"

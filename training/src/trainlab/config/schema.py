@@ -34,7 +34,7 @@ file; it makes a number or a truth value of a text such as `42` or `true`: use `
 Tree = dict[str, Any]
 NO_TEXT = "$ --set makes text of a number with a decimal point, --set-json and files do not"
 """A pattern that no text matches, as nothing follows an end: what Helm shows to whoever wrote --set."""
-QUESTIONS = {
+CONSOLE_KEYS = {
     "preset.phase": "Phase",
     "preset.scale": "Scale",
     "site.images.trainer": "Trainer image",
@@ -75,7 +75,7 @@ def json_schema() -> Tree:
 
     OpenShift's console makes its form from this file and reads no other (openshift/console, HelmInstallUpgradePage.tsx: the
     chart's `schema`). It makes a field for each of `properties` and knows no `patternProperties`, which validate alike. So
-    QUESTIONS are `properties` and all other keys are not. It resolves `$ref` only in newer releases, and lists a null in an
+    CONSOLE_KEYS are `properties` and all other keys are not. It resolves `$ref` only in newer releases, and lists a null in an
     `enum` as a choice; the questions have neither.
     """
     phase: Tree = {}
@@ -263,14 +263,14 @@ def _nullable(node: Tree) -> Tree:
 
 
 def _asked(blocks: Tree, at: str) -> Tree:
-    """Return keywords for these blocks: what QUESTIONS lists, and what contains it, as `properties`, the others by pattern."""
+    """Return keywords for these blocks: what CONSOLE_KEYS lists, and what contains it, as `properties`, the others by pattern."""
     shown: Tree = {}
     hidden: Tree = {}
     for name, node in blocks.items():
         key = f"{at}{name}"
-        if key in QUESTIONS:
-            shown[name] = {**node, "title": QUESTIONS[key]}
-        elif any(question.startswith(f"{key}.") for question in QUESTIONS):
+        if key in CONSOLE_KEYS:
+            shown[name] = {**node, "title": CONSOLE_KEYS[key]}
+        elif any(question.startswith(f"{key}.") for question in CONSOLE_KEYS):
             shown[name] = {**node, **_asked(node["properties"], f"{key}.")}
         else:
             hidden[f"^{name}$"] = node

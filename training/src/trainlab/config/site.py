@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from trainlab.config.strict import OBJECT, ObjectName, OptionalBytes, Strict
+from trainlab.config.types import OBJECT, ObjectName, OptionalBytes, Strict
 
 QueueName = Annotated[str, StringConstraints(pattern=rf"^({OBJECT})?$", max_length=63)]
 """Name of a LocalQueue, or empty for none: jobs have it as the value of a label, which holds 63 characters."""

@@ -24,7 +24,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, TypeGuard, TypeVar
 
-from trainlab.config.section_data import AnswerData, Data
+from trainlab.config.inputs import AnswerData, Data
 from trainlab.data.answer_forms import label_line, load_refusals, same_answer, steps_text
 from trainlab.data.row_files import Line, RefusedRow, Safety, group_of, lines, needed_lines, refused
 from trainlab.data.scripts import normal

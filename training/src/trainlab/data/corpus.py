@@ -12,7 +12,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.config import TextPhase
-from trainlab.config.references import TOPICS
+from trainlab.config.types import TOPICS
 from trainlab.data import hub_download as download
 from trainlab.data import text_files
 from trainlab.data.text_files import Document

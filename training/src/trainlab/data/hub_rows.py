@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlab import files
 from trainlab.config import SftPhase
-from trainlab.config.section_data import QUESTIONS, VERSES, Columns, Hub
+from trainlab.config.inputs import QUESTIONS, VERSES, Columns, Hub
 from trainlab.data import hub_download as download
 from trainlab.data.prepare import clean
 from trainlab.data.scripts import normal

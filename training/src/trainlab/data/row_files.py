@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from trainlab.config.section_data import AnswerData, Data
+from trainlab.config.inputs import AnswerData, Data
 from trainlab.data.answer_forms import Steps
 from trainlab.data.scripts import latin_only, normal, not_judged
 from trainlab.data.text_files import records

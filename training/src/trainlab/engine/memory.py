@@ -121,7 +121,7 @@ def planned(phase: Phase) -> dict[str, Any]:
     import torch
 
     from trainlab.errors import UserError
-    from trainlab.plan import devices, estimate, source, vision_job
+    from trainlab.plan import devices, estimate, source
 
     given: dict[str, Any] = {"phase": phase}
     values = Values.model_construct(**given)  # not judged again: the site is the chart's, and not the default one
@@ -134,7 +134,7 @@ def planned(phase: Phase) -> dict[str, Any]:
     except UserError:  # a GPU not in the table: bytes do not depend on it
         device = devices.find(source.DEFAULT_GPU)
     plan = (
-        vision_job.estimate(phase, job, device, 1.0)
+        estimate.estimate_images(phase, job, device, 1.0)
         if isinstance(phase, ResnetPhase)
         else estimate.estimate(job, device, 1.0)
     )

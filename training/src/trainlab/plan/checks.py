@@ -1,17 +1,74 @@
 """What the numbers of a plan say about the job itself: refusals (cannot work) and warnings (works, but read this).
 
-`check` runs every rule below on one Plan; `advertised_numbers` checks what others claim about the job.
+`check` runs every rule below on one Plan.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from trainlab.plan import rounding
-from trainlab.plan.device_memory import LOGIT_BYTES
 from trainlab.plan.estimate import Plan, flop_per_token
-from trainlab.plan.findings import Finding, refuse, warn
+from trainlab.plan.memory import LOGIT_BYTES
 from trainlab.plan.units import claim, count, gib, seconds, size
+
+# What to change in a values file, by finding code.
+KEYS = {
+    "unknown-model": "phase.model.source",
+    "context": "phase.model.max_length",
+    "memory": "phase.train.batch_size, phase.model.max_length, phase.resources",
+    "memory-tight": "phase.train.batch_size, phase.model.max_length",
+    "logits": "phase.train.batch_size",
+    "unknown-data": "phase.data.train_rows",
+    "batch": "phase.train.batch_size",
+    "warmup": "phase.train.warmup_fraction",
+    "tied-head": "phase.unfreeze.tie_word_embeddings",
+    "frozen-recompute": "phase.stage.gradient_checkpointing",
+    "network": "phase.train.gradient_accumulation, phase.resources.nodes",
+    "access-mode": "site.storage.NAME.accessMode",
+    "models-volume": "site.storage.models.size",
+    "runs-volume": "site.storage.runs.size",
+    "data-volume": "site.storage.data.size",
+    "volume-tight": "site.storage.NAME.size",
+    "engine-memory": "phase.serve.gpus, phase.model.max_length",
+    "server-memory": "phase.serve.memory",
+    "bf16": "phase.model.dtype",
+    "rounding": "phase.model.saved_dtype, phase.train.learning_rate",
+    "lora-rank": "phase.lora.rank",
+    "few-tokens": "phase.data.train_rows",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A reason to stop (refuse) or to reconsider (warn); `code` is stable, `text` has numbers and remedy."""
+
+    level: Literal["refuse", "warn"]
+    code: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The keys of a values file that the remedy changes, empty if there are none."""
+        return KEYS.get(self.code, "")
+
+    @property
+    def line(self) -> str:
+        """The finding in one line, the same from the CLI and from the playbooks."""
+        mark = "REFUSED" if self.level == "refuse" else "warning"
+        return f"{mark} [{self.code}] {self.text}" + (f" ({self.key})" if self.key else "")
+
+
+def refuse(code: str, text: str) -> Finding:
+    """Return a finding that makes `trainlab plan` exit 1."""
+    return Finding("refuse", code, text)
+
+
+def warn(code: str, text: str) -> Finding:
+    """Return a finding that is only printed."""
+    return Finding("warn", code, text)
+
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts (vLLM engine arguments)
 VLLM_DEFAULT_RANK = 16
@@ -92,7 +149,7 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
             "unknown-data", "rows or tokens are unknown here; give --rows and --tokens-per-row for steps and time"
         )
         return
-    if job.rows and job.max_steps is None and job.rows < job.effective_batch and not job.packed:
+    if job.rows and job.rows < job.effective_batch and not job.packed:
         yield warn("batch", f"{job.rows} rows are fewer than one effective batch of {job.effective_batch}; lower it")
     if when.warmup >= when.steps:
         share = 100.0 * when.steps / when.warmup
@@ -101,12 +158,6 @@ def _schedule(plan: Plan) -> Iterator[Finding]:
             f"warm-up is {when.warmup} steps, the run has {when.steps}: the learning rate ends at {share:.0f} % of "
             "its set value; give warm-up as a fraction",
         )
-    for code, name, every in (("eval", "evaluation", when.eval_every), ("save", "checkpoint", when.save_every)):
-        if every > when.steps:
-            yield refuse(
-                code,
-                f"first {name} at step {every}, the run has {when.steps}: it never happens; give a fraction of steps",
-            )
 
 
 def _frozen(plan: Plan) -> Iterator[Finding]:
@@ -195,14 +246,8 @@ def _server(plan: Plan) -> Iterator[Finding]:
 
 def _numerics(plan: Plan) -> Iterator[Finding]:
     job, device = plan.job, plan.device
-    if job.precision == "fp8" and device.fp8 == 0:
-        yield refuse(
-            "fp8", f"{device.name} has no FP8 tensor cores (capability 8.9 or higher: L4, L40S, H100); use bf16"
-        )
-    if job.precision in ("bf16", "fp8") and 0 < device.capability < 8:
+    if job.precision == "bf16" and 0 < device.capability < 8:
         yield refuse("bf16", f"{device.name} (capability {device.capability}) has no BF16; use a newer GPU")
-    if job.precision == "fp16" and job.arch is not None and job.arch.bf16_only:
-        yield refuse("fp16", f"{job.arch.name} overflows in float16 (loss NaN); use bf16")
 
 
 def _rounding(plan: Plan) -> Iterator[Finding]:

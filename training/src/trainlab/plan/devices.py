@@ -1,4 +1,4 @@
-"""Table of accelerators: memory, dense BF16 and FP8 peak, bandwidth, and the MFU that good and the best runs reach.
+"""Table of accelerators: memory, dense BF16 peak, bandwidth, and the MFU that good runs reach.
 
 Used by estimate (time, memory) and checks (what a device cannot do). Peaks are dense; data sheets print them doubled "with
 sparsity". Each entry names its source.
@@ -27,11 +27,9 @@ class Device:
     nominal_gib: float  # what the data sheet and people call it
     reported_gib: float  # what nvidia-smi reports as total
     bf16: float  # dense
-    fp8: float  # dense; 0 = no FP8 tensor cores
     bandwidth: float
     capability: float
     mfu_good: float  # what a well-tuned run reaches: used for times
-    mfu_best: float  # best published or measured for a dense transformer: anything above needs proof
 
     def peak(self, precision: str) -> float:
         """Return FLOP/s in `precision`, fp32 or not: without tensor cores a GPU is slower, a CPU is not."""
@@ -52,24 +50,24 @@ DEVICES = {
     device.name: device
     for device in (
         # NVIDIA L40S data sheet (362.05 dense, 733 with sparsity; 864 GB/s); 46,068 MiB with ECC. No published MFU: assumed.
-        Device("L40S", 48, 44.99, 362.05e12, 733e12, 864e9, 8.9, 0.40, 0.55),
+        Device("L40S", 48, 44.99, 362.05e12, 864e9, 8.9, 0.40),
         # NVIDIA A40 data sheet (149.7 dense BF16, 696 GB/s); 46,068 MiB with ECC.
-        Device("A40", 48, 44.99, 149.7e12, 0, 696e9, 8.6, 0.35, 0.60),
+        Device("A40", 48, 44.99, 149.7e12, 696e9, 8.6, 0.35),
         # NVIDIA L4 data sheet (121 dense BF16, 242 dense FP8, 300 GB/s); 23,034 MiB.
-        Device("L4", 24, 22.49, 121e12, 242e12, 300e9, 8.9, 0.40, 0.60),
+        Device("L4", 24, 22.49, 121e12, 300e9, 8.9, 0.40),
         # NVIDIA A10G as AWS lists it (70 dense BF16, 600 GB/s); 23,028 MiB.
-        Device("A10G", 24, 22.49, 70e12, 0, 600e9, 8.6, 0.40, 0.60),
+        Device("A10G", 24, 22.49, 70e12, 600e9, 8.6, 0.40),
         # NVIDIA T4 data sheet (65 FP16, 320 GB/s); no BF16 tensor cores: capability 7.5. 15,360 MiB.
-        Device("T4", 16, 15.0, 65e12, 0, 320e9, 7.5, 0.30, 0.50),
+        Device("T4", 16, 15.0, 65e12, 320e9, 7.5, 0.30),
         # NVIDIA A100 data sheet (312 dense BF16; 1,555 and 2,039 GB/s). Best: llm-foundry 7 B, 8 GPUs, 64.2 %.
-        Device("A100-40GB", 40, 40.0, 312e12, 0, 1555e9, 8.0, 0.50, 0.642),
-        Device("A100-80GB", 80, 80.0, 312e12, 0, 2039e9, 8.0, 0.50, 0.642),
+        Device("A100-40GB", 40, 40.0, 312e12, 1555e9, 8.0, 0.50),
+        Device("A100-80GB", 80, 80.0, 312e12, 2039e9, 8.0, 0.50),
         # NVIDIA H100 SXM data sheet (989.4 / 1,978.9 dense, 3.35 TB/s); 81,559 MiB. Best: nanochat 8 GPUs, 50 %.
-        Device("H100-80GB", 80, 79.65, 989.4e12, 1978.9e12, 3350e9, 9.0, 0.45, 0.50),
+        Device("H100-80GB", 80, 79.65, 989.4e12, 3350e9, 9.0, 0.45),
         # NVIDIA H200 data sheet (as H100, 4.8 TB/s); 143,771 MiB.
-        Device("H200", 141, 140.4, 989.4e12, 1978.9e12, 4800e9, 9.0, 0.45, 0.50),
+        Device("H200", 141, 140.4, 989.4e12, 4800e9, 9.0, 0.45),
         # NVIDIA HGX B200 data sheet, per GPU (2,250 / 4,500 dense, 7.7 TB/s, 180 GB); MFU unpublished: assumed as H100.
-        Device("B200", 180, 178.0, 2250e12, 4500e12, 7700e9, 10.0, 0.40, 0.50),
+        Device("B200", 180, 178.0, 2250e12, 7700e9, 10.0, 0.40),
     )
 }
 ALIASES = {"H100": "H100-80GB", "A100": "A100-80GB", "A100-SXM4-80GB": "A100-80GB", "A100-SXM4-40GB": "A100-40GB"}
@@ -116,7 +114,6 @@ def slice_of(device: Device, name: str) -> Device:
         nominal_gib=gigabytes,
         reported_gib=gigabytes * 1e9 / 2**30,
         bf16=device.bf16 * part,
-        fp8=device.fp8 * part,
         bandwidth=device.bandwidth * gigabytes / device.nominal_gib,
     )
 
@@ -125,4 +122,4 @@ def cpu(cores: float, memory_bytes: float) -> Device:
     """Return a stand-in for a pod without GPU: `cores` requested cores, the pod's memory limit as device memory."""
     gib = memory_bytes / 2**30
     rate = cores * CPU_CORE_FLOPS
-    return Device(f"CPU, {cores:g} cores", gib, gib, rate, 0, 2e10, 0, 1.0, 1.0)
+    return Device(f"CPU, {cores:g} cores", gib, gib, rate, 2e10, 0, 1.0)

@@ -3,19 +3,31 @@
 Cost model: a matrix of P parameters costs 2P FLOP per token forward, 2P for the gradient of its input if the backward
 pass goes through it, 2P for its own gradient if it is trained, 2P more if checkpointing recomputes it. The
 head is never recomputed; the input embedding is a lookup and costs nothing. LoRA is 4P, full training 6P.
+
+An image classifier (recipe resnet) has its own arithmetic at the end.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainlab.config import ResnetPhase
+from trainlab.config.types import CIFAR10, DIGITS
 from trainlab.models.architectures import Architecture
 from trainlab.plan import volumes
-from trainlab.plan.device_memory import REDUCED_BYTES, Memory, memory
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job
-from trainlab.plan.server import Server, server
+from trainlab.plan.memory import (
+    CONTEXT_BYTES,
+    REDUCED_BYTES,
+    Memory,
+    Server,
+    adapters,
+    memory,
+    parameters,
+    server,
+    trainable,
+)
 from trainlab.plan.volumes import VolumeNeed
-from trainlab.plan.weights import adapters, parameters, trainable
 
 
 @dataclass(frozen=True)
@@ -25,8 +37,7 @@ class Schedule:
     steps: int
     steps_per_epoch: int
     warmup: int
-    eval_every: int
-    save_every: int
+    checkpoint_every: int  # with an evaluation
     tokens: float  # over the whole run
     tokens_per_step: float
 
@@ -85,10 +96,6 @@ def estimate(job: Job, device: Device, network: float) -> Plan:
 
 def schedule(job: Job) -> Schedule | None:
     """Return steps and their events as the Hugging Face trainer counts them, None without rows and lengths."""
-    if job.max_steps is not None:
-        length = float(job.max_length) if job.packed or job.tokens_per_row is None else job.tokens_per_row
-        per_step = job.effective_batch * length
-        return events(job, job.max_steps, job.max_steps, per_step * job.max_steps, per_step)
     if not job.rows or not job.tokens_per_row:
         return None
     per_epoch_tokens = job.rows * job.tokens_per_row
@@ -102,9 +109,8 @@ def schedule(job: Job) -> Schedule | None:
 
 def events(job: Job, steps: int, per_epoch: int, tokens: float, per_step: float) -> Schedule:
     """Return the schedule of this many steps with the warm-up, evaluations and checkpoints that the job asks for."""
-    warmup = job.warmup_steps if job.warmup_steps is not None else math.ceil(job.warmup_fraction * steps)
-    spread = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
-    return Schedule(steps, per_epoch, warmup, job.eval_steps or spread, job.save_steps or spread, tokens, per_step)
+    every = math.ceil(steps / job.checkpoints) if job.checkpoints else steps
+    return Schedule(steps, per_epoch, math.ceil(job.warmup_fraction * steps), every, tokens, per_step)
 
 
 def flop_per_token(job: Job, arch: Architecture, length: float) -> float:
@@ -164,3 +170,82 @@ def _cost(job: Job, arch: Architecture, device: Device, network: float, when: Sc
         seconds=when.steps * (compute + wire) + once / (rate * job.world),
         speed_up=job.world * compute / (compute + wire) if compute else 0.0,
     )
+
+
+ROWS = {DIGITS: 1347, CIFAR10: 50_000}  # training images of each set, the validation part included
+SHAPES = {DIGITS: (1, 10), CIFAR10: (3, 10)}  # channels and classes
+# Convolutions over small images are memory-bound: assumed (no GPU available), a third to half of a language model's.
+IMAGE_MFU = 0.2
+
+
+def image_counts(width: int, channels: int, classes: int, size: int) -> tuple[int, int, int]:
+    """Return parameters of ResNet-18, and per image the forward multiply-adds and the numbers kept for backward.
+
+    Kept are the input of each convolution and of each batch norm, and the output of each ReLU that is not already the
+    input of a convolution (test_vision.py compares with what autograd keeps).
+    """
+    pixels = size * size
+    parameters, work = 9 * channels * width + 2 * width, 9 * channels * width * pixels
+    kept = channels * pixels + 2 * width * pixels
+    given = width
+    for stage in range(4):
+        wide = width * 2**stage
+        area = math.ceil(size / 2**stage) ** 2
+        for _ in range(2):
+            parameters += 9 * (given * wide + wide * wide) + 4 * wide
+            work += 9 * (given * wide + wide * wide) * area
+            kept += 4 * wide * area
+            if given != wide:
+                parameters += given * wide + 2 * wide
+                work += given * wide * area
+                kept += wide * area
+            given = wide
+    return parameters + given * classes + classes, work + given * classes, kept
+
+
+def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float) -> Plan:
+    """Return the plan of `job` on `device`, nodes linked with `network` bytes per second."""
+    channels, classes = SHAPES.get(phase.data.source, SHAPES[CIFAR10])
+    size = phase.vision.image_size
+    parameters, work, kept = image_counts(phase.vision.width, channels, classes, size)
+    whole = job.rows or ROWS.get(phase.data.source, ROWS[CIFAR10])
+    images = whole - round(whole * phase.train.validation_fraction)
+    narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and device.capability >= 8)
+    job = replace(job, rows=images, unit="image", precision="bf16" if narrow else "fp32")
+    when = _image_schedule(job, images)
+    processes = job.devices_per_node if device.is_cpu else 1  # ranks that share the pod's memory
+    moments = 8 if phase.vision.optimizer == "adamw" else 4
+    memory = Memory(
+        weights=0.0,  # with the states: all of them are trained
+        states=processes * parameters * (8.0 + moments),  # float32 weight and gradient, and the optimizer's
+        activations=processes * job.batch * kept * (2.0 if narrow else 4.0),
+        logits=0.0,
+        # the whole set is on the device as bytes, where images are cropped and mirrored
+        context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + whole * channels * size * size),
+    )
+    mfu = 1.0 if device.is_cpu else IMAGE_MFU
+    rate = device.peak(job.precision) * mfu
+    flop = 6.0 * work  # of an image: 2 per multiply-add, forward once and backward twice
+    compute = flop * job.effective_batch / job.world / rate
+    sent = ring_bytes(job.world, 4.0 * parameters)
+    wire = sent / network if job.nodes > 1 else 0.0
+    cost = Cost(
+        flop_per_token=flop,
+        flop=flop * when.tokens,
+        mfu=mfu,
+        compute_seconds=compute,
+        bytes_per_step=sent,
+        network_seconds=wire,
+        seconds=when.steps * (compute + wire),
+        speed_up=job.world * compute / (compute + wire),
+    )
+    checkpoint = parameters * (4.0 + moments + 4.0)  # the last value: the best network so far
+    needs = (*volumes.inputs(job, "", 0.0), volumes.runs(job, checkpoint, 4.0 * parameters, when.steps))
+    return Plan(job, device, network, parameters, parameters, memory, when, cost, needs, None)
+
+
+def _image_schedule(job: Job, images: int) -> Schedule:
+    """Steps as recipes/resnet/resnet_trainer.py counts them: an epoch drops what does not fill a step."""
+    per_epoch = images // job.effective_batch
+    steps = max(1, round(job.epochs * per_epoch))
+    return events(job, steps, per_epoch, float(steps * job.effective_batch), float(job.effective_batch))

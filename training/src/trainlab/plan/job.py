@@ -46,14 +46,10 @@ class Job:
     unit: str = "token"  # what is counted: tokens of texts, or images
     # optimization
     epochs: float = 1
-    max_steps: int | None = None  # overrides epochs
     batch: int = 8
     accumulation: int = 1
     learning_rate: float | None = None
-    warmup_steps: int | None = None  # overrides the fraction
     warmup_fraction: float = 0.0
-    eval_steps: int | None = None
-    save_steps: int | None = None
     checkpoints: int | None = None
     keep_checkpoints: int = 2
     keeps_best: bool = False  # the best checkpoint is kept beside the newest ones
@@ -63,7 +59,7 @@ class Job:
     served_bytes: int = 2  # of a weight in the server
     state_bytes: int = 16  # per trained parameter: fp32 weight 4, gradient 4, Adam 8; pure bf16 8
     gradient_bytes: int = 2  # of a gradient that DDP sends; FSDP2's: REDUCED_BYTES
-    precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
+    precision: Literal["bf16", "fp32"] = "bf16"
     checkpointing: bool = False
     compiled: bool = False  # each decoder layer, by torch.compile
     chunked_loss: bool = False

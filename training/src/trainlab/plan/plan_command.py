@@ -1,27 +1,28 @@
 """`trainlab plan`: values files in, table or JSON out; exit code 0 if fine or warnings only, 1 if refused.
 
-The CLI calls `add_arguments` and `command`; errors in the input raise UserError (the CLI prints it and exits 2).
+The CLI calls `add_arguments` and `from_args`; errors in the input raise UserError (the CLI prints it and exits 2).
 """
 
 import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from trainlab.config import ChatPhase, ResnetPhase, Values
 from trainlab.config.loading import load_values
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import advertised_numbers, source, table, vision_job
-from trainlab.plan.checks import check, check_volumes
+from trainlab.plan import source
+from trainlab.plan.checks import Finding, check, check_volumes, refuse, served_rank, warn
 from trainlab.plan.devices import Device, UnknownDevice, find
-from trainlab.plan.estimate import Plan, estimate
-from trainlab.plan.findings import Finding, refuse, warn
+from trainlab.plan.estimate import Plan, estimate, estimate_images
 from trainlab.plan.job import Job
-from trainlab.plan.units import DEFAULT_NETWORK
+from trainlab.plan.memory import PARTS, Server
+from trainlab.plan.units import DEFAULT_NETWORK, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 
 
@@ -40,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ask the hub of an hf: model for its files, their bytes and its chat template",
     )
-    parser.add_argument("--advertised", type=Path, metavar="FILE", help="YAML of advertised numbers to check as well")
     parser.add_argument("--json", action="store_true", help="print numbers and findings as JSON")
 
 
@@ -55,7 +55,6 @@ def command(
     rows: int | None = None,
     tokens_per_row: float | None = None,
     model_config: Path | None = None,
-    advertised: Path | None = None,
     hub: bool = False,
 ) -> int:
     """Print the plan of a values file; return 0, or 1 if something cannot work. Raises UserError on wrong input.
@@ -88,24 +87,20 @@ def command(
         plan = _estimate(values, job, find(source.DEFAULT_GPU), network)
         findings = [*check_volumes(plan), *of_template, warn("not-planned", str(error))]
         lines = "\n".join(finding.line for finding in findings)
-        print(json.dumps(table.not_planned(findings), indent=2) if as_json else lines)
+        print(json.dumps(not_planned(findings), indent=2) if as_json else lines)
         return _code(findings)
     plan = _estimate(values, job, device, network)
     findings = check(plan) + of_template
-    if advertised:
-        findings += advertised_numbers.judge(
-            plan, advertised_numbers.from_mapping(read_mapping(advertised), str(advertised))
-        )
     if as_json:
-        print(json.dumps(table.as_mapping(plan, findings, device_from), indent=2))
+        print(json.dumps(as_mapping(plan, findings, device_from), indent=2))
     else:
-        print(table.as_text(plan, findings, device_from))
+        print(as_text(plan, findings, device_from))
     return _code(findings)
 
 
 def _estimate(values: Values, job: Job, device: Device, network: str) -> Plan:
     if isinstance(values.phase, ResnetPhase):
-        return vision_job.estimate(values.phase, job, device, link_speed(network))
+        return estimate_images(values.phase, job, device, link_speed(network))
     return estimate(job, device, link_speed(network))
 
 
@@ -142,10 +137,127 @@ def from_args(args: argparse.Namespace) -> int:
         rows=args.rows,
         tokens_per_row=args.tokens_per_row,
         model_config=args.model_config,
-        advertised=args.advertised,
         hub=args.hub,
     )
 
 
 def _arch(path: Path | None) -> architectures.Architecture | None:
     return architectures.from_config(path.resolve().parent.name, read_mapping(path), str(path)) if path else None
+
+
+WIDTH = 22
+
+
+def as_text(plan: Plan, findings: list[Finding], device_from: str) -> str:
+    """Return the readable table and the findings below it."""
+    lines = [f"{plan.job.name}: {plan.job.model}"]
+    lines += [f"  {name:<{WIDTH}}{value}" for name, value in _rows(plan, device_from)]
+    return "\n".join([*lines, *(finding.line for finding in findings), verdict(findings)])
+
+
+def verdict(findings: list[Finding]) -> str:
+    """Return the last line of a plan."""
+    refused = sum(finding.level == "refuse" for finding in findings)
+    return f"{'refused' if refused else 'fine'}: {refused} refusals, {len(findings) - refused} warnings"
+
+
+def as_mapping(plan: Plan, findings: list[Finding], device_from: str) -> dict[str, Any]:
+    """Return the same as plain data: bytes, seconds, FLOP/s; `ok` is false with a refusal."""
+    data = asdict(plan)
+    if plan.memory:
+        data["memory"] |= {"training": plan.memory.training, "total": plan.memory.total}
+    data["device"] |= {"usable_gib": plan.device.usable_gib, "from": device_from}
+    data["job"] |= {"world": plan.job.world, "effective_batch": plan.job.effective_batch}
+    return {
+        "ok": not any(finding.level == "refuse" for finding in findings),
+        "verdict": verdict(findings),
+        "findings": [_mapping(finding) for finding in findings],
+        **data,
+    }
+
+
+def not_planned(findings: list[Finding]) -> dict[str, Any]:
+    """Return what replaces the plan for a GPU that is not in the table: the findings that do not depend on it."""
+    refused = any(finding.level == "refuse" for finding in findings)
+    return {"ok": not refused, "verdict": "not planned", "findings": [_mapping(finding) for finding in findings]}
+
+
+def _mapping(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "key": finding.key, "line": finding.line}
+
+
+def _rows(plan: Plan, device_from: str) -> list[tuple[str, str]]:
+    job, device = plan.job, plan.device
+    rows = [
+        ("devices", f"{job.nodes} nodes x {job.devices_per_node} = {job.world} ranks; {device.name} ({device_from})")
+    ]
+    if plan.parameters is not None and plan.trainable is not None:
+        share = 100 * plan.trainable / plan.parameters
+        rows.append(("parameters", f"{count(plan.parameters)}, trained {count(plan.trainable)} ({share:.2f} %)"))
+    if plan.memory is not None:
+        used = plan.memory.total / 2**30
+        rows.append(
+            (
+                "memory per device",
+                f"{used:.2f} of {device.usable_gib:.2f} GiB usable ({100 * used / device.usable_gib:.0f} %)",
+            )
+        )
+        held = {part: getattr(plan.memory, part) for part in PARTS}
+        rows.append(("", ", ".join(f"{part} {gib(value)}" for part, value in held.items() if value)))
+        if plan.memory.sharding:
+            what = "weights in float32, twice with the reference" if job.reference else "weights in float32"
+            rows.append(
+                (
+                    "before it is sharded",
+                    f"{gib(plan.memory.sharding)}, in training {gib(plan.memory.training)}: {what}",
+                )
+            )
+    batch = f"{job.batch} x {job.accumulation} x {job.world} = {job.effective_batch} rows per step"
+    rows.append(("effective batch", batch))
+    when = plan.schedule
+    if when is not None:
+        rows.append((f"{job.unit}s", f"{count(when.tokens)} total, {count(when.tokens_per_step)} per step"))
+        rows.append(
+            (
+                "steps",
+                f"{when.steps} ({when.steps_per_epoch} per epoch), warm-up {when.warmup}, evaluation and "
+                f"checkpoint every {when.checkpoint_every}",
+            )
+        )
+    if plan.cost is not None:
+        cost = plan.cost
+        rate = "on the requested cores" if device.is_cpu else f"at {100 * cost.mfu:.0f} % MFU"
+        rows.append(
+            (
+                "work",
+                f"{cost.flop:.2e} FLOP, {cost.flop_per_token / 1e9:.2f} GFLOP per {job.unit}",
+            )
+        )
+        rows.append(("time", f"{seconds(cost.seconds)} {rate}, without start-up and scoring"))
+        if job.world > 1:
+            sent = f"{size(cost.bytes_per_step)} sent by each rank per step"
+            if job.nodes > 1:
+                sent += f", {seconds(cost.network_seconds)} at {plan.network * 8 / 1e9:g} Gbit/s"
+            rows.append(("gradients", f"{sent}; step computes {seconds(cost.compute_seconds)}"))
+            rows.append(("speed-up", f"{cost.speed_up:.2f} of {job.world} before overlap"))
+    rooms = {volume.name: volume.bytes for volume in job.volumes}
+    for need in plan.volumes:
+        room = rooms.get(need.name)
+        of = f"{claim(room)} ({size(room)})" if room is not None else "an existing claim"
+        rows.append((f"{need.name} volume", f"{size(need.bytes)} of {of}: {', '.join(need.parts) or 'nothing'}"))
+    if plan.server is not None:
+        rows.append(("server", _server_row(plan.server, job.serve_tokens)))
+    if job.trainable == "lora":
+        rows.append(("serving", f"vLLM --max-lora-rank {served_rank(job.lora_rank)}"))
+    return rows
+
+
+def _server_row(need: Server, tokens: int) -> str:
+    """Return what the inference server needs and has."""
+    where = f"on each of {need.gpus} GPUs" if need.gpus > 1 else "on its GPU" if need.gpus else "in its pod"
+    text = f"{gib(need.total)} of {gib(need.room)} {where}: weights {gib(need.weights)}, "
+    if need.runtime == "trainlab":
+        text += f"requests of {tokens:,} tokens answered at once {gib(need.cache)}"
+        return text + (f", adapters of other runs {gib(need.others)}" if need.others else "")
+    text += f"a request of {tokens:,} tokens {gib(need.cache)}"
+    return text + (f", {need.requests:,} of them fit" if need.gpus else "")

@@ -1,6 +1,6 @@
 """From checked values to a planner Job: reads the phase, counts rows and estimates tokens from the data set next to it.
 
-Used by command. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
+Used by plan_command and by the engine. Blocks that only some recipes have (`lora`, `pretrain`) are read by key, so a phase without them plans too.
 """
 
 import os
@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
-from trainlab.config.computed import PRODUCT_LABEL
-from trainlab.config.quantity import quantity
-from trainlab.config.references import CIFAR10, TOPICS
-from trainlab.config.section_pods import AnswerServe
-from trainlab.config.section_stage import STAGES
-from trainlab.data import chat_rows, text_files
+from trainlab.config.phases import AnswerServe
+from trainlab.config.rule import PRODUCT_LABEL
+from trainlab.config.training import STAGES
+from trainlab.config.types import CIFAR10, TOPICS, quantity
+from trainlab.data import chat_rows, corpus, text_files
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import devices, text_job
+from trainlab.plan import devices
 from trainlab.plan.checks import served_rank
 from trainlab.plan.devices import Device
 from trainlab.plan.job import Job, Trainable, Volume
@@ -50,7 +49,7 @@ def job_of(values: Values, files: list[Path]) -> Job:
     stage = phase.stage_block
     some = (isinstance(phase, SftPhase) and not stage) or (isinstance(phase, CptPhase) and not phase.text.train_all)
     kind: Trainable = "lora" if rank else ("top" if some else "all")
-    rows, tokens = text_job.blocks(phase) if isinstance(phase, TextPhase) else _data(phase, files)
+    rows, tokens = text_blocks(phase) if isinstance(phase, TextPhase) else _data(phase, files)
     vllm = phase.serve.runtime == "vllm" and kind == "lora"
     needs = phase.needs.model_dump()
     sharded, weight_bytes = bool(stage and stage.fsdp), 2 if narrow else 4
@@ -77,7 +76,6 @@ def job_of(values: Values, files: list[Path]) -> Job:
         packed=isinstance(phase, TextPhase) or bool(train.get("packing")),
         sequences=2 if isinstance(phase, DpoPhase) else 1,
         epochs=float(train.get("epochs") or 1),
-        max_steps=train.get("max_steps"),
         batch=int(train.get("batch_size") or 1),
         accumulation=int(train.get("gradient_accumulation") or 1),
         learning_rate=train.get("learning_rate"),
@@ -204,7 +202,7 @@ def _text_bytes(phase: Phase) -> float:
     if phase.text.prepare.source == TOPICS:
         return 0.0  # in the image
     rows = phase.data.train_rows + (phase.data.heldout_rows or 0)
-    return rows * phase.model.max_length * text_job.CHARS_PER_TOKEN
+    return rows * phase.model.max_length * TEXT_CHARS_PER_TOKEN
 
 
 def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
@@ -247,3 +245,29 @@ def _folder(name: str, files: list[Path]) -> Path | None:
     roots = [Path(os.environ["TRAINLAB_DATA"])] if os.environ.get("TRAINLAB_DATA") else []
     roots += [parent / "data" for path in files for parent in path.resolve().parents]
     return next((root / name for root in roots if (root / name / "train").is_dir()), None)
+
+
+TEXT_CHARS_PER_TOKEN = 3.6  # of Python's manual with SmolLM2's vocabulary
+# Tokens of the split `train`, all documents: 2.4 M of WikiText-2 is our estimate for vocabularies of about 50,000.
+HUB_TOKENS = {("Salesforce/wikitext", "wikitext-2-raw-v1"): 2.4e6}
+
+
+def text_blocks(phase: TextPhase) -> tuple[int | None, float]:
+    """Return (blocks of the training part, None for text whose size is unknown here; tokens per block)."""
+    length = phase.model.max_length
+    tokens = _text_tokens(phase)
+    if tokens is None:
+        return phase.data.train_rows, float(length)
+    have = max(1, int(tokens // length))
+    return min(have, phase.data.train_rows or have), float(length)
+
+
+def _text_tokens(phase: TextPhase) -> float | None:
+    """Return the tokens of the training part, None if its text is neither here nor in the table."""
+    source = phase.data.source
+    if source == TOPICS:
+        part = corpus.load(phase, Path("no file: the text comes with Python"))
+        return sum(len(document.text) for document in part.train) / TEXT_CHARS_PER_TOKEN
+    name = source.removeprefix("hf:").partition("@")[0]
+    total = HUB_TOKENS.get((name, phase.text.hub_config or ""))
+    return None if total is None else total * (1 - phase.text.heldout_fraction - phase.train.validation_fraction)

@@ -2,7 +2,7 @@
 
 import re
 
-from trainlab.config.quantity import SUFFIX
+from trainlab.config.types import SUFFIX
 from trainlab.errors import UserError
 
 DEFAULT_NETWORK = "10Gbit"

@@ -9,10 +9,9 @@ rank, the schedule and the log (`_save_checkpoint`, transformers 5.23). FSDP2's 
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
-from trainlab.plan.device_memory import MASTER_BYTES
 from trainlab.plan.job import Job
+from trainlab.plan.memory import MASTER_BYTES, parameters, trainable
 from trainlab.plan.units import size
-from trainlab.plan.weights import parameters, trainable
 
 MOMENT_BYTES = 8  # Adam: two float32 numbers of each trained weight
 TOKENIZER_BYTES = 135  # of tokenizer.json for each word: 3.5 MB for 49,152 (SmolLM2) to 17.2 MB for 128,256 (SmolLM3)

@@ -18,7 +18,7 @@ from pathlib import Path
 from trainlab import recipes
 from trainlab.config import LanguagePhase, Phase, Values
 from trainlab.config.loading import run_name
-from trainlab.config.quantity import quantity
+from trainlab.config.types import quantity
 from trainlab.engine import checkpoints
 from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.evaluation.benchmarks import tasks

@@ -19,7 +19,7 @@ from safetensors.torch import load as tensors_of
 from trainlab import files
 from trainlab.config import ChatPhase, SftPhase
 from trainlab.config.loading import load_values
-from trainlab.config.strict import OBJECT
+from trainlab.config.types import OBJECT
 from trainlab.errors import UserError
 from trainlab.evaluation import gate_file
 from trainlab.plan.checks import served_rank

@@ -14,7 +14,7 @@ from torchvision.datasets import CIFAR10
 from trainlab import cli
 from trainlab.config.loading import load_values
 from trainlab.errors import UserError
-from trainlab.plan import vision_job as plan
+from trainlab.plan import estimate as plan
 from trainlab.recipes.resnet import accuracy_gate, image_sources, network, optim, resnet_trainer
 from trainlab.recipes.resnet import images as data
 from trainlab.recipes.resnet.augment import augment, draws, normalize
@@ -24,8 +24,10 @@ FULL, LOCAL = ROOT / "values" / "resnet.yaml", ROOT / "values" / "local" / "resn
 
 def test_the_network_is_the_one_of_the_paper_for_small_images() -> None:
     big = network.ResNet18(3, 10)
-    assert network.parameters(big) == 11_173_962 == plan.counts(64, 3, 10, 32)[0]
-    assert 6 * plan.counts(64, 3, 10, 32)[1] == pytest.approx(3.34e9, rel=0.01)  # forward and backward, 2 FLOP each
+    assert network.parameters(big) == 11_173_962 == plan.image_counts(64, 3, 10, 32)[0]
+    assert 6 * plan.image_counts(64, 3, 10, 32)[1] == pytest.approx(
+        3.34e9, rel=0.01
+    )  # forward and backward, 2 FLOP each
     small = network.ResNet18(1, 4, width=4)
     sizes: list[int] = []
     for block in small.features:
@@ -138,7 +140,7 @@ def test_the_plan_counts_what_autograd_keeps() -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = small(torch.zeros(2, 3, 16, 16)).sum()
-    assert sum(kept.values()) / 2 == pytest.approx(plan.counts(8, 3, 10, 16)[2], rel=0.05)
+    assert sum(kept.values()) / 2 == pytest.approx(plan.image_counts(8, 3, 10, 16)[2], rel=0.05)
     loss.backward()
 
 

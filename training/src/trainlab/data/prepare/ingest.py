@@ -15,7 +15,7 @@ import xxhash
 from pyarrow import parquet
 
 from trainlab import files
-from trainlab.config.references import TOPICS
+from trainlab.config.types import TOPICS
 from trainlab.data import text_files
 from trainlab.data.prepare.clean import dropped_by, normalize
 from trainlab.data.prepare.options import Options

@@ -6,7 +6,7 @@ A finished folder of the same content is left as it is, and a killed one goes on
 from pathlib import Path
 
 from trainlab.config import PretrainPhase
-from trainlab.config.references import TOPICS
+from trainlab.config.types import TOPICS
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir, fetch

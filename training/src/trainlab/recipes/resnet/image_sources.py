@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainlab import files
-from trainlab.config.references import CIFAR10
+from trainlab.config.types import CIFAR10
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from trainlab.config import ResnetPhase
-from trainlab.config.references import DIGITS
+from trainlab.config.types import DIGITS
 from trainlab.errors import UserError
 from trainlab.recipes.resnet import image_sources
 

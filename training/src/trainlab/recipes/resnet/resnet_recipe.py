@@ -6,7 +6,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.config import ResnetPhase
-from trainlab.config.references import DIGITS
+from trainlab.config.types import DIGITS
 from trainlab.errors import UserError
 from trainlab.models.fetch import named_data
 from trainlab.progress import Progress

