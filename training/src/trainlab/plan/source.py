@@ -15,7 +15,7 @@ from trainlab.config.quantity import quantity
 from trainlab.config.references import CIFAR10, TOPICS
 from trainlab.config.section_pods import AnswerServe
 from trainlab.config.section_stage import STAGES
-from trainlab.data import chat_rows, text_files
+from trainlab.data import chat_rows, table_files
 from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import devices, text_job
@@ -236,7 +236,7 @@ def _lengths(folder: Path) -> list[int]:
     """Return the number of characters of each training row."""
     found: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
-        for _, row in text_files.records(path):
+        for _, row in table_files.records(path):
             texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
             found += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
     return found

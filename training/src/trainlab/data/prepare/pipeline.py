@@ -193,7 +193,7 @@ def _pack(
                     documents = tokens.documents(chosen)
                     blocks = packer.add(documents)
                     stream.write(blocks.astype(kind).tobytes())
-                    ends += np.count_nonzero(blocks == tokens.eos)
+                    ends += int(np.count_nonzero(blocks == tokens.eos))
                     shard.blocks += len(blocks)
                     shard.documents += len(chosen)
                     shard.characters += sum(map(len, chosen))
