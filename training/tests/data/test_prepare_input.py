@@ -11,7 +11,7 @@ from corpora import made, make_tokenizer, text, write_rows
 from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 from trainlab import cli
-from trainlab.data import text_files
+from trainlab.data import table_files
 from trainlab.data.prepare.blocks import Blocks
 from trainlab.data.prepare.options import Options
 from trainlab.errors import UserError
@@ -57,10 +57,10 @@ BAD = [
     (b'{"text": "\xff"}', r"a.jsonl:2: not UTF-8 at byte \d+ of the file; save it as UTF-8"),
     (b'{"body": "x"}', r"a.jsonl:2: column 'text' is missing; there is 'body': name another column with --column"),
     (
-        b'{"text": "' + b"a" * (text_files.MAX_CHARACTERS + 1) + b'"}',
+        b'{"text": "' + b"a" * (table_files.MAX_CHARACTERS + 1) + b'"}',
         r"a.jsonl:2: 4194305 characters, the limit is 4194304; split it",
     ),
-    (b"[" * text_files.MAX_LINE, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
+    (b"[" * table_files.MAX_LINE, r"a.jsonl:2: a line of \d+ bytes or more; split it into documents"),
 ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from trainlab.data import own_questions, row_files, scripts
-from trainlab.data.text_files import records
+from trainlab.data.table_files import records
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
 

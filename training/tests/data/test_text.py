@@ -9,7 +9,7 @@ from corpora import make_tokenizer
 from pydantic import ValidationError
 from tiny import make_phase, write_text
 from trainlab.config import Phase
-from trainlab.data import corpus, pack, text_files
+from trainlab.data import corpus, pack, table_files, text_files
 from trainlab.data.text_files import Document
 from trainlab.errors import UserError
 from transformers import AutoTokenizer
@@ -112,12 +112,12 @@ def test_the_column_is_chosen_detected_or_asked_for(
         ("a.md", b"text", r"a.md: must end in .jsonl, .json, .csv, .txt, .parquet; rename or convert it"),
         (
             "a.txt",
-            b"words\n" * (text_files.MAX_CHARACTERS // 6 + 2),
+            b"words\n" * (table_files.MAX_CHARACTERS // 6 + 2),
             r"a.txt: more than 4194304 characters; say with phase.text.document_start where documents begin",
         ),
         (
             "a.jsonl",
-            b'{"text": "' + b"a" * (text_files.MAX_CHARACTERS + 1) + b'"}',
+            b'{"text": "' + b"a" * (table_files.MAX_CHARACTERS + 1) + b'"}',
             r"a.jsonl:1: 4194305 characters, the limit is 4194304; split it into documents",
         ),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlab import files
-from trainlab.data import scripts, text_files
+from trainlab.data import scripts, table_files
 from trainlab.errors import UserError
 
 NAME = "questions"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Example: trainlab questions faq.csv --out mine. Then phase.data.source pvc:mine, or --data mine here."
     )
-    text = f"files with a question column and an answer column: {', '.join(text_files.TABLES)}"
+    text = f"files with a question column and an answer column: {', '.join(table_files.TABLES)}"
     parser.add_argument("source", type=Path, nargs="+", help=text)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the new data set")
     for column in ("question", "answer"):
@@ -95,11 +95,11 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
     read = repeated = 0
     for path in sources:
         empty = True
-        for number, row in text_files.records(path):
+        for number, row in table_files.records(path):
             empty = False
             if row and not any(str(value).strip() for value in row.values()):
                 continue  # an empty row of a spreadsheet
-            at = text_files.at(path, number)
+            at = table_files.at(path, number)
             wording, answered = _text(at, row, question, "--question"), _text(at, row, answer, "--answer")
             key = scripts.normal(wording)
             if not key:
@@ -111,13 +111,13 @@ def _grouped(sources: Sequence[Path], question: str, answer: str) -> tuple[dict[
             else:
                 wordings.append(wording)
         if empty:
-            raise UserError(f"{path}: has no rows; {text_files.EMPTY}")
+            raise UserError(f"{path}: has no rows; {table_files.EMPTY}")
     return groups, read, repeated
 
 
 def _text(at: str, row: dict[str, Any], column: str, option: str) -> str:
     try:
-        if value := text_files.cell(row, column, option).strip():
+        if value := table_files.cell(row, column, option).strip():
             return value
     except ValueError as error:
         raise UserError(f"{at}: {error}") from None

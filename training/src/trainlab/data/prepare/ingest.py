@@ -19,7 +19,8 @@ from trainlab.config.types import TOPICS
 from trainlab.data import text_files
 from trainlab.data.prepare.clean import dropped_by, normalize
 from trainlab.data.prepare.options import Options
-from trainlab.data.text_files import Bad, Item, Keys, Row
+from trainlab.data.table_files import Bad, Item, Row, at
+from trainlab.data.text_files import Keys
 from trainlab.errors import UserError
 from trainlab.progress import Progress
 
@@ -166,7 +167,7 @@ def _use(item: Item, source: Source, bad: int, options: Options, shard: Shard) -
     """Return the clean text of a row, None if it is dropped; counts it. Raises UserError for one bad row too many."""
     shard.counts["read"] += 1
     if isinstance(item, Bad):
-        sentence = f"{text_files.at(source.path, item.number)}: {item.reason}"
+        sentence = f"{at(source.path, item.number)}: {item.reason}"
         if bad > options.skip_bad:
             more = f"; {options.skip_bad} were already skipped" if options.skip_bad else ""
             raise UserError(f"{sentence} (or skip and count such rows with --skip-bad N{more})")
