@@ -5,6 +5,7 @@ Nothing of a file is trusted: a volume may be another team's too, and a run may 
 import os
 import re
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -43,6 +44,7 @@ UNUSED = (
 PREFIX = "base_model.model."
 NAME = re.compile(OBJECT)
 LAYER = re.compile(r"[\w.]+")
+RETRAIN = "train the run again"
 MAX_SHOWN = 80  # characters of an unknown name that an answer repeats
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -84,7 +86,11 @@ class PromotedRuns:
 
     def names(self) -> list[str]:
         """Return the runs that may be asked, in the order of their names."""
-        return [folder.name for folder in sorted(self._runs.glob("*/")) if self._may_be_asked(folder.name)]
+        names = []
+        for folder in sorted(self._runs.glob("*/")):
+            with suppress(ApiError):
+                names.append(self.find(folder.name).name)
+        return names
 
     def find(self, name: str) -> PromotedRun:
         """Return the run `name`; raises ApiError: 404 where there is none, 409 where its gate did not promote it, 422 where its
@@ -106,19 +112,11 @@ class PromotedRuns:
         )
         raise ApiError(404, message, param="model", code="model_not_found")
 
-    def _may_be_asked(self, name: str) -> bool:
-        try:
-            self.find(name)
-        except ApiError:
-            return False
-        return True
-
     def _checked(self, name: str, folder: Path) -> PromotedRun:
         for path in READ:
             if _real(folder / path) != self._runs / name / path:
                 _refuse(name, f"{path} is a link to somewhere else", "copy the run itself")
         _promoted(name, folder)
-        _unpickled(name, folder)
         stamp = _stamp(name, folder)
         known = self._known.get(name)
         if known is None or known.stamp != stamp:
@@ -151,17 +149,17 @@ class PromotedRuns:
         settings = files.read_json(folder / SETTINGS)
         rank = settings.get("r") if isinstance(settings, dict) else None
         if not isinstance(rank, int) or settings.get("peft_type") != "LORA":
-            _refuse(name, f"{SETTINGS} is not of a LoRA adapter of PEFT", "train the run again")
+            _refuse(name, f"{SETTINGS} is not of a LoRA adapter of PEFT", RETRAIN)
         if rank > self._max_rank:
             remedy = f"serve a run of phase.lora.rank {rank} or more, whose server takes it, or train with a lower rank"
             _refuse(name, f"its adapter is of rank {rank}, this server takes at most {self._max_rank}", remedy)
         for key, least in (("target_modules", 1), ("layers_pattern", 0)):
-            if not _names(settings.get(key) or [], least):
-                _refuse(
-                    name,
-                    f"{SETTINGS}: {key} is {settings.get(key)!r}, no list of names of layers",
-                    "train the run again",
-                )
+            names = (
+                settings.get(key) or []
+            )  # PEFT would read a text as a regular expression, in which a request can be lost
+            plain = isinstance(names, list) and all(isinstance(part, str) and LAYER.fullmatch(part) for part in names)
+            if not plain or len(names) < least:
+                _refuse(name, f"{SETTINGS}: {key} is {settings.get(key)!r}, no list of names of layers", RETRAIN)
         usual = LoraConfig().to_dict()
         for key, value in settings.items():
             if key not in (*USED, *UNUSED) and value and value != usual.get(key):
@@ -174,7 +172,7 @@ class PromotedRuns:
                 **{key: settings[key] for key in USED if key in settings},
             )
         except (TypeError, ValueError) as error:
-            _refuse(name, f"{SETTINGS}: {error}", "train the run again")
+            _refuse(name, f"{SETTINGS}: {error}", RETRAIN)
 
     def _shapes(self, name: str, config: LoraConfig) -> dict[str, tuple[int, int]]:
         """Return the shapes of all tensors that an adapter with these settings has, by their names."""
@@ -184,7 +182,7 @@ class PromotedRuns:
                 shapes[f"{PREFIX}{layer}.lora_A.weight"] = (config.r, into)
                 shapes[f"{PREFIX}{layer}.lora_B.weight"] = (out, config.r)
         if not shapes:
-            _refuse(name, f"{SETTINGS}: target_modules names no linear layer of this base", "train the run again")
+            _refuse(name, f"{SETTINGS}: target_modules names no linear layer of this base", RETRAIN)
         return shapes
 
     def select(self, run: PromotedRun) -> None:
@@ -216,15 +214,6 @@ class PromotedRuns:
         self._model.delete_adapter(self._loaded.pop(name)[1])
 
 
-def _names(value: Any, least: int) -> bool:
-    """Tell whether this is a list of names; PEFT would read a text as a regular expression, in which a request can be lost."""
-    return (
-        isinstance(value, list)
-        and len(value) >= least
-        and all(isinstance(name, str) and LAYER.fullmatch(name) for name in value)
-    )
-
-
 def _refuse(name: str, what: str, remedy: str, status: int = 422, code: str = "adapter_refused") -> NoReturn:
     raise ApiError(status, f"run {name}: {what}; {remedy}", param="model", code=code)
 
@@ -250,20 +239,15 @@ def _promoted(name: str, folder: Path) -> None:
         _refuse(name, f"its gate did not promote it: {why}", "train it again, or ask another run", *unfit)
 
 
-def _unpickled(name: str, folder: Path) -> None:
-    if (folder / WEIGHTS).is_file():
-        return
-    text = f"{WEIGHTS} is not there"
-    if (folder / "lora_adapter/adapter_model.bin").exists():
-        text += ", and adapter_model.bin is not read, as a pickle can run code"
-    _refuse(name, text, "train it again, or convert the file to safetensors")
-
-
 def _stamp(name: str, folder: Path) -> Stamp:
+    if not (folder / WEIGHTS).is_file():
+        pickled = (folder / "lora_adapter/adapter_model.bin").exists()
+        more = ", and adapter_model.bin is not read, as a pickle can run code" if pickled else ""
+        _refuse(name, f"{WEIGHTS} is not there{more}", "train it again, or convert the file to safetensors")
     try:
         stats = [(folder / path).stat() for path in READ]
     except OSError as error:
-        _refuse(name, f"{Path(error.filename).name} is not there", "train the run again")
+        _refuse(name, f"{Path(error.filename).name} is not there", RETRAIN)
     return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
@@ -282,19 +266,18 @@ def _named(model: dict[str, Any]) -> str:
 
 def _fits(name: str, path: Path, wanted: dict[str, tuple[int, int]]) -> None:
     """Refuse a file that is cut short, or has not exactly the tensors `wanted`; reads its header only."""
-    again = "train the run again"
     try:
         with safe_open(path, "pt") as opened:
             shapes = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
             kinds = {opened.get_slice(key).get_dtype() for key in shapes}
     except (OSError, SafetensorError) as error:
-        _refuse(name, f"{WEIGHTS} is half written or no safetensors file ({error})", again)
+        _refuse(name, f"{WEIGHTS} is half written or no safetensors file ({error})", RETRAIN)
     if odd := sorted(shapes.keys() - wanted):
-        _refuse(name, f"{WEIGHTS} has a tensor that this base's adapters lack, {odd[0]}", again)
+        _refuse(name, f"{WEIGHTS} has a tensor that this base's adapters lack, {odd[0]}", RETRAIN)
     if lost := sorted(wanted.keys() - shapes):
-        _refuse(name, f"{WEIGHTS} lacks {len(lost)} tensors, such as {lost[0]}", again)
+        _refuse(name, f"{WEIGHTS} lacks {len(lost)} tensors, such as {lost[0]}", RETRAIN)
     for key, shape in shapes.items():
         if shape != wanted[key]:
-            _refuse(name, f"{WEIGHTS}: {key} is of shape {shape}, this base needs {wanted[key]}", again)
+            _refuse(name, f"{WEIGHTS}: {key} is of shape {shape}, this base needs {wanted[key]}", RETRAIN)
     if odd_kinds := sorted(kinds - {"F32", "BF16", "F16"}):
         _refuse(name, f"{WEIGHTS} holds numbers of type {odd_kinds[0]}", "save it as float32, bfloat16 or float16")
