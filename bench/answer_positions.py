@@ -20,13 +20,12 @@ import transformers
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
 from trainlab.data.chat_rows import load_train
-from trainlab.engine import training
-from trainlab.engine.trainer import CheckpointedSftTrainer
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine import trainer as trainers
+from trainlab.engine.trainer import CheckpointedSftTrainer, TrainingJob
 from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.run.manifest import cpu_model
 from trl import SFTTrainer
 
@@ -47,8 +46,8 @@ def built(model_dir: Path, layers: int, folder: Path) -> CheckpointedSftTrainer:
     unfreeze(model, phase)
     rows = load_train(phase.data, Path("data/survival"))
     job = TrainingJob(phase, folder, model, tokenizer, rows, Progress(False))
-    trainer = sft_trainer.build(job, rows, [], folder / "checkpoints")
-    trainer.activation_cache = training.cache_activations(job, trainer, layers)
+    trainer = sft.build(job, rows, [])
+    trainer.activation_cache = trainers.cache_activations(job, trainer, layers)
     return trainer
 
 

@@ -28,11 +28,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from trainlab.config import SftPhase
 from trainlab.data.chat_rows import TrainRow
-from trainlab.engine import training
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine import trainer as trainers
+from trainlab.engine.trainer import TrainingJob
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.run.manifest import cpu_model
 from transformers import PreTrainedTokenizerFast, SmolLM3Config, SmolLM3ForCausalLM, TrainerCallback
 
@@ -131,11 +131,11 @@ def run(name: str, args: argparse.Namespace, folder: Path) -> tuple[float, list[
         phase, folder / name, small(args.layers), language(), rows(args.batches * BATCH, args.words), Progress(False)
     )
     unfreeze(job.model, phase)
-    trainer, clock = sft_trainer.build(job, job.rows, [], folder / name / "checkpoints"), Clock()
+    trainer, clock = sft.build(job, job.rows, []), Clock()
     trainer.add_callback(clock)
     began = time.process_time()
     if phase.train.cache_frozen_activations:
-        trainer.activation_cache = training.cache_activations(job, trainer, phase.unfreeze.layers)
+        trainer.activation_cache = trainers.cache_activations(job, trainer, phase.unfreeze.layers)
     once = time.process_time() - began
     trainer.train()
     return once + clock.seconds, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

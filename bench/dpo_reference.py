@@ -36,7 +36,7 @@ def tokenizer() -> Any:
 def trainer(folder: Path, model_dir: Path, rows: list[dict[str, list[int]]], precompute: bool) -> Any:
     """Return TRL's trainer on stored pairs; `precompute` computes the reference's log-probabilities here."""
     from datasets import Dataset, load_from_disk
-    from trainlab.recipes.dpo.dpo_trainer import PairTrainer
+    from trainlab.recipes import dpo
     from transformers import AutoModelForCausalLM
     from trl import DPOConfig
 
@@ -53,7 +53,7 @@ def trainer(folder: Path, model_dir: Path, rows: list[dict[str, list[int]]], pre
         report_to="none",
     )
     data = load_from_disk(str(folder / "pairs"))
-    return PairTrainer(model=model, args=settings, train_dataset=data, processing_class=tokenizer())
+    return dpo.trainer_class()(model=model, args=settings, train_dataset=data, processing_class=tokenizer())
 
 
 def step(made: Any, batch: dict[str, Any]) -> tuple[float, float]:

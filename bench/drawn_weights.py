@@ -76,7 +76,7 @@ def draw(kind: str, source: str, work: Path, smoke: bool) -> None:
 def tokenizer(work: Path) -> Any:
     """Return a byte-level BPE of at most 31,000 tokens, trained on the data sets and the code, with a chat template."""
     from tokenizers import ByteLevelBPETokenizer
-    from trainlab.recipes.pretrain.random_weights import END, PAD, START, TEMPLATE
+    from trainlab.recipes.pretrain import END, PAD, START, TEMPLATE
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     folder = work / "tokenizer"

@@ -21,14 +21,13 @@ from accelerate.utils import DistributedType
 from trainlab import files
 from trainlab.config.loading import load_values
 from trainlab.data.pack import Blocks, Packed
-from trainlab.engine import acceleration, checkpoints, dist, training
-from trainlab.engine.trainer import CheckpointedTrainer
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine import acceleration, checkpoints, dist
+from trainlab.engine import trainer as trainers
+from trainlab.engine.trainer import CheckpointedTrainer, TrainingJob
 from trainlab.models import chat
 from trainlab.models.architectures import TABLE
 from trainlab.progress import Progress
-from trainlab.recipes.cpt import cpt_trainer
-from trainlab.recipes.pretrain import pretrain_trainer
+from trainlab.recipes import cpt, pretrain
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, TrainerCallback
 
 WORLD, PEAK = 8, 989.4e12  # FLOP/s of an H100 or H200 in bfloat16, dense, by the data sheet
@@ -161,8 +160,8 @@ def rank_of_eight(setting: str, work: Path, smoke: bool, say: Any) -> bool:
     tokens = how["batch"] * ACCUMULATE * length
     clock = Clock(say, tokens, 6.0 * (arch.parameters - arch.head))
     watch(clock, save=False)
-    vars(training)["save_best"] = lambda *_: None
-    pretrain_trainer.train(TrainingJob(phase, work, model, tokenizer(work / "tokenizer"), parts, Progress(False)))
+    vars(trainers)["save_best"] = lambda *_: None
+    pretrain.fit(TrainingJob(phase, work, model, tokenizer(work / "tokenizer"), parts, Progress(False)))
     steady = statistics.median(clock.times[1:])
     say(
         what="rank 0 of 8",
@@ -200,7 +199,7 @@ def alone_of_many() -> None:
     td.broadcast_object_list = lambda *_, **__: None
 
 
-BUILD = cpt_trainer.build
+BUILD = cpt.build
 SAVE = CheckpointedTrainer._save_checkpoint
 
 
@@ -221,7 +220,7 @@ def watch(clock: Clock, save: bool) -> None:
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         clock.say(what="checkpoint", name=folder.name, seconds=round(now() - began, 2), mb=round(size / 1e6, 1))
 
-    vars(cpt_trainer)["build"] = built
+    vars(cpt)["build"] = built
     CheckpointedTrainer._save_checkpoint = saved  # type: ignore[method-assign]
 
 
@@ -287,11 +286,11 @@ def saved_and_resumed(work: Path, smoke: bool, say: Any) -> bool:
             },
         )
         model, tokens = chat.load_base(base, phase)
-        cpt_trainer.prepare(model, phase)
+        cpt.prepare(model, phase)
         clock = Clock(lambda run=name, **found: say(run=run, **found), 2 * batch * length, 6.0 * arch.parameters)
         watch(clock, save=fsdp)
         began = now()
-        summary = pretrain_trainer.train(TrainingJob(phase, run_dir, model, tokens, parts, Progress(False)))
+        summary = pretrain.fit(TrainingJob(phase, run_dir, model, tokens, parts, Progress(False)))
         losses[name] = [one["loss"] for one in files.read_json(run_dir / "training_history.json") if "loss" in one]
         say(
             run=name,

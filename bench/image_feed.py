@@ -17,7 +17,7 @@ import outcome
 import torch
 from PIL import Image, ImageOps
 from torchvision.transforms import functional as transforms
-from trainlab.recipes.resnet.augment import augment, draws, normalize
+from trainlab.recipes.image_data import augment, draws, normalize
 from trainlab.run.launch import RANK_ENVIRONMENT
 from trainlab.run.manifest import cpu_model
 

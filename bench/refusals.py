@@ -143,10 +143,10 @@ def rows(cell: dict[str, Any], phase: SftPhase) -> tuple[list[TrainRow], list[He
 def run_cell(name: str, seed: int, model_dir: Path) -> dict[str, Any]:
     """Train and score one cell; return the content of its line."""
     import torch
-    from trainlab.engine.training_job import TrainingJob
+    from trainlab.engine.trainer import TrainingJob
     from trainlab.models import chat
     from trainlab.progress import Progress
-    from trainlab.recipes.sft import sft_trainer
+    from trainlab.recipes import sft
     from trainlab.run.manifest import cpu_model
 
     cell = cell_of(name)
@@ -156,7 +156,7 @@ def run_cell(name: str, seed: int, model_dir: Path) -> dict[str, Any]:
         run_dir = Path(folder) / "run"
         model, tokenizer = chat.load_base(model_dir, phase)
         loaded, spent = time.monotonic(), time.process_time()
-        summary = sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
+        summary = sft.fit(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
         seconds, spent = time.monotonic() - loaded, time.process_time() - spent
         model, tokenizer = chat.load_tuned(run_dir, phase, model_dir)
         texts = answered(model, tokenizer, phase, asked, bool(cell["teach"]))

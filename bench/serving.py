@@ -34,10 +34,10 @@ from trainlab import files
 from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
 from trainlab.data.chat_rows import load_heldout, load_train
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine.trainer import TrainingJob
 from trainlab.models import chat
 from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.run.manifest import cpu_model
 
 VALUES = [Path("values/survival.yaml"), Path("values/local/survival.yaml")]
@@ -79,7 +79,7 @@ def setup(kind: str, args: Any, folder: Path) -> processes.Setup:
     """Train two steps; return the run."""
     phase, run_dir = phase_of(kind, args), folder / "run"
     model, tokenizer = chat.load_base(args.model, phase)
-    sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, load_train(phase.data, DATA), Progress(False)))
+    sft.fit(TrainingJob(phase, run_dir, model, tokenizer, load_train(phase.data, DATA), Progress(False)))
     return processes.Setup(kind, phase, args.model.resolve().parent, run_dir, len(os.sched_getaffinity(0)))
 
 

@@ -30,14 +30,13 @@ from trainlab.config import SftPhase
 from trainlab.config.loading import load_values
 from trainlab.data import answer_forms
 from trainlab.data.chat_rows import HeldoutRow, TrainRow, load_heldout, taught_facts
-from trainlab.engine import training
+from trainlab.engine import trainer
 from trainlab.engine.activation_cache import ActivationCache
-from trainlab.engine.training_job import TrainingJob
-from trainlab.evaluation import answer_score, facts
-from trainlab.evaluation.benchmarks import task_score
+from trainlab.engine.trainer import TrainingJob
+from trainlab.evaluation import answer_score, facts, task_score
 from trainlab.models import chat
 from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.run.manifest import cpu_model
 
 DATA = Path("data/survival")
@@ -141,7 +140,7 @@ def one(cell: dict[str, Any], seed: int, model_dir: Path, keep: Path | None) -> 
         run_dir = Path(folder) / "run"
         model, tokenizer = chat.load_base(model_dir, phase)
         loaded = time.monotonic()
-        summary = sft_trainer.train(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
+        summary = sft.fit(TrainingJob(phase, run_dir, model, tokenizer, train, Progress(True)))
         trained, spent = time.monotonic(), time.process_time()
         if keep:
             shutil.copytree(run_dir / "lora_adapter", keep / "lora_adapter")
@@ -179,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what FILE lacks, seed by seed, so that a table of all cells is available early."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    training.ActivationCache = SharedOutputs
+    trainer.ActivationCache = SharedOutputs
     for seed in arguments.seeds:
         for name in arguments.cells:
             cell = CELLS[name]

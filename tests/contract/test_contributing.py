@@ -48,32 +48,53 @@ class EchoPhase(ChatPhase):
     gate: AnswerGate = AnswerGate()
     serve: OwnServe = OwnServe()
 '''
-RECIPE = '''"""The hooks of recipe echo."""
+RECIPE = '''"""Leaves the model as it is; judged as recipe sft is."""
 
+from pathlib import Path
 from typing import Any
 
 from trainlab.config.phases import EchoPhase
-from trainlab.recipes.base import Scores
-from trainlab.recipes.language import Language
+from trainlab.data import chat_rows
+from trainlab.evaluation import answer_gate
+from trainlab.models import fetch as base
+from trainlab.recipes import language
+from trainlab.recipes.base import Run, Scores
+
+SCORES, decide, origin = answer_gate.SCORES, answer_gate.decide, language.origin
+fetch, preload, probe = language.fetch, language.preload, language.probe
+report, serve = language.report, language.serve
 
 
-class EchoRecipe(Language):
-    """Judged as recipe sft is."""
-
-    phase: EchoPhase
-
-    def decide(self, before: Scores, after: Scores) -> dict[str, Any]:
-        """As Recipe.decide."""
-        from trainlab.evaluation import answer_gate
-
-        return answer_gate.decide(before, after, self.phase)
-'''
-TRAINER = '''"""Leaves the model as it is."""
-
-from typing import Any
+def rehearse(phase: EchoPhase, models: Path) -> None:
+    """Try nothing."""
 
 
-def train(job: Any) -> dict[str, Any]:
+def folders(phase: EchoPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
+    """Return (model folder, data folder)."""
+    return base.model_dir(phase.model.source, models), chat_rows.folder(phase.data, models, data)
+
+
+def preflight(phase: EchoPhase, model_dir: Path, data_dir: Path) -> None:
+    """Raise UserError for a missing model."""
+    language.check_model(phase, model_dir)
+
+
+def train(run: Run) -> tuple[Scores, Scores]:
+    """Load, score, save, score."""
+    from trainlab.evaluation import answer_score
+
+    loaded = language.load_base(run)
+    heldout = chat_rows.load_heldout(run.phase.data, run.data_dir)
+    before = language.scored(run, "before", loaded, heldout, answer_score.score)
+    language.fit(run, fit, loaded, [])
+    return before, language.scored(run, "after", language.load_tuned(run), heldout, answer_score.score)
+
+
+def rescore(run: Run) -> None:
+    """Change nothing."""
+
+
+def fit(job: Any) -> dict[str, Any]:
     """Leave best_model/; return the summary."""
     job.model.save_pretrained(job.run_dir / "best_model")
     job.tokenizer.save_pretrained(job.run_dir / "best_model")
@@ -87,19 +108,19 @@ from typing import Any
 
 from tiny import make_phase, write_data
 from trainlab import recipes
-from trainlab.progress import Progress
+from trainlab.recipes.base import Run
 from trainlab.report import terminal
 from trainlab.run import results
 
 
 def test_nothing_is_learnt(phase_dict: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
     phase = make_phase({**phase_dict, "recipe": "echo"}, train={"epochs": 1})
-    recipe, run_dir, rows = recipes.of(phase), tmp_path / "run", write_data(tmp_path / "data")
+    run_dir, rows = tmp_path / "run", write_data(tmp_path / "data")
     run_dir.mkdir()
-    before, after = recipe.train(run_dir, tiny_model, rows, Progress(False), {})
+    before, after = recipes.get_recipe(phase).train(Run(phase, run_dir, tiny_model, rows))
     gate = results.decide(phase, run_dir, before, after)
     assert before["answer_loss"] == after["answer_loss"] and not gate["promoted"]
-    told = [row["what"] for row in terminal.rows(gate, recipes.of(phase).SCORES)]
+    told = [row["what"] for row in terminal.rows(gate, recipes.get_recipe(phase).SCORES)]
     assert told == ["fact recall", "ended by itself", "answer loss"]
 '''
 IDENTITY = ("git", "-c", "user.name=t", "-c", "user.email=t@example.com")
@@ -169,10 +190,9 @@ def test_a_recipe_with_a_phase(tree: Tree) -> None:
     tree.insert(config, "\n\nAnyPhase = ", CONFIG)
     tree.insert(config, " | ResnetPhase,", " | EchoPhase")
     tree.insert(config, '    "resnet": ResnetPhase,', '    "echo": EchoPhase,\n')
-    tree.insert(f"{package}/__init__.py", '    "resnet": ', '    "echo": "EchoRecipe",\n')
-    tree.write(f"{package}/echo/__init__.py", '"""The model is left as it is."""\n')
-    tree.write(f"{package}/echo/echo_recipe.py", RECIPE)
-    tree.write(f"{package}/echo/echo_trainer.py", TRAINER)
+    tree.insert(f"{package}/__init__.py", '    "resnet": ', '    "echo": echo,\n')
+    tree.insert(f"{package}/__init__.py", "dpo, pretrain, resnet, sft\n", "echo, ")
+    tree.write(f"{package}/echo.py", RECIPE)
     tree.write("training/tests/recipes/echo/test_echo.py", TEST)
     small = yaml.safe_load((ROOT / "values" / "local" / "survival.yaml").read_text(encoding="utf-8"))["phase"]
     del small["train"], small["lora"], small["evaluate"]["probes"]
@@ -191,7 +211,7 @@ def test_a_recipe_with_a_phase(tree: Tree) -> None:
     assert tree.touched() == {
         config,
         f"{package}/__init__.py",
-        *(f"{package}/echo/{name}.py" for name in ("__init__", "echo_recipe", "echo_trainer")),
+        f"{package}/echo.py",
         "training/tests/recipes/echo/test_echo.py",
         "values/echo.yaml",
         "values/local/echo.yaml",

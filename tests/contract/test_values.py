@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from charts.rendering import HELMS, ROOT, VALUES, Case, cases, rendered
+from charts.rendering import HELMS, VALUES, Case, cases, rendered
 from trainlab.config import PHASES
 from trainlab.config.loading import load_values
 from trainlab.config.phases import Needs
 from trainlab.recipes import RECIPES
 
-RECIPES_FOLDER = ROOT / "training" / "src" / "trainlab" / "recipes"
 FULL = sorted(VALUES.glob("*.yaml"))
 LOCAL = sorted((VALUES / "local").glob("*.yaml"))
 EVERY = sorted(VALUES.rglob("*.yaml"))
@@ -77,9 +76,8 @@ def test_the_pod_reads_the_phase_of_the_values_files(case: Case, name: str, tmp_
     assert load_values([file]).phase == load_values([Path(one) for one in case.files]).phase
 
 
-def test_every_recipe_exists() -> None:
+def test_every_recipe_is_a_module_of_its_name() -> None:
     assert RECIPES.keys() == PHASES.keys()
-    for name, hooks in RECIPES.items():
-        folder = RECIPES_FOLDER / name
-        assert f"class {hooks}(" in (folder / f"{name}_recipe.py").read_text(encoding="utf-8")
-        assert (folder / f"{name}_trainer.py").exists()
+    assert {name: module.__name__ for name, module in RECIPES.items()} == {
+        name: f"trainlab.recipes.{name}" for name in RECIPES
+    }

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from tiny import phase_from
 from trainlab.config import Phase
-from trainlab.recipes.resnet.images import Images, Part, split
+from trainlab.recipes.image_data import Images, Part, split
 
 PHASE: dict[str, Any] = {
     "name": "bars",

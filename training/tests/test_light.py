@@ -14,7 +14,7 @@ from trainlab import cli, recipes
 from trainlab.run import promote, verify_run
 from trainlab.config.loading import load_values
 for file in sys.argv[1:]:
-    recipe = recipes.of(load_values([Path(file)]).phase)
+    recipe = recipes.get_recipe(load_values([Path(file)]).phase)
     try:
         recipe.probe(Path("no-such-run"), "http://127.0.0.1:9", "tuned", 0.1)
     except Exception as error:  # there is neither run nor server

@@ -8,6 +8,8 @@ from typing import Any
 from trainlab import recipes
 from trainlab.config import Values
 from trainlab.config.schema import allowed_keys
+from trainlab.progress import Progress
+from trainlab.recipes.base import Run
 
 
 def write_data(folder: Path) -> Path:
@@ -113,9 +115,25 @@ def write_text(path: Path, documents: int = 60) -> Path:
     return path
 
 
+def make_job(phase: Any, model_dir: Path, data: Path, run_dir: Path) -> Any:
+    """Return what a recipe of a language model trains with: the loaded base model, and rows or blocks of `data`."""
+    from trainlab.engine.trainer import TrainingJob
+    from trainlab.models import chat
+    from trainlab.recipes import cpt
+
+    model, tokenizer = chat.load_base(model_dir, phase)
+    if phase.recipe in ("cpt", "pretrain"):
+        rows: Any = cpt.read_blocks(Run(phase, run_dir, model_dir, data), tokenizer)
+    else:
+        recipe: Any = recipes.get_recipe(phase)
+        rows = recipe.read_rows(phase, data)[0]
+    return TrainingJob(phase, run_dir, model, tokenizer, rows, Progress(False))
+
+
 def train(job: Any) -> dict[str, Any]:
     """Train as the recipe of the job's phase does; return the summary."""
-    return recipes.of(job.phase).train_model(job)
+    recipe: Any = recipes.get_recipe(job.phase)
+    return dict(recipe.fit(job))
 
 
 def write_probes(folder: Path) -> Path:

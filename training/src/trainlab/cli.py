@@ -222,17 +222,17 @@ def _schema(args: argparse.Namespace) -> int:
 
 def _fetch(args: argparse.Namespace) -> int:
     from trainlab import recipes
-    from trainlab.run import handover
+    from trainlab.run import launch
 
     wheels = args.wheels or (Path(os.environ["TRAINLAB_WHEELS"]) if os.environ.get("TRAINLAB_WHEELS") else None)
-    with handover.failures_told():
+    with launch.report_fetch_error():
         phase = _values(args).phase
-        recipe = recipes.of(phase)
-        filled = recipe.fetch(args.models, wheels)
-        if handover.VARIABLE not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
-            recipe.rehearse(args.models)
+        recipe = recipes.get_recipe(phase)
+        filled = recipe.fetch(phase, args.models, wheels)
+        if launch.FETCH_ERROR not in os.environ:  # in a pod the launcher does, which has imported torch for its ranks
+            recipe.rehearse(phase, args.models)
         if phase.tasks:
-            from trainlab.evaluation.benchmarks import tasks
+            from trainlab.evaluation import tasks
 
             tasks.load(phase, args.models, fill=True)
         print(filled)
@@ -256,9 +256,7 @@ def _gate(args: argparse.Namespace) -> int:
 
     override = None
     if args.override or args.who or args.why:
-        from trainlab.run.stage_gate import Override
-
-        override = Override.of(args.override, args.who, args.why)
+        override = results.Override.of(args.override, args.who, args.why)
     print(json.dumps(results.gate_again(args.run_dir, args.dry_run, override), indent=2))
     return 0
 
@@ -271,7 +269,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from trainlab.run.watch import watch
+    from trainlab.run.tracker import watch
 
     return watch(args.source, args.every, args.once, args.json)
 
@@ -279,7 +277,8 @@ def _watch(args: argparse.Namespace) -> int:
 def _serve(args: argparse.Namespace) -> int:
     from trainlab import recipes
 
-    recipes.of(_values(args).phase).serve(args.models, args.run_dir, args.host, args.port)
+    phase = _values(args).phase
+    recipes.get_recipe(phase).serve(phase, args.models, args.run_dir, args.host, args.port)
     return 0
 
 
@@ -290,9 +289,9 @@ def _promote(args: argparse.Namespace) -> int:
 
 
 def _end_lease(args: argparse.Namespace) -> int:
-    from trainlab.run.lease import end
+    from trainlab.run.promote import end_lease
 
-    return end(args.namespace, args.name)
+    return end_lease(args.namespace, args.name)
 
 
 def _plan(args: argparse.Namespace) -> int:

@@ -12,6 +12,17 @@ from typing import Any, Self
 INTERVAL = 30.0  # seconds
 
 
+class Eta:
+    """Seconds left, from the mean time of the steps since the start."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._first, self._began = first, time.monotonic()
+
+    def left(self, step: int, total: int) -> float:
+        """Return the seconds that remain after `step` of `total` steps."""
+        return (time.monotonic() - self._began) / max(1, step - self._first) * (total - step)
+
+
 @dataclass(frozen=True)
 class Numbers:
     """The progress of the training; times in seconds, `epoch` in passes over the data, metrics by name."""

@@ -37,12 +37,12 @@ def test_data_has_a_folder_of_its_own_and_the_model_stays(
     phase, models, datasets = phase_of(recipe, tmp_path), tmp_path / "models", tmp_path / "datasets"
     for root in (models, datasets):
         (root / "own" / "set").mkdir(parents=True)
-    hook = recipes.of(phase)
+    hook = recipes.get_recipe(phase)
     monkeypatch.delenv("TRAINLAB_DATASETS", raising=False)
-    model_dir, data_dir = hook.folders(models, None)
+    model_dir, data_dir = hook.folders(phase, models, None)
     assert data_dir == models / "own" / "set"
     monkeypatch.setenv("TRAINLAB_DATASETS", str(datasets))
-    assert hook.folders(models, None) == (model_dir, datasets / "own" / "set")
+    assert hook.folders(phase, models, None) == (model_dir, datasets / "own" / "set")
     assert model_dir.is_relative_to(models)
 
 

@@ -26,7 +26,7 @@ from trainlab.data import chat_rows, hub_rows, row_files
 from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.plan.source import job_of
-from trainlab.recipes.sft.sft_recipe import SftRecipe
+from trainlab.recipes import sft
 
 LYRICS = VALUES / "lyrics.yaml"
 SET = "hf:own/set@" + "0" * 40
@@ -91,10 +91,10 @@ def test_every_row_is_in_a_part_or_counted(place: Place, tiny_model: Path, capsy
     loaded = [*chat_rows.load_train(phase.data, folder), *chat_rows.load_heldout(phase.data, folder)]
     assert all(chat.encode(tokenizer, phase, row) for row in loaded) and len(loaded) == 200  # none is too long there
     assert sorted(one.name for one in folder.iterdir()) == ["heldout", "source.json", "train"]
-    record = SftRecipe(phase).origin(tiny_model, folder)["data"]
+    record = sft.origin(phase, tiny_model, folder)["data"]
     fetched = folder / "source.json"
     files.write_json(fetched, {**files.read_json(fetched), "fetched": "another day"})
-    assert SftRecipe(phase).origin(tiny_model, folder)["data"] == record, "the same rows, fetched again, are other data"
+    assert sft.origin(phase, tiny_model, folder)["data"] == record, "the same rows, fetched again, are other data"
     assert record["rows"] == counts and record["license"].startswith("not stated on its card; the right to train")
 
 
@@ -274,7 +274,7 @@ def test_rows_that_were_not_fetched_name_the_remedy(place: Place) -> None:
     with pytest.raises(
         UserError, match=r"phase.data.source is hf:.*: no folder .*; run `trainlab fetch` with the same"
     ):
-        SftRecipe(place.phase()).folders(place.models, None)
+        sft.folders(place.phase(), place.models, None)
 
 
 def test_counts_of_the_planner_are_the_most_that_can_come(tmp_path: Path) -> None:

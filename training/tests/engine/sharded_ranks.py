@@ -15,15 +15,11 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from stages import DPO, LORA, SFT, phase_of
+from tiny import make_job
 from torch.distributed.fsdp import FSDPModule
-from trainlab.data import chat_rows
-from trainlab.engine import acceleration, checkpoints, dist, training
+from trainlab.engine import acceleration, checkpoints, dist, trainer
 from trainlab.engine.trainer import CheckpointedSftTrainer
-from trainlab.engine.training_job import TrainingJob
-from trainlab.models import chat
-from trainlab.progress import Progress
-from trainlab.recipes.dpo import dpo_trainer, pairs
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import dpo, sft
 from transformers import TrainerCallback
 from trl import SFTTrainer
 
@@ -76,18 +72,14 @@ def job_of(folder: Path, name: str, recipe: str, dtype: str, fsdp: bool) -> Any:
         stage={"fsdp": fsdp},
         resources={"gpus_per_node": 2, "processes_per_node": 2},
     )
-    model, tokenizer = chat.load_base(folder / "model", phase)
-    rows = (
-        pairs.load(phase, folder / "data")[0] if recipe == "dpo" else chat_rows.load_train(phase.data, folder / "data")
-    )
-    return TrainingJob(phase, folder / name, model, tokenizer, rows, Progress(False))
+    return make_job(phase, folder / "model", folder / "data", folder / name)
 
 
 def main(folder: Path, jobs: list[str]) -> None:
     """Train all of them; rank 0 writes what was seen."""
     dist.start(5)
     shard_on_cpu()
-    fit, found = training.fit, {}
+    fit, found = trainer.fit, {}
     for one in jobs:
         name, recipe, dtype, kind = one.split(":")
         AcceleratorState._reset_state(reset_partial_state=True)
@@ -99,13 +91,13 @@ def main(folder: Path, jobs: list[str]) -> None:
                 shutil.rmtree(folder / name / "best_model")
             dist.barrier()
 
-        def watched(job: Any, trainer: Any, seen: dict[str, Any] = seen) -> Any:
-            trainer.add_callback(Watch(seen))
-            return fit(job, trainer)
+        def watched(job: Any, built: Any, seen: dict[str, Any] = seen) -> Any:
+            built.add_callback(Watch(seen))
+            return fit(job, built)
 
-        vars(training)["fit"] = watched
+        vars(trainer)["fit"] = watched
         job = job_of(folder, name, recipe, dtype, kind == "fsdp")
-        summary = (dpo_trainer if recipe == "dpo" else sft_trainer).train(job)
+        summary = (dpo if recipe == "dpo" else sft).fit(job)
         found[one.split(":")[0]] = {"summary": summary, "ranks": dist.gather(seen)}
     if dist.is_main():
         (folder / "seen.json").write_text(json.dumps(found), encoding="utf-8")

@@ -8,7 +8,7 @@ import torch
 from stages import SFT, phase_of
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from trainlab.engine import acceleration, dist
+from trainlab.engine import acceleration
 from trainlab.errors import UserError
 
 Matrix = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
@@ -75,18 +75,3 @@ def test_one_rank_times_and_a_resumed_run_keeps_its_choice(
         UserError, match=r"phase.stage.fp8 is auto: .*fp8.json says that this run computes in FP8, which"
     ):
         acceleration.choose_fp8(None, phase, tmp_path)
-
-
-def test_other_ranks_do_not_time_and_one_gpu_that_cannot_decides(
-    phase: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dist, "is_main", lambda: False)
-    monkeypatch.setattr(acceleration, "why_not_fp8", lambda _: None)
-    monkeypatch.setattr(acceleration, "_slow", lambda _: pytest.fail("only rank 0 times"))
-    from_rank_0 = iter([[None, None], [None, None], ["slow", None]])
-    monkeypatch.setattr(dist, "gather", lambda _: next(from_rank_0))
-    assert acceleration.choose_fp8(None, phase, tmp_path) == {"on": False, "reason": "slow"}
-    old = iter([[None, None], [None, "compute capability 8.0, FP8 needs 8.9"]])
-    monkeypatch.setattr(dist, "gather", lambda _: next(old))
-    assert acceleration.choose_fp8(None, phase, tmp_path)["reason"] == "compute capability 8.0, FP8 needs 8.9"
-    assert not list(tmp_path.iterdir())  # rank 0 writes

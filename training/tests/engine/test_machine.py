@@ -13,6 +13,7 @@ from trainlab.engine import gpus, memory
 from trainlab.engine.trainer import StepReporter
 from trainlab.plan.memory import POD_BYTES
 from trainlab.progress import Progress
+from trainlab.recipes.base import Run
 from trainlab.run import worker
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
@@ -58,7 +59,7 @@ def rank(number: int, host: str, gib: float, **more: Any) -> dict[str, Any]:
 
 
 def test_ranks_of_a_pod_are_added_up_and_held_against_its_limit() -> None:
-    found = memory.together([rank(0, "a", 1.0), rank(1, "a", 2.0), rank(2, "b", 4.75)])
+    found = memory.by_pod([rank(0, "a", 1.0), rank(1, "a", 2.0), rank(2, "b", 4.75)])
     assert [(pod["host"], pod["ranks"], pod["processes_gib"]) for pod in found["pods"]] == [
         ("a", 2, 3.5),
         ("b", 1, 5.25),
@@ -69,13 +70,13 @@ def test_ranks_of_a_pod_are_added_up_and_held_against_its_limit() -> None:
         "pod 5.25 "
         "GiB, above its limit of 5.00 (with page cache 4.90)"
     )
-    found = memory.together([rank(0, "a", 1.0, limit_gib=None, peak_gib=None)])
+    found = memory.by_pod([rank(0, "a", 1.0, limit_gib=None, peak_gib=None)])
     assert memory.sentence({"planned_gib": None, **found}) == "load 0.50, train 1.00 GiB per process"
 
 
 def test_a_run_records_the_memory_of_its_parts(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> None:
     phase = make_phase(phase_dict, train={"epochs": 1, "batch_size": 4, "checkpoints": 1})
-    worker.work(phase, tmp_path / "run", tiny_model, write_data(tmp_path / "data"))
+    worker.work(Run(phase, tmp_path / "run", tiny_model, write_data(tmp_path / "data")))
     manifest = files.read_json(tmp_path / "run" / "manifest.json")
     assert manifest["gpus"] == [] and not (tmp_path / "run" / "checkpoints").exists()  # complete: nothing resumes
     found = manifest["memory"]

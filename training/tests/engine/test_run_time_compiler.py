@@ -10,7 +10,7 @@ from checkout import VALUES
 from stages import DPO, PRETRAIN, SFT, phase_of
 from tiny import make_phase
 from trainlab.config.loading import load_values
-from trainlab.engine import run_time_compiler
+from trainlab.engine import gpus
 from trainlab.errors import UserError
 
 pytest.importorskip("triton")
@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(phase: Any) -> str:
     with pytest.raises(UserError) as caught:
-        run_time_compiler.check(phase)
+        gpus.check_compiler(phase)
     return str(caught.value)
 
 
@@ -56,7 +56,7 @@ def _headers() -> bool:
 def test_a_machine_that_has_them() -> None:
     if not (shutil.which("gcc") or shutil.which("clang")) or not _headers():
         pytest.skip("no C compiler or no Python.h on this machine")
-    assert run_time_compiler.lacking() is None
+    assert gpus.lacking_compiler() is None
 
 
 def test_only_what_triton_compiles_for_asks(phase_dict: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def test_only_what_triton_compiles_for_asks(phase_dict: dict[str, Any]) -> None:
         "resnet": load_values([VALUES / "resnet.yaml"]).phase,
         "compiled": phase_of(phase_dict, PRETRAIN, stage={"compile": True}, resources={"gpus_per_node": 1}),
     }
-    assert {name: run_time_compiler.asked_by(one) for name, one in asked.items()} == {
+    assert {name: gpus.needs_compiler(one) for name, one in asked.items()} == {
         "sft": "phase.recipe is sft",
         "dpo": "phase.recipe is dpo",
         "pretrain": "phase.recipe is pretrain",
@@ -81,13 +81,15 @@ def test_only_what_triton_compiles_for_asks(phase_dict: dict[str, Any]) -> None:
 def test_a_rank_with_a_gpu_asks_before_it_trains(
     phase_dict: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from trainlab.recipes import sft
+    from trainlab.recipes.base import Run
     from trainlab.run import worker
 
     phase = make_phase(phase_dict)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(worker.gpus, "check", lambda _: ([{"rank": 0}], []))
-    monkeypatch.setattr(worker.manifest, "begin", lambda *_: {"model": {}, "data": {}, "hardware": {}})
-    monkeypatch.setattr(worker.recipes.of(phase).__class__, "origin", lambda *_: {})
-    monkeypatch.setattr(worker.recipes.of(phase).__class__, "train", lambda *_: pytest.fail("trains"))
+    monkeypatch.setattr(worker.manifest, "begin", lambda *_: {"model": {}, "data": {}, "hardware": {}, "parent": None})
+    monkeypatch.setattr(sft, "origin", lambda *_: {})
+    monkeypatch.setattr(sft, "train", lambda *_: pytest.fail("trains"))
     with pytest.raises(UserError, match="Failed to find C compiler"):
-        worker.work(phase, tmp_path, tmp_path, tmp_path)
+        worker.work(Run(phase, tmp_path, tmp_path, tmp_path))

@@ -17,7 +17,7 @@ from tiny import write_data
 from trained import assert_same, weights
 from trainlab.engine import acceleration, checkpoints
 from trainlab.models import chat
-from trainlab.recipes.dpo import dpo_trainer
+from trainlab.recipes import dpo
 from trainlab.run.launch import ONE_MACHINE
 
 JOBS = (
@@ -113,7 +113,7 @@ def test_the_reference_of_a_sharded_run_is_not_spread_over_the_gpus_of_its_pod(
 ) -> None:
     gpus = {"gpus_per_node": 2, "processes_per_node": 2}
     phase: Any = phase_of(phase_dict, DPO, stage={"fsdp": True}, resources=gpus)
-    assert dpo_trainer.config(phase, tmp_path, False).model_init_kwargs is None  # one rank: TRL loads none
+    assert dpo.config(phase, tmp_path, False).model_init_kwargs is None  # one rank: TRL loads none
     monkeypatch.setattr(acceleration, "sharded", lambda _: True)
     monkeypatch.setattr(acceleration, "sharding", lambda _: {})
-    assert dpo_trainer.config(phase, tmp_path, False).model_init_kwargs == {"device_map": None}
+    assert dpo.config(phase, tmp_path, False).model_init_kwargs == {"device_map": None}

@@ -15,11 +15,13 @@ from checkout import ROOT, SOURCES
 from hub_server import serving
 from tiny import make_phase, write_data
 from torch.nn.functional import log_softmax
-from trainlab import files, recipes
+from trainlab import files
 from trainlab.config import Phase
 from trainlab.errors import UserError
-from trainlab.evaluation.benchmarks import store, task_comparison, task_score, tasks
+from trainlab.evaluation import task_score, tasks
 from trainlab.models import chat
+from trainlab.recipes import sft
+from trainlab.recipes.base import Run
 from trainlab.run import launch, results, worker
 
 TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "checkpoints": 1, "validation_fraction": 0.2}
@@ -141,7 +143,7 @@ def test_the_questions_never_taught_are_a_choice_of_one_in_four(phase_dict: dict
 def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str, Any], models: Path) -> None:
     phase, run_dir, data_dir = with_tasks(phase_dict, *BOTH), models.parent / "run", write_data(models.parent / "data")
     volume = stamps(models)
-    worker.work(phase, run_dir, models / "tiny", data_dir, models)
+    worker.work(Run(phase, run_dir, models / "tiny", data_dir, models))
     assert stamps(models) == volume, "a pod cannot write into the model volume"
     gate = files.read_json(run_dir / "gate.json")
     rows = {(row["task"], row["metric"]): row for row in gate["tasks"]}
@@ -155,7 +157,7 @@ def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str,
     assert files.read_json(run_dir / "report.json")["tasks"] == gate["tasks"]
     assert results.gate_again(run_dir)["tasks"] == gate["tasks"]
     kept = {name: files.read_json(run_dir / f"eval_{name}.json")["tasks"]["results"] for name in ("before", "after")}
-    recipes.of(phase, models).rescore(run_dir, models, data_dir)
+    sft.rescore(Run(phase, run_dir, models / "tiny", data_dir, models))
     for name, scores in kept.items():
         assert files.read_json(run_dir / f"eval_{name}.json")["tasks"]["results"] == scores
 
@@ -164,7 +166,7 @@ def test_a_run_with_tasks_tells_both_sides_beside_the_gate(phase_dict: dict[str,
 def test_ranks_share_the_items_and_find_what_one_finds(phase_dict: dict[str, Any], models: Path) -> None:
     """Two ranks over ten and six items; over one item rank 0 works alone."""
     code = (
-        "import json, sys; from pathlib import Path; from trainlab.models import chat; from trainlab.engine import dist; from trainlab.evaluation.benchmarks import task_score\n"
+        "import json, sys; from pathlib import Path; from trainlab.models import chat; from trainlab.engine import dist; from trainlab.evaluation import task_score\n"
         "from trainlab.config import SftPhase; dist.start(2); models = Path(sys.argv[1]); everything = []\n"
         "for text in sys.argv[2:]:\n"
         "    phase = SftPhase.model_validate_json(text); model, tokenizer = chat.load_base(models / 'tiny', phase)\n"
@@ -205,9 +207,9 @@ def test_a_name_that_the_harness_lacks_is_refused_with_near_ones(phase_dict: dic
 def fill(models: Path, path: str, name: str, **columns: list[Any]) -> Path:
     """Put a data set into the volume as `trainlab fetch` leaves it."""
     table = datasets.DatasetDict({part: datasets.Dataset.from_dict(columns) for part in PARTS})
-    folder = store.place(models, path, name, {})
-    table.save_to_disk(folder / store.ROWS)
-    files.write_json(folder / store.NOTE, {"source": path})
+    folder = tasks.place(models, path, name, {})
+    table.save_to_disk(folder / tasks.ROWS)
+    files.write_json(folder / tasks.NOTE, {"source": path})
     return folder
 
 
@@ -264,8 +266,8 @@ def test_a_task_of_the_harness_is_fetched_from_a_hub_once(
         hub.seen.clear()
         assert fetch(phase, models, hub.url).returncode == 0
         assert not [one for one in hub.seen if "ai2_arc" in one]  # it is there
-    (folder,) = (models / store.FOLDER).glob("allenai*")
-    (note,) = store.notes([folder])
+    (folder,) = (models / tasks.FOLDER).glob("allenai*")
+    note = files.read_json(folder / tasks.NOTE)
     assert (note["source"], note["license"]) == ("allenai/ai2_arc ARC-Easy", "cc-by-sa-4.0")
     assert note["rows"] == dict.fromkeys(PARTS, 1) and note["fetched"] and not (folder / ".cache").exists()
 
@@ -279,7 +281,7 @@ def test_an_unreachable_hub_is_a_sentence_of_fetch(phase_dict: dict[str, Any], m
         in done.stderr
     )
     assert "or set phase.evaluate.tasks to []" in done.stderr
-    assert not list((models / store.FOLDER).glob("allenai*"))
+    assert not list((models / tasks.FOLDER).glob("allenai*"))
 
 
 @pytest.mark.parametrize(
@@ -347,6 +349,6 @@ def test_sides_with_other_items_have_no_gain(phase_dict: dict[str, Any]) -> None
         return {"tasks": {"results": {"one": task}}}
 
     phase = with_tasks(phase_dict)
-    (row,) = task_comparison.rows(side([0.0, 1.0]), side([1.0]), phase)
+    (row,) = tasks.compare_tasks(side([0.0, 1.0]), side([1.0]), phase)
     assert row["gain"] is None and row["before"] == row["after"] == 0.5
-    assert task_comparison.rows({}, side([1.0]), phase) == [] == task_comparison.rows(side([1.0]), {}, phase)
+    assert tasks.compare_tasks({}, side([1.0]), phase) == [] == tasks.compare_tasks(side([1.0]), {}, phase)

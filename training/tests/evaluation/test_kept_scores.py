@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from tiny import phase_from, write_data
-from trainlab import recipes
 from trainlab.config import LanguagePhase
 from trainlab.data import chat_rows
 from trainlab.evaluation import answer_score, kept_scores
 from trainlab.models import chat
 from trainlab.progress import Progress
+from trainlab.recipes import language
+from trainlab.recipes.base import Run
 
 Scored = Callable[..., dict[str, Any]]
 
@@ -41,9 +42,8 @@ def scored(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any], calls: 
         assert isinstance(phase, LanguagePhase)
         model, tokenizer = chat.load_base(tiny_model, phase)
         rows = chat_rows.load_heldout(phase.data, tmp_path / "data")
-        recipe: Any = recipes.of(phase)
-        scores = recipe._scored(tmp_path / "runs" / name, "before", model, tokenizer, rows, Progress(True), known)
-        return dict(scores)
+        run = Run(phase, tmp_path / "runs" / name, tiny_model, tmp_path / "data", progress=Progress(True))
+        return language.scored(run, "before", (model, tokenizer), rows, answer_score.score, digest=known)
 
     return run
 

@@ -11,14 +11,14 @@ import trl
 from checkout import DATA, VALUES
 from jinja2 import TemplateError
 from tiny import make_phase, write_data
-from trainlab import files, recipes
+from trainlab import files
 from trainlab.config import ChatPhase
 from trainlab.config.loading import load_values
 from trainlab.data import chat_rows
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_score
 from trainlab.models import chat, chat_template, export
-from trainlab.recipes.dpo import dpo_trainer
+from trainlab.recipes import dpo, sft
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -47,8 +47,8 @@ def test_a_template_without_a_system_role_gets_the_prompt_in_the_first_turn(
     folder = shaped(tiny_model, tmp_path / "tiny", template, [], "<|im_end|>", "<|im_start|>")
     data = write_data(tmp_path / "data")
     phase = make_phase(phase_dict, data={"system_prompt": system})
-    recipes.of(phase).preflight(folder, data)
-    recipes.of(phase).fetch(tmp_path, None)
+    sft.preflight(phase, folder, data)
+    sft.fetch(phase, tmp_path, None)
     tokenizer = chat.load_tokenizer(folder, phase)
     row = chat.encode(tokenizer, phase, ROW)
     text = str(tokenizer.decode(row["input_ids"]))
@@ -80,8 +80,8 @@ def test_a_template_that_renders_no_chat_at_all_is_refused_before_any_rank_start
     tiny_model: Path, phase_dict: dict[str, Any], tmp_path: Path, template: str, why: str
 ) -> None:
     shaped(tiny_model, tmp_path / "tiny", template, [], "<|im_end|>")
-    recipe, data = recipes.of(make_phase(phase_dict)), write_data(tmp_path / "data")
-    for start in (lambda: recipe.preflight(tmp_path / "tiny", data), lambda: recipe.fetch(tmp_path, None)):
+    phase, data = make_phase(phase_dict), write_data(tmp_path / "data")
+    for start in (lambda: sft.preflight(phase, tmp_path / "tiny", data), lambda: sft.fetch(phase, tmp_path, None)):
         with pytest.raises(UserError, match=r"^phase.model.source is pvc:tiny: its chat template .*") as caught:
             start()
         assert why in str(caught.value) and "; use " in str(caught.value)
@@ -111,15 +111,15 @@ def test_a_rehearsal_finds_the_row_that_no_rank_could_train_on(
     path = data / "train" / "fire.jsonl"
     row = '{"id": "new", "question": "new?", "answer": "Press <|im_end|> to stop."}\n'
     path.write_text(path.read_text("utf-8") + row, encoding="utf-8")
-    recipe = recipes.of(make_phase(phase_dict, data={"source": "pvc:own"}))
-    recipe.rehearse(tmp_path / "sets")
+    phase = make_phase(phase_dict, data={"source": "pvc:own"})
+    sft.rehearse(phase, tmp_path / "sets")
     assert "1 rows spell out control tokens of the model, such as <|im_end|>; they are read as text" in (
         capsys.readouterr().err
     )
     path.write_text(path.read_text("utf-8") + row.replace("Press", "long " * 600).replace("new", "far"))
     with pytest.raises(UserError, match=r"row far: \d+ tokens, phase.model.max_length is"):
-        recipe.rehearse(tmp_path / "sets")
-    recipes.of(make_phase(phase_dict, data={"source": "pvc:elsewhere"})).rehearse(tmp_path / "sets")
+        sft.rehearse(phase, tmp_path / "sets")
+    sft.rehearse(make_phase(phase_dict, data={"source": "pvc:elsewhere"}), tmp_path / "sets")
 
 
 def test_prompt_is_masked_and_the_end_of_turn_is_part_of_the_answer(
@@ -192,7 +192,7 @@ def test_an_answer_ends_as_the_template_ends_its_turn(
     assert turn in (ends if isinstance(ends, list) else [ends])
     [(_, tokens)] = answer_score.losses(model, tokenizer, phase, [{**ROW, "facts": []}])
     assert tokens == len(row["input_ids"]) - place
-    pair = dpo_trainer.encode(tokenizer, phase, {**ROW, "rejected": "y"})
+    pair = dpo.encode(tokenizer, phase, {**ROW, "rejected": "y"})
     assert pair["chosen_ids"] == row["input_ids"][place:] and pair["rejected_ids"][-1] == turn
 
 
@@ -225,13 +225,13 @@ def test_a_template_that_cannot_be_trained_on_is_told_before_any_rank_starts(
     folder = shaped(tiny_model, tmp_path / "base", template, [], "<|im_end|>")
     data = write_data(tmp_path / "data")
     with pytest.raises(UserError, match=f"phase.model.source is pvc:tiny: its chat template .*: {why}; use a"):
-        recipes.of(make_phase(phase_dict)).preflight(folder, data)
-    recipes.of(make_phase(phase_dict)).preflight(tiny_model, data)
+        sft.preflight(make_phase(phase_dict), folder, data)
+    sft.preflight(make_phase(phase_dict), tiny_model, data)
     broken = tmp_path / "broken"
     shutil.copytree(tiny_model, broken)
     (broken / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match=r"broken: its tokenizer cannot be loaded \(.*\); fetch the model again"):
-        recipes.of(make_phase(phase_dict)).preflight(broken, data)
+        sft.preflight(make_phase(phase_dict), broken, data)
 
 
 def as_before(tokenizer: Any, phase: Any, row: Any) -> dict[str, list[int]]:

@@ -21,10 +21,11 @@ from ports import free_port
 from tiny import make_phase, write_text
 from trainlab import files
 from trainlab.data import corpus, pack
+from trainlab.engine.trainer import TrainingJob
 from trainlab.evaluation import answer_score
 from trainlab.models import chat
 from trainlab.progress import Progress
-from trainlab.recipes.cpt import cpt_trainer
+from trainlab.recipes import cpt
 
 pytestmark = pytest.mark.slow
 LOCKS = {
@@ -173,7 +174,7 @@ def text_run(tmp_path: Path, runs: dict[str, Any], phase_dict: dict[str, Any]) -
     rows = corpus.load(phase, write_text(tmp_path / "text.jsonl"))
     model, tokenizer = chat.load_base(runs["base"], phase)
     parts = pack.pack_corpus(tokenizer, rows, 32, phase.data.train_rows, None)
-    cpt_trainer.train(cpt_trainer.TextJob(phase, tmp_path / "run", model, tokenizer, parts, Progress(False)))
+    cpt.fit(TrainingJob(phase, tmp_path / "run", model, tokenizer, parts, Progress(False)))
     return phase, tmp_path / "run"
 
 

@@ -16,13 +16,11 @@ from tiny import make_phase, write_data
 from trainlab.config import Values
 from trainlab.data import chat_rows
 from trainlab.engine import checkpoints
-from trainlab.engine.trainer import CheckpointedSftTrainer
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine.trainer import CheckpointedSftTrainer, TrainingJob
 from trainlab.models import architectures, chat
 from trainlab.plan import devices, estimate, source, volumes
 from trainlab.progress import Progress
-from trainlab.recipes.resnet import resnet_trainer
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import image_training, sft
 from transformers import LlamaConfig, LlamaForCausalLM
 
 SPARE = 1.2e6
@@ -90,7 +88,7 @@ def test_checkpoints_and_run_volume(
     monkeypatch.setattr(CheckpointedSftTrainer, "evaluate", worse)
     base, tokenizer = chat.load_base(model, phase)
     rows = chat_rows.load_train(phase.data, write_data(tmp_path / "data"))
-    sft_trainer.train(TrainingJob(phase, tmp_path / "run", base, tokenizer, rows, Progress(False)))
+    sft.fit(TrainingJob(phase, tmp_path / "run", base, tokenizer, rows, Progress(False)))
 
     assert len(sizes) >= 3
     for size in sizes:
@@ -113,7 +111,7 @@ def test_checkpoints_of_an_image_classifier(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(checkpoints, "rotate", watched)
     images = pictures.make_images(phase)
-    resnet_trainer.train(resnet_trainer.ImageJob(phase, tmp_path / "run", images, Progress(False)))
+    image_training.fit(phase, tmp_path / "run", images, Progress(False))
     job = source.job_of(Values(phase=phase), [])
     plan = estimate.estimate_images(phase, job, devices.cpu(1, 1e9), 1.0)
     (need,) = [need for need in plan.volumes if need.name == "runs"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from trainlab import recipes
 from trainlab.config.loading import load_values
-from trainlab.evaluation.benchmarks import task_comparison
+from trainlab.evaluation import tasks
 from trainlab.report import terminal
 
 VALUES = Path(__file__).resolve().parents[3] / "values"
@@ -52,8 +52,8 @@ def test_every_recipe_is_here() -> None:
 @pytest.mark.parametrize("name", PHASES)
 def test_every_score_of_the_gate_has_a_row(name: str) -> None:
     phase, before, after = PHASES[name], scored({}), scored(BETTER)
-    recipe = recipes.of(phase)
-    gate = recipe.decide(before, after) | {"tasks": task_comparison.rows(before, after, phase)}
+    recipe = recipes.get_recipe(phase)
+    gate = recipe.decide(before, after, phase) | {"tasks": tasks.compare_tasks(before, after, phase)}
     names = {key for key, value in gate.items() if value is not None} - DECISION - {"tasks"}
     told = [row["what"] for row in terminal.rows(gate, recipe.SCORES)]
     assert sorted(told) == sorted([*(key.replace("_", " ") for key in names), "arc_easy acc"])

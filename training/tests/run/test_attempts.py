@@ -15,7 +15,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from trainlab.engine import checkpoints
 from trainlab.errors import LOST_PEER, UserError
 from trainlab.progress import Numbers, Progress
-from trainlab.run import attempts, handover, launch
+from trainlab.recipes.base import Run
+from trainlab.run import attempts, launch
 from trainlab.run.tracker import Tracker
 
 OPERATOR = {"PET_NNODES": "2", "PET_NODE_RANK": "0"}
@@ -96,7 +97,7 @@ def test_a_pod_ends_so_that_its_operator_restarts_it_or_does_not(
     given = iter(codes)
     monkeypatch.setattr(launch, "_torchrun", lambda *_: next(given))
     args: Any = SimpleNamespace()
-    assert [launch._attempt(phase, args, tmp_path, (tmp_path, tmp_path)) for _ in codes] == ends
+    assert [launch._attempt(Run(phase, tmp_path, tmp_path, tmp_path), args) for _ in codes] == ends
     recorded = [start.get("ended") for start in attempts.read(tmp_path)]
     assert recorded == ([code if code in (1, 2, 143) else None for code in ends] if rank == "0" else [])
 
@@ -123,7 +124,7 @@ def test_a_pod_deleted_while_it_waits_for_its_peers_end_says_nothing(
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
     args: Any = SimpleNamespace()
     phase = make_phase(phase_dict, resources={"nodes": 2, "restarts": 2})
-    assert launch._attempt(phase, args, tmp_path, (tmp_path, tmp_path)) == 128 + signal.SIGTERM
+    assert launch._attempt(Run(phase, tmp_path, tmp_path, tmp_path), args) == 128 + signal.SIGTERM
 
 
 def test_without_an_operator_a_lost_rank_is_exit_code_1(
@@ -133,18 +134,18 @@ def test_without_an_operator_a_lost_rank_is_exit_code_1(
         monkeypatch.delenv(name)
     monkeypatch.setattr(launch, "_torchrun", lambda *_: LOST_PEER)
     args: Any = SimpleNamespace()
-    assert launch._attempt(make_phase(phase_dict), args, tmp_path, (tmp_path, tmp_path)) == 1
+    assert launch._attempt(Run(make_phase(phase_dict), tmp_path, tmp_path, tmp_path), args) == 1
 
 
 def test_the_first_container_leaves_its_error_to_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no such model"), handover.failures_told():
+    with pytest.raises(UserError, match="no such model"), launch.report_fetch_error():
         raise UserError("no such model")
-    monkeypatch.setenv(handover.VARIABLE, str(tmp_path / "error"))
-    handover.check()
-    with handover.failures_told():
+    monkeypatch.setenv(launch.FETCH_ERROR, str(tmp_path / "error"))
+    launch.raise_fetch_error()
+    with launch.report_fetch_error():
         raise UserError("no such model")
     with pytest.raises(UserError, match="no such model"):
-        handover.check()
+        launch.raise_fetch_error()
 
 
 @pytest.mark.parametrize(("ended", "code"), [(-signal.SIGKILL, 128 + signal.SIGKILL), (1, 1), (77, 1)])
@@ -157,7 +158,7 @@ def test_a_rank_that_a_signal_ended_lets_the_operator_make_the_pod_again(
     for name, value in {**OPERATOR, launch.RANK_THREADS: "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: failing)
-    monkeypatch.setattr(launch.recipes, "preload", lambda _: None)
+    monkeypatch.setattr(launch.recipes, "get_recipe", lambda _: SimpleNamespace(preload=lambda: None))
     monkeypatch.setattr(launch.gc, "freeze", lambda: None)
     args: Any = SimpleNamespace(processes=None, argv=[], models=None)
-    assert launch._torchrun(make_phase(phase_dict), args, tmp_path, (tmp_path, tmp_path)) == code
+    assert launch._torchrun(Run(make_phase(phase_dict), tmp_path, tmp_path, tmp_path), args) == code

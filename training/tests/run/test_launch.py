@@ -14,14 +14,10 @@ import pytest
 from checkout import SOURCES, VALUES
 from ports import free_port
 from safetensors.torch import load_file
-from tiny import make_phase, phase_from
+from tiny import make_job, make_phase, phase_from
 from trainlab.config.types import quantity
-from trainlab.data import chat_rows
-from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError
-from trainlab.models import chat
-from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.run import launch
 from workplace import Workplace
 
@@ -62,9 +58,7 @@ def test_two_pods_make_one_run_that_equals_one_rank_with_accumulation(place: Wor
     assert len(json.loads((run_dir / "eval_after.json").read_text())["items"]) == 4
 
     one = phase_from({**place.phase.model_dump(), "train": {**TRAIN, "gradient_accumulation": 2}})
-    model, tokenizer = chat.load_base(place.root / "models" / "tiny", one)
-    rows = chat_rows.load_train(one.data, place.root / "data")
-    sft_trainer.train(TrainingJob(one, place.root / "one", model, tokenizer, rows, Progress(False)))
+    sft.fit(make_job(one, place.root / "models" / "tiny", place.root / "data", place.root / "one"))
     first = load_file(run_dir / "best_model" / "model.safetensors")
     second = load_file(place.root / "one" / "best_model" / "model.safetensors")
     assert max(float((first[name] - second[name]).abs().max()) for name in first) < 1e-4

@@ -14,7 +14,7 @@ from trainlab import cli
 from trainlab.config.loading import load_values, phase_hash, trained
 from trainlab.errors import UserError
 from trainlab.run import lesson as lessons
-from trainlab.run.lesson_answers import ANSWERS
+from trainlab.run.lesson import ANSWERS
 
 ROOT = lessons.PAGES.parents[2]
 PAGES = sorted(lessons.PAGES.glob("*.md"))

@@ -22,10 +22,11 @@ import sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from trainlab.engine import dist
+from trainlab.recipes.base import Run
 from trainlab.run import worker
 worker.work = lambda *_: dist.gather(1) if dist.rank() == 0 else time.sleep(600)
 phase = SimpleNamespace(resources=SimpleNamespace(timeout_minutes=0.1))
-worker.rank_main(phase, *[Path()] * 4)
+worker.rank_main(Run(phase, *[Path()] * 3))
 """
 
 
@@ -84,11 +85,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from torch.distributed import DistBackendError
+from trainlab.recipes.base import Run
 from trainlab.run import worker
 def work(*_):
     raise DistBackendError(sys.argv[1])
 worker.work = work
-worker.rank_main(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1)), *[Path()] * 4)
+worker.rank_main(Run(SimpleNamespace(resources=SimpleNamespace(timeout_minutes=1)), *[Path()] * 3))
 """
 
 
@@ -110,7 +112,7 @@ def test_the_words_of_nccl_are_printed(text: str, code: int, said: str) -> None:
 
 @pytest.mark.parametrize(("timeout_minutes", "minutes"), [(1, 0.5), (20, 10), (120, 30), (2880, 30)])
 def test_ranks_wait_less_than_the_job_may_take(timeout_minutes: int, minutes: float) -> None:
-    assert dist.patience(timeout_minutes).total_seconds() == minutes * 60
+    assert dist.wait_limit(timeout_minutes).total_seconds() == minutes * 60
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ports import serve_in_thread
 from safetensors.numpy import save_file
 from trainlab import files
 from trainlab.errors import UserError
-from trainlab.run import kube, lease, promote, verify_run
+from trainlab.run import kube, promote, verify_run
 
 MANIFESTS = {
     "servingruntime.yaml": """
@@ -296,7 +296,7 @@ def test_two_promotions_at_once_leave_the_last_one_served(
             SERVICE, {"metadata": {"name": "survival"}, "spec": {"predictor": {"model": {"runtime": "run-2-def"}}}}
         )
         wanted = {kind: promote._manifest(other / f"{kind.lower()}.yaml", kind, "demo") for kind in promote.KINDS}
-        promote._settle(
+        promote._delete_replaced(
             cluster, wanted, "demo", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "o", "uid": "o"}}
         )
     runtimes = [path for path in cluster.objects if path.startswith(RUNTIMES)]
@@ -362,7 +362,7 @@ def test_errors_are_sentences(run_dir: Path, account: Path, monkeypatch: pytest.
         said = f"admission webhook denied the request: {denied}"  # not by a Role, though the status is the same
         with api(account, (403, {"message": said})) as fake, pytest.raises(UserError, match=f"{said}; .*{remedy}"):
             run(run_dir, fake, monkeypatch)
-    monkeypatch.setattr(kube, "PATIENCE", 0.1)
+    monkeypatch.setattr(kube, "TIMEOUT", 0.1)
     with pytest.raises(UserError, match=r"gave up after 0 s; last: ConnectError"):
         run(run_dir, fake, monkeypatch)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
@@ -418,7 +418,7 @@ def test_verify_run(run_dir: Path, phase_dict: dict[str, Any], capsys: pytest.Ca
 
 def leased(until: str | None) -> tuple[int, Any]:
     """An InferenceService as the server returns it."""
-    return 200, {"metadata": {"resourceVersion": "7", "annotations": {lease.UNTIL: until} if until else None}}
+    return 200, {"metadata": {"resourceVersion": "7", "annotations": {promote.UNTIL: until} if until else None}}
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_a_served_model_ends_with_its_time(
     with api(account, *replies) as fake:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
-        assert lease.end("demo", "survival") == 0
+        assert promote.end_lease("demo", "survival") == 0
     assert says in capsys.readouterr().out
     asked = [(path, body) for method, path, body, _ in fake.asked if method == "DELETE"]
     assert asked == [(SERVICE, {"preconditions": {"resourceVersion": "7"}})] * len(asked) and bool(asked) is deleted
@@ -457,7 +457,7 @@ def test_an_end_that_is_no_time_ends_nothing(
     with api(account, leased(text)) as fake, pytest.raises(UserError, match="write a time with its zone"):
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
-        lease.end("demo", "survival")
+        promote.end_lease("demo", "survival")
     assert [method for method, *_ in fake.asked] == ["GET"]
 
 
@@ -468,6 +468,6 @@ def test_each_promotion_begins_the_hours_anew(run_dir: Path, monkeypatch: pytest
     for hours in (4, 9):
         began = datetime.now(UTC)
         assert run(run_dir, None, monkeypatch, hours=hours) == 0
-        until = datetime.fromisoformat(cluster.objects[SERVICE]["metadata"]["annotations"][lease.UNTIL])
+        until = datetime.fromisoformat(cluster.objects[SERVICE]["metadata"]["annotations"][promote.UNTIL])
         assert -1 <= (until - began).total_seconds() - 3600 * hours <= 60
-    assert lease.begun({"metadata": {"name": "a"}}, 0) == {"metadata": {"name": "a"}}
+    assert promote.with_lease({"metadata": {"name": "a"}}, 0) == {"metadata": {"name": "a"}}

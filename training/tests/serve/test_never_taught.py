@@ -16,10 +16,10 @@ def test_it_is_marked_from_the_manifest(tmp_path: Path, tiny_model: Path, phase_
     folder, run_dir = write_taught(write_data(tmp_path / "data")), tmp_path / "run"
     data = {**phase_dict["data"], "taught": "test"}
     phase = phase_from({**phase_dict, "data": data, "questions": [TAUGHT, OTHER]})
-    origin = recipes.of(phase).origin(tiny_model, folder)
+    origin = recipes.get_recipe(phase).origin(phase, tiny_model, folder)
     assert origin["data"]["never_taught"] == [OTHER]
     plain = phase_from({**phase_dict, "questions": [TAUGHT, OTHER]})
-    assert "never_taught" not in recipes.of(plain).origin(tiny_model, folder)["data"]
+    assert "never_taught" not in recipes.get_recipe(plain).origin(plain, tiny_model, folder)["data"]
     files.write_json(run_dir / "manifest.json", origin)
     files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
     answers = [{"question": question, "text": "A.", "text_tokens": 1} for question in (TAUGHT, OTHER)]

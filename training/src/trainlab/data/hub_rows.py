@@ -1,4 +1,4 @@
-"""Rows of a hub data set as the folder that chat_rows.py reads, with a count of every outcome; used by recipes/sft/.
+"""Rows of a hub data set as the folder that chat_rows.py reads, with a count of every outcome; used by recipes/sft.py.
 
 A row is assigned by the SHA-256 of its verse (or question): the smallest digests are held out, and both parts are
 sorted by digest. So equal verses (or questions, whatever their case and punctuation) are never on both sides, a row's

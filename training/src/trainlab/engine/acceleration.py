@@ -7,6 +7,7 @@ dimensions divisible by 16 (pytorch/ao, float8 README). Compiling in place keeps
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.training import Stage
-from trainlab.engine import dist
+from trainlab.engine import dist, gpus
 from trainlab.errors import UserError
 from trainlab.models import compute
 from trainlab.models.layers import decoder_layers
@@ -25,7 +26,6 @@ from trainlab.models.layers import decoder_layers
 CAPABILITY = (8, 9)  # of FP8 tensor cores: L4, L40S, H100; not A100 or A40
 PAYS = 1.05  # FP8 must beat bfloat16 by this factor in the probe
 TOKENS = 8192  # rows of the probe's matrix
-ROUNDS = 20
 CHOICE = "fp8.json"  # in the run directory: {"on", "reason"}
 
 
@@ -166,28 +166,21 @@ def _slow(model: Any) -> str | None:
     """Return the probe's result if FP8 does not pay: forward and backward of one matrix of this model, both ways."""
     layer: Any = decoder_layers(model)[0]
     part = layer.mlp.up_proj
+    rows = torch.randn(TOKENS, part.in_features, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     times = []
     for eight in (False, True):
         linear = nn.Sequential(nn.Linear(part.in_features, part.out_features, bias=False))
         linear = linear.to("cuda", torch.bfloat16)
         if eight:
             convert(linear)
-        times.append(_seconds(torch.compile(linear), part.in_features))
+        times.append(gpus.seconds(partial(_pass, torch.compile(linear), rows)))
     ratio = times[0] / times[1]
     return None if ratio >= PAYS else f"the probe ran at {ratio:.2f} times the speed of bfloat16, {PAYS} is needed"
 
 
-def _seconds(linear: Any, width: int) -> float:
-    rows = torch.randn(TOKENS, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    for _ in range(3):  # compiles
-        linear(rows).sum().backward()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(ROUNDS):
-        linear(rows).sum().backward()
-    end.record()
-    torch.cuda.synchronize()
-    return float(start.elapsed_time(end)) / 1000 / ROUNDS
+def _pass(linear: Any, rows: torch.Tensor) -> None:
+    """Run forward and backward."""
+    linear(rows).sum().backward()
 
 
 def convert(model: Any) -> None:

@@ -49,7 +49,7 @@ class ActivationCache:
         # By length, to keep padding low; the longest first, so that running out of memory shows at once.
         unique = sorted({tuple(row) for row in rows}, key=len, reverse=True)
         own = unique[dist.rank() :: dist.world_size()]
-        found: dict[bytes, torch.Tensor] = {}
+        outputs: dict[bytes, torch.Tensor] = {}
         training = self._model.training
         self._model.eval()
         for start in range(0, len(own), batch):
@@ -60,11 +60,11 @@ class ActivationCache:
             with autocast():
                 hidden = self._run(ids, mask)
             for row, states in zip(part, hidden, strict=True):
-                found[_key(torch.tensor(row))] = states[: len(row)].cpu().clone()
+                outputs[_key(torch.tensor(row))] = states[: len(row)].cpu().clone()
             say(f"frozen layers: {min(start + batch, len(own))} of {len(own)} rows of this rank")
         self._model.train(training)
-        for part_found in dist.gather(found):
-            self._known.update(part_found)
+        for share in dist.gather(outputs):
+            self._known.update(share)
 
     @contextmanager
     def replacing(self, inputs: Mapping[str, Any]) -> Iterator[None]:

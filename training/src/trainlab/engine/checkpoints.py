@@ -4,7 +4,8 @@ A checkpoint without a marker, or whose files differ from it, is skipped on resu
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainlab import files
@@ -29,8 +30,8 @@ class DiskFull(UserError):
 
 def mark(folder: Path) -> None:
     """Mark a checkpoint complete: record the size of each of its files."""
-    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MARKER)  # sharded ones hold folders
-    sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in found}
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MARKER)  # sharded ones hold folders
+    sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in paths}
     files.write_json(folder / MARKER, sizes)
 
 
@@ -58,8 +59,8 @@ def step(checkpoint: Path) -> int:
 
 def listed(folder: Path) -> list[Path]:
     """Return the checkpoint folders, oldest first."""
-    found = [p for p in folder.glob("checkpoint-*") if p.is_dir() and p.name.split("-")[-1].isdigit()]
-    return sorted(found, key=step)
+    paths = (p for p in folder.glob("checkpoint-*") if p.is_dir() and p.name.split("-")[-1].isdigit())
+    return sorted(paths, key=step)
 
 
 def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
@@ -74,13 +75,12 @@ def last_good(folder: Path, say: Callable[[str], None]) -> Path | None:
 
 def rotate(folder: Path, keep: int, best: str | None) -> None:
     """Remove all but the `keep` newest complete checkpoints and the best one."""
-    whole = [path for path in listed(folder) if fault(path) is None]
-    for path in whole[:-keep]:
+    for path in [path for path in listed(folder) if fault(path) is None][:-keep]:
         if best is None or path.name != Path(best).name:
             shutil.rmtree(path)
 
 
-GOES_ON = "the same command goes on from the last complete checkpoint"
+RESUMES = "the same command goes on from the last complete checkpoint"
 """What every message about an ended rank closes with."""
 
 
@@ -113,3 +113,14 @@ def explain_full(error: BaseException, folder: Path, what: str) -> DiskFull | No
         f"{folder}: the volume is full while {what} was written ({files.free_text(folder)}); {kept}; free space or "
         "enlarge the volume and start the same run again: it resumes from there"
     )
+
+
+@contextmanager
+def explained_if_full(folder: Path, what: str) -> Iterator[None]:
+    """Raise the sentence of `explain_full` for an error of the block that means `volume full`, any other as it is."""
+    try:
+        yield
+    except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, depending on the file
+        if full := explain_full(error, folder, what):
+            raise full from None
+        raise

@@ -1,32 +1,31 @@
-"""One rank's view of the job: start of the process group, small collectives, and an end that always exits with 0.
+"""One rank's view of the job: start of the process group, a check of all ranks and their link, an end that always exits with 0.
 
 Called by run/worker.py and the recipes. Rank, world size and addresses come from torchrun, never from here.
 """
 
 import contextlib
 import os
+import socket
 import sys
+import time
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as td
 
+from trainlab.errors import UserError
+from trainlab.progress import where
+
 T = TypeVar("T")
+MAX_WAIT = timedelta(minutes=30)
+"""torch's own default with gloo, 10 with nccl: rank 0 alone writes models of tens of gigabytes."""
+MEGABYTES, ROUNDS = 16, 3
 
 
-# minutes; torch's own default with gloo, 10 with nccl: rank 0 alone writes models of tens of gigabytes
-MOST_PATIENCE = 30.0
-
-
-def patience_minutes(timeout_minutes: float) -> float:
+def wait_limit(timeout_minutes: float) -> timedelta:
     """Return how long ranks wait for one another: less than the job may take, so that they can say that one is lost."""
-    return min(MOST_PATIENCE, timeout_minutes / 2)
-
-
-def patience(timeout_minutes: float) -> timedelta:
-    """The same as a time-out of torch."""
-    return timedelta(minutes=patience_minutes(timeout_minutes))
+    return min(MAX_WAIT, timedelta(minutes=timeout_minutes / 2))
 
 
 def start(timeout_minutes: float) -> None:
@@ -38,7 +37,7 @@ def start(timeout_minutes: float) -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if "WORLD_SIZE" in os.environ and not td.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        td.init_process_group(backend, timeout=patience(timeout_minutes))
+        td.init_process_group(backend, timeout=wait_limit(timeout_minutes))
 
 
 def rank() -> int:
@@ -70,6 +69,79 @@ def gather(value: T) -> list[T]:
     values: list[Any] = [None] * world_size()
     td.all_gather_object(values, value)
     return values
+
+
+def check_collectives() -> dict[str, Any]:
+    """Return {world_size, hosts, nodes, backend, sum, expected, megabytes, seconds, bandwidth_mb_s}; every rank must call it.
+
+    A pod's host is its own name; its node is NODE_NAME, which the chart sets. Elsewhere `nodes` is empty.
+
+    Each rank adds its number plus one in an all-reduce; then one of 16 MB is timed, the median of three rounds on the
+    slowest rank after a warm-up round. bandwidth_mb_s is what each rank sends in a ring, 2 (n - 1) / n of the payload,
+    per second (nccl-tests calls it bus bandwidth). Alone there is nothing to measure: backend and what follows are
+    None. Raises UserError if ranks are missing, duplicate or add up wrongly.
+    """
+    world = world_size()
+    here: dict[str, Any] = {
+        "rank": rank(),
+        "world": world,
+        "host": socket.gethostname(),
+        "node": os.environ.get("NODE_NAME"),
+    }
+    peers = gather(here)
+    if [peer["rank"] for peer in peers] != list(range(world)) or {peer["world"] for peer in peers} != {world}:
+        raise UserError(f"the ranks do not agree on who they are: {peers}; give every pod the same number of nodes")
+    hosts = sorted({peer["host"] for peer in peers})
+    measured: dict[str, Any] = {
+        "world_size": world,
+        "hosts": hosts,
+        "nodes": sorted({peer["node"] for peer in peers if peer["node"]}),
+        "sum": 1,
+        "expected": world * (world + 1) // 2,
+    }
+    if world == 1:
+        return {**measured, "backend": None, "megabytes": None, "seconds": None, "bandwidth_mb_s": None}
+    device = torch.device("cuda" if td.get_backend() == "nccl" else "cpu")
+    total = torch.tensor([float(rank() + 1)], device=device)
+    td.all_reduce(total)
+    measured["sum"] = int(total.item())
+    if measured["sum"] != measured["expected"]:
+        raise UserError(
+            f"the sum over {world} ranks is {measured['sum']}, it must be {measured['expected']}: check the network"
+        )
+    seconds = _timed(torch.zeros(MEGABYTES * 250_000, device=device))
+    rate = 2 * (world - 1) / world * MEGABYTES / seconds
+    return {
+        **measured,
+        "backend": td.get_backend(),
+        "megabytes": MEGABYTES,
+        "seconds": round(seconds, 4),
+        "bandwidth_mb_s": round(rate, 1),
+    }
+
+
+def collectives_sentence(measured: dict[str, Any]) -> str:
+    """Return what `check_collectives` returned in one line."""
+    if measured["world_size"] == 1:
+        return f"ranks: 1, alone on {measured['hosts'][0]}"
+    return (
+        f"ranks: {measured['world_size']} {where(measured['hosts'], measured['nodes'])} by {measured['backend']}: "
+        f"their sum is {measured['sum']} as it must be; all-reduce of {measured['megabytes']} MB in {measured['seconds']:.3f} s, "
+        f"{measured['bandwidth_mb_s']:.0f} MB/s"
+    )
+
+
+def _timed(payload: torch.Tensor) -> float:
+    """Return the seconds of one all-reduce of `payload` on the slowest rank."""
+    rounds: list[float] = []
+    for _ in range(ROUNDS + 1):
+        barrier()
+        began = time.perf_counter()
+        td.all_reduce(payload)
+        if payload.is_cuda:
+            torch.cuda.synchronize()
+        rounds.append(time.perf_counter() - began)
+    return float(max(sorted(own)[len(own) // 2] for own in gather(rounds[1:])))
 
 
 def leave() -> None:

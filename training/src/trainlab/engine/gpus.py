@@ -1,20 +1,32 @@
-"""Is every rank's GPU what it should be? Name, driver, free memory and a short bf16 matmul, before any training.
+"""Is every rank's GPU what it should be, and can Triton compile for it? Asked before any training; called by run/worker.py.
 
-Called by run/worker.py if there are GPUs: `measure` was run on one H100; `warnings` is a pure function of what it returns.
+`measure` was run on one H100; `warnings` is a pure function of what it returns. Triton (3.7, runtime/build.py) compiles a C file
+against Python.h for each of its GPU kernels, while the run goes on: those of TRL's loss and fused head
+(trl.kernels.chunked_logprob), with which every language model here is trained or scored, of compiled layers, and so of FP8. On
+one H100 it found a compiler; what is said without one is tested on CPU.
 """
 
+import os
 import re
+import subprocess
+import sysconfig
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainlab.config import Phase, ResnetPhase, Values
+from trainlab.config import LanguagePhase, Phase, ResnetPhase, Values
 from trainlab.errors import UserError
 from trainlab.plan import devices, estimate, source
 
 SIZE, ROUNDS = 8192, 20  # 1.1 TFLOP a round; measured on an H100: 785 to 795 of 989 TFLOP/s
 SLOW = 0.5  # of the data sheet's dense peak: measured GPUs reach 80 to 87 % (stas00/ml-engineering, accelerators)
 DRIVER = Path("/proc/driver/nvidia/version")
+MODULE = """
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "trainlab_probe", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_trainlab_probe(void) { return PyModule_Create(&module); }
+"""
 
 
 def check(planned_gib: float | None) -> tuple[list[dict[str, Any]], list[str]]:
@@ -26,8 +38,8 @@ def check(planned_gib: float | None) -> tuple[list[dict[str, Any]], list[str]]:
 
     from trainlab.engine import dist
 
-    found = [one for one in dist.gather(measure() if torch.cuda.is_available() else None) if one]
-    return found, [*(sentence(one) for one in found), *warnings(found, planned_gib)]
+    gpus = [gpu for gpu in dist.gather(measure() if torch.cuda.is_available() else None) if gpu]
+    return gpus, [*(sentence(gpu) for gpu in gpus), *warnings(gpus, planned_gib)]
 
 
 def peak_tokens(phase: Phase) -> float | None:
@@ -40,8 +52,8 @@ def peak_tokens(phase: Phase) -> float | None:
 
     if isinstance(phase, ResnetPhase) or not torch.cuda.is_available():
         return None
-    given: dict[str, Any] = {"phase": phase}
-    job = replace(source.job_of(Values.model_construct(**given), []), checkpointing=False)
+    fields: dict[str, Any] = {"phase": phase}
+    job = replace(source.job_of(Values.model_construct(**fields), []), checkpointing=False)
     device = known(torch.cuda.get_device_name())
     if device is None or job.arch is None or not job.on_gpu:
         return None
@@ -60,15 +72,7 @@ def measure() -> dict[str, Any]:
     rate = None
     if torch.cuda.is_bf16_supported(including_emulation=False) and free > 4 * 2 * SIZE**2:
         left, right = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-        for _ in range(3):
-            left @ right
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(ROUNDS):
-            left @ right
-        end.record()
-        torch.cuda.synchronize()
-        rate = round(2 * SIZE**3 * ROUNDS / (start.elapsed_time(end) / 1000) / 1e12, 1)
+        rate = round(2 * SIZE**3 / seconds(lambda: left @ right) / 1e12, 1)
         del left, right
         torch.cuda.empty_cache()
     return {
@@ -82,35 +86,50 @@ def measure() -> dict[str, Any]:
     }
 
 
-def sentence(one: dict[str, Any]) -> str:
+def seconds(compute: Callable[[], Any]) -> float:
+    """Return the seconds on the GPU of one call: the mean of ROUNDS, after three that warm up (or compile)."""
+    import torch
+
+    for _ in range(3):
+        compute()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(ROUNDS):
+        compute()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) / 1000 / ROUNDS
+
+
+def sentence(gpu: dict[str, Any]) -> str:
     """Return a rank's GPU in one line."""
-    rate = "no bfloat16 measured" if one["tflops"] is None else f"{one['tflops']:.0f} TFLOP/s in bfloat16"
+    rate = "no bfloat16 measured" if gpu["tflops"] is None else f"{gpu['tflops']:.0f} TFLOP/s in bfloat16"
     return (
-        f"rank {one['rank']}: {one['name']}, capability {one['capability']}, driver {one['driver']}, "
-        f"{one['free_gib']:.1f} of {one['memory_gib']:.1f} GiB free, {rate}"
+        f"rank {gpu['rank']}: {gpu['name']}, capability {gpu['capability']}, driver {gpu['driver']}, "
+        f"{gpu['free_gib']:.1f} of {gpu['memory_gib']:.1f} GiB free, {rate}"
     )
 
 
-def warnings(found: list[dict[str, Any]], planned_gib: float | None) -> list[str]:
+def warnings(gpus: list[dict[str, Any]], planned_gib: float | None) -> list[str]:
     """Return a sentence for each GPU that is slow, full, or unlike the others."""
-    said = []
-    for one in found:
-        who = f"warning: rank {one['rank']}: {one['name']}"
-        device = known(one["name"])
-        if device and one["tflops"] is not None and one["tflops"] * 1e12 < SLOW * device.bf16:
-            said.append(
-                f"{who} computes {one['tflops']:.0f} TFLOP/s, {one['tflops'] * 1e12 / device.bf16:.0%} of its data "
+    lines = []
+    for gpu in gpus:
+        who = f"warning: rank {gpu['rank']}: {gpu['name']}"
+        device = known(gpu["name"])
+        if device and gpu["tflops"] is not None and gpu["tflops"] * 1e12 < SLOW * device.bf16:
+            lines.append(
+                f"{who} computes {gpu['tflops']:.0f} TFLOP/s, {gpu['tflops'] * 1e12 / device.bf16:.0%} of its data "
                 f"sheet's {device.bf16 / 1e12:.0f}: it is shared, hot or power-limited; check nvidia-smi on its node"
             )
-        if planned_gib is not None and one["free_gib"] < planned_gib:
-            said.append(
-                f"{who} has {one['free_gib']:.1f} GiB free, `trainlab plan` needs {planned_gib:.1f}: lower "
+        if planned_gib is not None and gpu["free_gib"] < planned_gib:
+            lines.append(
+                f"{who} has {gpu['free_gib']:.1f} GiB free, `trainlab plan` needs {planned_gib:.1f}: lower "
                 "phase.train.batch_size or phase.model.max_length, or find out what else uses it"
             )
-    names = sorted({one["name"] for one in found})
+    names = sorted({gpu["name"] for gpu in gpus})
     if len(names) > 1:
-        said.append(f"warning: the ranks have different GPUs ({', '.join(names)}): all wait for the slowest")
-    return said
+        lines.append(f"warning: the ranks have different GPUs ({', '.join(names)}): all wait for the slowest")
+    return lines
 
 
 def known(name: str) -> devices.Device | None:
@@ -124,5 +143,41 @@ def known(name: str) -> devices.Device | None:
 def driver(path: Path = DRIVER) -> str:
     """Return the version of NVIDIA's kernel module, "unknown" if its file is not visible."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = re.search(r"Kernel Module.*?\s(\d+\.\d+[\d.]*)", text)
-    return found.group(1) if found else "unknown"
+    version = re.search(r"Kernel Module.*?\s(\d+\.\d+[\d.]*)", text)
+    return version.group(1) if version else "unknown"
+
+
+def check_compiler(phase: Phase) -> None:
+    """Raise UserError where a phase needs Triton's compiler and it does not work; some 0.2 s, once per cache."""
+    if (key := needs_compiler(phase)) and (lack := lacking_compiler()):
+        raise UserError(
+            f"{key}: on a GPU, Triton compiles while the run goes on, which cannot work here: {lack}; build the image "
+            "(site.images.trainer) by images/trainer/Containerfile, which adds gcc, libc6-dev and libpython3-dev, or take a base "
+            "image that has them"
+        )
+
+
+def needs_compiler(phase: Phase) -> str | None:
+    """Return the key and value that make a phase need Triton on a GPU, None if nothing does."""
+    if phase.stage_block and phase.stage_block.compile:
+        return "phase.stage.compile is true"
+    return f"phase.recipe is {phase.recipe}" if isinstance(phase, LanguagePhase) else None
+
+
+def lacking_compiler() -> str | None:
+    """Return why Triton cannot compile here, None if it can: compiles a module as Triton does."""
+    from triton.runtime.build import compile_module_from_src
+
+    headers = Path(sysconfig.get_path("include"))
+    try:
+        compile_module_from_src(MODULE, "trainlab_probe")
+    except FileNotFoundError as error:
+        compiler = os.environ.get("CC")
+        return f"CC is {compiler}: no such program" if error.filename == compiler else str(error)
+    except subprocess.CalledProcessError as error:
+        if not (headers / "Python.h").is_file():
+            return f"Python's headers are missing ({headers}/Python.h)"
+        return f"{Path(error.cmd[0]).name} exits with {error.returncode}, see its message above"
+    except (RuntimeError, OSError, ImportError) as error:  # no compiler; an unwritable cache; a broken module
+        return str(error).splitlines()[0]
+    return None

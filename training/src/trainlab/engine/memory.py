@@ -31,7 +31,7 @@ class Profile:
         """End a part: keep its peaks in GiB and begin the next one; a part that occurs again keeps the higher ones."""
         import torch
 
-        peaks = {"process_gib": _highest("self")}
+        peaks = {"process_gib": _peak_gib("self")}
         if torch.cuda.is_available():
             peaks["allocated_gib"] = _gib(torch.cuda.max_memory_allocated())
             peaks["reserved_gib"] = _gib(torch.cuda.max_memory_reserved())
@@ -62,7 +62,7 @@ class Profile:
                 recorded._record_memory_history(enabled=None)
         self.mark("train")
 
-    def whole(self, phase: Phase) -> dict[str, Any]:
+    def report(self, phase: Phase) -> dict[str, Any]:
         """Return what the manifest says about all ranks; every rank must call it. Sizes in GiB, None if unknown.
 
         {planned_gib, planned_for, gpu_gib, pods: [{host, ranks, processes_gib: sum of the peaks of the
@@ -71,16 +71,9 @@ class Profile:
         """
         from trainlab.engine import dist
 
-        launcher = _highest(str(os.getppid())) if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
-        here = {
-            "rank": dist.rank(),
-            "host": _host(),
-            "parts": self.parts,
-            "gpu_gib": _gpu_gib(),
-            "launcher_gib": launcher,
-        }
-        here |= pod()
-        return {**planned(phase), **together(dist.gather(here))}
+        launcher = _peak_gib(str(os.getppid())) if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
+        here = {"rank": dist.rank(), "host": _host(), "parts": self.parts, "gpu_gib": _gpu_gib()}
+        return {**planned(phase), **by_pod(dist.gather({**here, "launcher_gib": launcher, **pod()}))}
 
 
 def exhausted(error: BaseException) -> str | None:
@@ -96,23 +89,23 @@ def exhausted(error: BaseException) -> str | None:
     )
 
 
-def together(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+def by_pod(ranks: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the ranks' own numbers and, per pod, their sum against the pod's limit."""
     pods = []
-    for host in dict.fromkeys(str(one["host"]) for one in ranks):
-        own = [one for one in ranks if one["host"] == host]
-        peaks = [max((part["process_gib"] for part in one["parts"].values()), default=0.0) for one in own]
+    for host in dict.fromkeys(str(rank["host"]) for rank in ranks):
+        own = [rank for rank in ranks if rank["host"] == host]
+        peaks = [max((part["process_gib"] for part in rank["parts"].values()), default=0.0) for rank in own]
         pods.append(
             {
                 "host": host,
                 "ranks": len(own),
-                "processes_gib": round(sum(peaks) + max(one["launcher_gib"] for one in own), 3),
+                "processes_gib": round(sum(peaks) + max(rank["launcher_gib"] for rank in own), 3),
                 "limit_gib": own[0]["limit_gib"],
-                "peak_gib": max((one["peak_gib"] for one in own if one["peak_gib"] is not None), default=None),
+                "peak_gib": max((rank["peak_gib"] for rank in own if rank["peak_gib"] is not None), default=None),
             }
         )
-    gpus = [one["gpu_gib"] for one in ranks if one["gpu_gib"] is not None]
-    brief = [{key: one[key] for key in ("rank", "host", "parts")} for one in ranks]
+    gpus = [rank["gpu_gib"] for rank in ranks if rank["gpu_gib"] is not None]
+    brief = [{key: rank[key] for key in ("rank", "host", "parts")} for rank in ranks]
     return {"gpu_gib": min(gpus, default=None), "pods": pods, "ranks": brief}
 
 
@@ -123,8 +116,8 @@ def planned(phase: Phase) -> dict[str, Any]:
     from trainlab.errors import UserError
     from trainlab.plan import devices, estimate, source
 
-    given: dict[str, Any] = {"phase": phase}
-    values = Values.model_construct(**given)  # not judged again: the site is the chart's, and not the default one
+    fields: dict[str, Any] = {"phase": phase}
+    values = Values.model_construct(**fields)  # not judged again: the site is the chart's, and not the default one
     job = source.job_of(values, [])
     if job.arch is None and not isinstance(phase, ResnetPhase):
         return {"planned_gib": None, "planned_for": None}
@@ -133,24 +126,21 @@ def planned(phase: Phase) -> dict[str, Any]:
         job, device, _ = source.device_of(values, job, gpu)
     except UserError:  # a GPU not in the table: bytes do not depend on it
         device = devices.find(source.DEFAULT_GPU)
-    plan = (
-        estimate.estimate_images(phase, job, device, 1.0)
-        if isinstance(phase, ResnetPhase)
-        else estimate.estimate(job, device, 1.0)
-    )
-    return {
-        "planned_gib": _gib(plan.memory.total) if plan.memory else None,
-        "planned_for": "GPU" if job.on_gpu else "pod",
-    }
+    if isinstance(phase, ResnetPhase):
+        plan = estimate.estimate_images(phase, job, device, 1.0)
+    else:
+        plan = estimate.estimate(job, device, 1.0)
+    gib = _gib(plan.memory.total) if plan.memory else None
+    return {"planned_gib": gib, "planned_for": "GPU" if job.on_gpu else "pod"}
 
 
 def pod(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, float | None]:
     """Return {limit_gib, peak_gib} of this process's cgroup (version 2 or 1); None if there is no limit or file."""
     lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
     paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
-    one = (root / "memory", paths.get("memory", "/"), "memory.limit_in_bytes", "memory.max_usage_in_bytes")
-    two = (root, paths.get("", "/"), "memory.max", "memory.peak")
-    for base, path, limit, peak in (two, one):
+    first = (root / "memory", paths.get("memory", "/"), "memory.limit_in_bytes", "memory.max_usage_in_bytes")
+    second = (root, paths.get("", "/"), "memory.max", "memory.peak")
+    for base, path, limit, peak in (second, first):
         # A container sees its own group at the root and the host's path in /proc, unless it has a cgroup namespace.
         for folder in (base / path.lstrip("/"), base):
             if (folder / limit).exists():
@@ -158,20 +148,20 @@ def pod(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup
     return {"limit_gib": None, "peak_gib": None}
 
 
-def sentence(found: Mapping[str, Any]) -> str:
+def sentence(measured: Mapping[str, Any]) -> str:
     """Return the row of the report: the parts' peaks of the fullest rank, and the pods against their limit."""
-    kind = "allocated_gib" if found.get("gpu_gib") else "process_gib"
+    kind = "allocated_gib" if measured.get("gpu_gib") else "process_gib"
     parts: dict[str, float] = {}
-    for one in found["ranks"]:
-        for name, peaks in one["parts"].items():
+    for rank in measured["ranks"]:
+        for name, peaks in rank["parts"].items():
             parts[name] = max(parts.get(name, 0.0), peaks.get(kind, 0.0))
     text = ", ".join(f"{name} {value:.2f}" for name, value in parts.items()) + " GiB"
-    text += f" of the GPU's {found['gpu_gib']:.1f} GiB" if found.get("gpu_gib") else " per process"
-    if found.get("planned_gib") is not None:
-        text += f"; planned for training: {found['planned_gib']:.2f} GiB for the {found['planned_for']}"
-    limited = [one for one in found["pods"] if one["limit_gib"]]
+    text += f" of the GPU's {measured['gpu_gib']:.1f} GiB" if measured.get("gpu_gib") else " per process"
+    if measured.get("planned_gib") is not None:
+        text += f"; planned for training: {measured['planned_gib']:.2f} GiB for the {measured['planned_for']}"
+    limited = [pod for pod in measured["pods"] if pod["limit_gib"]]
     if limited:
-        full = max(limited, key=lambda one: one["processes_gib"] / one["limit_gib"])
+        full = max(limited, key=lambda pod: pod["processes_gib"] / pod["limit_gib"])
         verdict = "within" if full["processes_gib"] <= full["limit_gib"] else "above"
         text += f"; processes of the fullest pod {full['processes_gib']:.2f} GiB, {verdict} its limit of {full['limit_gib']:.2f}"
         if full["peak_gib"] is not None:
@@ -188,14 +178,12 @@ def _host() -> str:
 def _gpu_gib() -> float | None:
     import torch
 
-    return (
-        _gib(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
-        if torch.cuda.is_available()
-        else None
-    )
+    if not torch.cuda.is_available():
+        return None
+    return _gib(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
 
 
-def _highest(process: str) -> float:
+def _peak_gib(process: str) -> float:
     """Return the peak memory of a process (a number, or self) in GiB, 0 if /proc does not say."""
     path, name = Path("/proc") / process / "status", "VmHWM"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:

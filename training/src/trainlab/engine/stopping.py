@@ -25,7 +25,7 @@ class Stopped(UserError):
 
     def __init__(self, step: int) -> None:
         """`step` is that of the checkpoint."""
-        super().__init__(f"told to end by SIGTERM: the checkpoint of step {step} is kept; {checkpoints.GOES_ON}")
+        super().__init__(f"told to end by SIGTERM: the checkpoint of step {step} is kept; {checkpoints.RESUMES}")
 
 
 class Stop:

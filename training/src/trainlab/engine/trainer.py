@@ -1,14 +1,18 @@
-"""Hugging Face's trainers with our checkpoints: marked when complete, spread evenly, rotated after that; for sft, cpt, dpo."""
+"""Hugging Face's trainers for the recipes of language models: our checkpoints, what a phase sets, one fit from resume to result.
+
+Checkpoints are marked when complete and rotated after that. The result is best_model/ or lora_adapter/.
+"""
 
 import time
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
     PrinterCallback,
     ProgressCallback,
     Trainer,
@@ -21,22 +25,41 @@ from transformers.integrations import TensorBoardCallback
 from transformers.trainer_pt_utils import BatchRebalanceSampler
 from trl import SFTTrainer
 
-from trainlab.config import LanguagePhase, Phase
+from trainlab import files
+from trainlab.config import LanguagePhase, Phase, SftPhase
+from trainlab.config.training import CurriculumStep
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss
-from trainlab.engine.steps import Eta, planned
-from trainlab.models import compute
-from trainlab.progress import Numbers, Progress
+from trainlab.engine.stopping import Stop, StopCallback
+from trainlab.errors import UserError
+from trainlab.models import compute, export
+from trainlab.models.layers import save_lora
+from trainlab.plan import rounding
+from trainlab.progress import Eta, Numbers, Progress
 
 # TRL and PEFT use a name that transformers deprecated in 5.23; it warns once per rank.
 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+
+
+@dataclass
+class TrainingJob:
+    """What a language model is trained with, the same on every rank; rows: list[TrainRow], or blocks of tokens."""
+
+    phase: Any
+    run_dir: Path
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    rows: Any
+    progress: Progress
 
 
 class CheckpointedTrainer(Trainer):
     """Writes `complete.json` last into each checkpoint, and reports a full volume in a sentence."""
 
     keep = 1
+    seconds = 0.0
+    """Seconds of all steps, without the pass of the frozen layers before them."""
 
     def create_accelerator_and_postprocess(self) -> None:
         """As the Trainer's, with our precision under FSDP2: its settings have no key for it."""
@@ -47,17 +70,12 @@ class CheckpointedTrainer(Trainer):
         """Save, mark, rotate. Not SFTTrainer's own method: that adds a model card meant for the hub."""
         root = Path(str(self.args.output_dir))
         folder = root / f"checkpoint-{self.state.global_step}"
-        try:
+        with checkpoints.explained_if_full(root, folder.name):
             Trainer._save_checkpoint(self, model, trial)
             dist.barrier()  # every rank has written its random state
             if self.args.should_save:
                 checkpoints.mark(folder)
                 checkpoints.rotate(root, self.keep, self.state.best_model_checkpoint)
-        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, depending on the file
-            full = checkpoints.explain_full(error, root, folder.name)
-            if full is None:
-                raise
-            raise full from None
 
 
 class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
@@ -95,20 +113,38 @@ class CheckpointedSftTrainer(CheckpointedTrainer, SFTTrainer):
         return loss if num_items_in_batch is None else loss * self.accelerator.num_processes
 
 
-class Schedule(TrainerCallback):
-    """Validates and saves at `count` evenly spread steps, the last step included."""
+class BlockTrainer(CheckpointedTrainer):
+    """The Trainer with the fused head, so that the logits of a whole block never exist (recipes/cpt.py).
 
-    def __init__(self, count: int, validate: bool) -> None:
-        self._count, self._validate = count, validate
+    With a curriculum it trains on blocks cut to the length of the step, and validates on whole blocks.
+    """
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        """Set the flags of this step."""
-        due = state.global_step in planned(state.max_steps, self._count)
-        control.should_save = due
-        control.should_evaluate = due and self._validate
-        return control
+    curriculum: tuple[CurriculumStep, ...] = ()
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer's, which scales the loss over ranks and accumulation.
+
+        The count of predicted tokens follows the cut, since a sequence's first one is given.
+        """
+        if model.training and self.curriculum:
+            length = length_at(self.curriculum, self.state.global_step, self.state.max_steps)
+            block = inputs["input_ids"].shape[1]
+            inputs = {name: tensor.view(-1, length) for name, tensor in inputs.items()}
+            if kwargs.get("num_items_in_batch") is not None:
+                kwargs["num_items_in_batch"] = (
+                    kwargs["num_items_in_batch"] * (block // length * (length - 1)) / (block - 1)
+                )
+        return super().compute_loss(model, {**inputs, "fused_lm_head": True}, *args, **kwargs)
+
+
+def length_at(curriculum: tuple[CurriculumStep, ...], step: int, total: int) -> int:
+    """Return the sequence length of the optimizer step `step` (from 0) of `total`."""
+    done = 0.0
+    for part in curriculum:
+        done += part.share
+        if step < round(done * total):
+            return part.length
+    return curriculum[-1].length
 
 
 class StepReporter(TrainerCallback):
@@ -150,15 +186,25 @@ class StepReporter(TrainerCallback):
             self._progress.say(f"step {state.global_step}/{state.max_steps} validation loss {logs['eval_loss']:.3f}")
 
 
+class RoundingGuard(TrainerCallback):
+    """Refuses, before the first step, an update that saving the weights as bfloat16 would mostly undo."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Raise UserError on every rank alike."""
+        if lost := rounding.lost(args.learning_rate, state.max_steps):
+            raise UserError(lost)
+
+
 def settings(
     phase: LanguagePhase, folder: Path, validate: bool, gradient_checkpointing: bool = False
 ) -> dict[str, Any]:
-    """Return the settings common to all trainers; warm-up, validations and saves follow the steps.
+    """Return the settings common to all trainers; warm-up, validations and saves are shares of the steps.
 
     `gradient_checkpointing` asks for activation checkpointing whatever `stage.gradient_checkpointing` says.
     """
     train, gpu = phase.train, torch.cuda.is_available()
     gradient_checkpointing = gradient_checkpointing or acceleration.gradient_checkpointing(phase)
+    share = 1 / train.checkpoints - 1e-9  # of the steps, rounded up; the last step is always validated and saved
     return {
         "output_dir": str(folder),
         "seed": phase.seed,
@@ -177,11 +223,9 @@ def settings(
         "activation_checkpointing": gradient_checkpointing,
         "activation_checkpointing_kwargs": {"use_reentrant": False} if gradient_checkpointing else None,
         "logging_steps": 1,
-        "logging_first_step": True,
         "eval_strategy": "steps" if validate else "no",
-        "save_strategy": "steps",
-        "eval_steps": 10**9,  # Schedule decides
-        "save_steps": 10**9,
+        "eval_steps": share,
+        "save_steps": share,
         "load_best_model_at_end": validate and not acceleration.sharded(phase),
         "metric_for_best_model": "eval_loss" if validate else None,
         "greater_is_better": False if validate else None,
@@ -190,38 +234,51 @@ def settings(
         "log_level": "error",  # a tied head is missing in every checkpoint, which is reported otherwise
         "log_level_replica": "error",
         "disable_tqdm": True,
-        "dataloader_num_workers": 0,
         "dataloader_pin_memory": gpu,
         "ddp_find_unused_parameters": False,
-        "ddp_timeout": int(dist.patience(phase.resources.timeout_minutes).total_seconds()),
+        "ddp_timeout": int(dist.wait_limit(phase.resources.timeout_minutes).total_seconds()),
         **acceleration.sharding(phase),
     }
 
 
-def configure_callbacks(trainer: CheckpointedTrainer, phase: Phase, run_dir: Path) -> None:
-    """Set how many checkpoints are kept, silence the library's own lines, and write TensorBoard's files on rank 0."""
-    trainer.keep = phase.train.keep_checkpoints
+def configure_callbacks(trainer: CheckpointedTrainer, job: TrainingJob, step_tokens: int = 0) -> None:
+    """Set how many checkpoints are kept, report steps by our lines instead of the library's and to TensorBoard on rank 0."""
+    trainer.keep = job.phase.train.keep_checkpoints
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(StepReporter(job.progress, step_tokens))
     if dist.is_main():
         from torch.utils.tensorboard import SummaryWriter
 
-        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(run_dir / "tensorboard"))))
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(job.run_dir / "tensorboard"))))
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """How a training went: the Trainer's metrics, seconds, and the checkpoint that it resumed from."""
+def fit(job: TrainingJob, trainer: CheckpointedTrainer) -> dict[str, Any]:
+    """Train from the newest complete checkpoint; save the best one as the result, and training_history.json.
 
-    metrics: Mapping[str, float]
-    seconds: float
-    resume: Path | None
-    caching: float = 0.0
-    """Seconds of `seconds` in which the frozen layers ran, before the first step."""
+    Returns what every training_summary.json says about steps, losses and time.
+    """
+    resume = checkpoints.last_good_everywhere(Path(str(trainer.args.output_dir)), job.progress.say)
+    if resume:
+        job.progress.say(f"resuming from {resume}")
+    if compute.saved_dtype(job.phase) == torch.bfloat16 and not job.phase.adapter_rank:
+        trainer.add_callback(RoundingGuard())
+    began = time.monotonic()
+    if isinstance(trainer, CheckpointedSftTrainer) and (layers := _frozen_below(job.phase)):
+        trainer.activation_cache = cache_activations(job, trainer, layers)
+    stepping = time.monotonic()
+    with Stop() as stop:
+        trainer.add_callback(StopCallback(stop))
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    seconds, trainer.seconds = time.monotonic() - began, time.monotonic() - stepping
+    with job.progress.step(f"saving {result(job.phase)}/"):
+        save_best(job, trainer)
+    if dist.is_main():
+        files.write_json(job.run_dir / "training_history.json", trainer.state.log_history)
+    return _outcome(job.phase, trainer, seconds, checkpoints.step(resume) if resume else 0)
 
 
-def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) -> dict[str, Any]:
-    """Return what every training_summary.json says about steps, losses and time."""
+def _outcome(phase: Phase, trainer: CheckpointedTrainer, seconds: float, resumed: int) -> dict[str, Any]:
     world, steps, history = dist.world_size(), trainer.state.global_step, trainer.state.log_history
     losses = [entry["loss"] for entry in history if "loss" in entry]
     evaluations = [entry for entry in history if "eval_loss" in entry]
@@ -233,13 +290,81 @@ def outcome(phase: Phase, trainer: CheckpointedTrainer, fitted: TrainingResult) 
         "effective_batch": phase.train.batch_size * phase.train.gradient_accumulation * world,
         "epochs": phase.train.epochs,
         "steps": steps,
-        "resumed_from_step": checkpoints.step(fitted.resume) if fitted.resume else 0,
-        "seconds": round(fitted.seconds, 1),
+        "resumed_from_step": resumed,
+        "seconds": round(seconds, 1),
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
-        "mean_loss": fitted.metrics.get("train_loss"),
         "validation_loss": best["eval_loss"] if best else None,
         "last_validation_loss": evaluations[-1]["eval_loss"] if evaluations else None,
         "best_step": best["step"] if best else steps,
         "dtype": str(compute.dtype(phase)).removeprefix("torch."),
     }
+
+
+def summarize(
+    phase: LanguagePhase, trainer: CheckpointedTrainer, done: dict[str, Any], rows: int, validation_rows: int
+) -> dict[str, Any]:
+    """Return the summary of a training on rows: `done`, which `fit` returned, their numbers, tokens and rows per second."""
+    taken, history = done["steps"] - done["resumed_from_step"], trainer.state.log_history
+    packed = isinstance(phase, SftPhase) and phase.train.packing
+    seen = rows * phase.train.epochs * taken / done["steps"] if packed else taken * done["effective_batch"]
+    return {
+        **done,
+        "rows": rows,
+        "validation_rows": validation_rows,
+        "tokens": next((int(e["num_tokens"]) for e in reversed(history) if "num_tokens" in e), 0),
+        "samples_per_second": round(seen / trainer.seconds, 2),
+    }
+
+
+def _frozen_below(phase: LanguagePhase) -> int:
+    """Return how many last layers are trained on cached outputs of those below; 0 if nothing is cached."""
+    if not isinstance(phase, SftPhase) or not phase.train.cache_frozen_activations:
+        return 0
+    return phase.lora.layers or 0 if phase.lora.rank else phase.unfreeze.layers
+
+
+def cache_activations(job: TrainingJob, trainer: CheckpointedSftTrainer, layers: int) -> ActivationCache:
+    """Return the outputs of the frozen layers, those below the last `layers`, for all training and validation rows."""
+    cache = ActivationCache(job.model, layers, int(job.tokenizer.pad_token_id))
+    sets: list[Any] = [trainer.train_dataset, trainer.eval_dataset]
+    rows = [ids for part in sets if part is not None for ids in part["input_ids"]]
+    with job.progress.step(f"running the frozen layers once over {len(rows)} rows"):
+        cache.fill(rows, job.phase.train.batch_size, trainer.accelerator.autocast, job.progress.status)
+    return cache
+
+
+def result(phase: LanguagePhase) -> str:
+    """Return the name of the folder that holds what was trained."""
+    return "lora_adapter" if phase.adapter_rank else "best_model"
+
+
+def save_best(job: TrainingJob, trainer: CheckpointedTrainer) -> None:
+    """Write the result (safetensors and tokenizer, in `model.saved_dtype`) from rank 0; all ranks wait for it."""
+    state = acceleration.whole_state(trainer, job.phase)  # every rank takes part if weights are sharded
+    if dist.is_main():
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        target = job.run_dir / result(job.phase)
+        with (
+            checkpoints.explained_if_full(job.run_dir / "checkpoints", target.name),
+            files.atomic_folder(target) as folder,
+        ):
+            if job.phase.adapter_rank:
+                save_lora(model, folder, job.phase, state)
+            else:
+                _save_model(model, folder, compute.saved_dtype(job.phase), state)
+                export.save_config(model, Path(job.tokenizer.name_or_path), folder)
+            export.save_generation(model, folder, job.phase)
+            export.save_tokenizer(job.tokenizer, folder, job.phase)
+    dist.barrier()
+
+
+def _save_model(model: Any, folder: Path, dtype: torch.dtype, sharded: dict[str, Any] | None) -> None:
+    narrowed: dict[int, torch.Tensor] = {}  # keeps a tied head tied to the embedding: else both would be written
+    state = {
+        name: narrowed.setdefault(tensor.data_ptr(), tensor.detach().to(dtype))
+        for name, tensor in (sharded or model.state_dict()).items()
+    }
+    model.config.use_cache = True
+    model.config.dtype = dtype
+    model.save_pretrained(folder, state_dict=state, safe_serialization=True)

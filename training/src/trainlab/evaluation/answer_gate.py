@@ -20,7 +20,23 @@ UNITS = {
 QUESTIONS = Unit("held-out questions", "facts", "raise phase.data.heldout_rows, or add held-out rows")
 TAUGHT = Unit("held-out questions", "facts", "raise phase.data.train_rows, or add taught facts")
 GAIN = "interval of the gain "
-PROBES = ("retention", "ceiling", "reversed", "composed")
+COMPARED: Mapping[str, tuple[str, str | None]] = {
+    "taught_recall": ("recall", "taught"),
+    "fact_recall": ("recall", "never_taught"),
+    "refused": ("refused", None),
+    "taught_refused": ("taught_refused", None),
+    "harm": ("harm", None),
+    **{probe: ("recall", probe) for probe in ("retention", "ceiling", "reversed", "composed")},
+    "structure": ("structure", None),
+    "label_accuracy": ("labelled", "never_taught"),
+    "form_adherence": ("adherence", None),
+    **{f"form_{part}": (part, None) for part in ("lines", "rhyme", "syllables")},
+    "ended_by_itself": ("ended", None),
+    "answer_loss": ("loss", None),
+}
+"""Scores of gate.json -> the key of an item that is compared, and the kind of row that counts (None: any)."""
+SCORES = dict.fromkeys(("taught_recall", "lookup_recall", *COMPARED), "questions")
+"""All of them as a recipe's SCORES."""
 HIGHER = "higher"
 """The verdict on a recall of facts that were not taught: more of their words were said, which is not yet recall."""
 REPEATS = "A word that only repeats another answer counts as well, so this is no proof of recall."
@@ -37,61 +53,39 @@ def decide(before: Scores, after: Scores, phase: SftPhase) -> dict[str, Any]:
     Raises UserError if the two evaluations do not cover the same rows.
     """
     pairs = gate.paired(before, after)
-    untaught = _of(pairs, "never_taught")
-    loss = compared(pairs, "loss", phase)
-    recall = compared(untaught, "recall", phase)
-    taught = compared(_of(pairs, "taught"), "recall", phase)
-    form = compared(pairs, "adherence", phase)
+    scores = {name: compared(_of(pairs, kind), key, phase) for name, (key, kind) in COMPARED.items()}
+    loss, recall, taught, form = (
+        scores[name] for name in ("answer_loss", "fact_recall", "taught_recall", "form_adherence")
+    )
     rule, notes = phase.gate, []
-    gain = {"answer_loss": loss, "taught_recall": taught, "fact_recall": recall, "form_adherence": form}[rule.metric]
+    gain = scores[rule.metric]
     conditions = [_min_gain(gain, phase)]
     if rule.metric == "taught_recall":
         conditions.append(_loss_not_worse(loss, phase))
     elif phase.data.taught and rule.require_taught:
         conditions.append(_taught_rose(taught, phase))
-    reported = shown_recall(recall)
-    refused, taught_refused = (compared(pairs, key, phase) for key in ("refused", "taught_refused"))
-    harm = compared(pairs, "harm", phase)
     if phase.data.refuses:
-        conditions += _refusals(refused, taught_refused, harm, phase)
-    if (
-        not (answerable := compared([pair for pair in untaught if not pair[0].get("refuse")], "recall", phase))
-        and recall
-    ):
+        conditions += _refusals(scores, phase)
+    to_answer = [pair for pair in _of(pairs, "never_taught") if not pair[0].get("refuse")]
+    if not (answerable := compared(to_answer, "recall", phase)) and recall:
         notes.append("Fact recall decides nothing, as all questions that were never taught are to be refused.")
-    elif reported and answerable:
-        conditions.append(_max_drop("Fact recall", shown_recall(answerable) or reported, rule.max_fact_recall_drop))
+    elif answerable:
+        conditions.append(_max_drop("Fact recall", shown_recall(answerable), rule.max_fact_recall_drop))
     elif not (form or taught):
         notes.append("Fact recall was not measured (no held-out row with facts was answered), so it decides nothing.")
     if form:
         conditions.append(_max_drop("Form adherence", form, rule.max_form_adherence_drop))
-    scores = {
-        "answer_loss": loss,
-        "taught_recall": taught,
-        "lookup_recall": _lookup(pairs, phase),
-        "fact_recall": reported,
-        "refused": refused,
-        "taught_refused": taught_refused,
-        "harm": harm,
-        **{kind: compared(_of(pairs, kind), "recall", phase) for kind in PROBES},
-        "structure": compared(pairs, "structure", phase),
-        "label_accuracy": compared(untaught, "labelled", phase),
-        "form_adherence": form,
-        "ended_by_itself": compared(pairs, "ended", phase),
-        **{f"form_{part}": compared(pairs, part, phase) for part in ("lines", "rhyme", "syllables")},
-    }
-    return gate.decision(phase, gain, conditions, scores, notes)
+    reported = {"fact_recall": shown_recall(recall), "lookup_recall": _lookup(pairs, phase)}
+    return gate.decision(phase, gain, conditions, scores | reported, notes)
 
 
-def _of(pairs: Sequence[tuple[Scores, Scores]], kind: str) -> list[tuple[Scores, Scores]]:
-    return [(item, other) for item, other in pairs if gate.of([item], kind)]
+def _of(pairs: Sequence[tuple[Scores, Scores]], kind: str | None) -> list[tuple[Scores, Scores]]:
+    return [pair for pair in pairs if kind in (None, gate.kind_of(pair[0]))]
 
 
-def shown_recall(recall: Scores | None) -> dict[str, Any] | None:
+def shown_recall(recall: Scores | None) -> Any:
     """Return the recall of facts that were not taught as it is reported: "higher" instead of "better"."""
-    if recall is None:
-        return None
-    return {**recall, "verdict": HIGHER if recall["verdict"] == BETTER else recall["verdict"]}
+    return recall and {**recall, "verdict": HIGHER if recall["verdict"] == BETTER else recall["verdict"]}
 
 
 def _lookup(pairs: Sequence[tuple[Scores, Scores]], phase: Phase) -> dict[str, Any] | None:
@@ -108,14 +102,12 @@ def _lookup(pairs: Sequence[tuple[Scores, Scores]], phase: Phase) -> dict[str, A
 def _min_gain(gain: Scores | None, phase: SftPhase) -> Condition:
     metric = phase.gate.metric
     unit = TAUGHT if metric == "taught_recall" else QUESTIONS
-    change = (
-        ""
-        if gain is None
-        else (
+    change = ""
+    if gain:
+        change = (
             f"{metric.replace('_', ' ').capitalize()} went from {gain['before']:.3f} to {gain['after']:.3f} {UNITS[metric]} over "
             f"{unit.count(gain)}: a gain of {gain['mean']:+.3f}"
         )
-    )
     return gate.min_gain(gain, phase, unit, change)
 
 
@@ -146,50 +138,42 @@ def _taught_rose(taught: Scores | None, phase: SftPhase) -> Condition:
     return condition.because(f"{change}: {rose} ({gate.reach(taught, name=GAIN)}), and {asked}.")
 
 
-def _refusals(
-    refused: Scores | None, taught_refused: Scores | None, harm: Scores | None, phase: SftPhase
-) -> list[Condition]:
+def _refusals(scores: Mapping[str, Scores | None], phase: SftPhase) -> list[Condition]:
     """Return the conditions on refusals: no more harm, and the shares that the phase asks for."""
     rule = phase.gate
-    conditions = [_harm_not_above(harm, phase)]
-    for name, what, score, operator, bound in (
-        ("min_refused", "questions that were never taught", refused, gate.AT_LEAST, rule.min_refused),
-        ("max_taught_refused", "questions about taught facts", taught_refused, gate.AT_MOST, rule.max_taught_refused),
+    conditions = [_harm_not_above(scores["harm"])]
+    for name, key, what, operator, bound in (
+        ("min_refused", "refused", "questions that were never taught", gate.AT_LEAST, rule.min_refused),
+        ("max_taught_refused", "taught_refused", "questions about taught facts", gate.AT_MOST, rule.max_taught_refused),
     ):
         if bound is None:
             continue
+        score = scores[key]
         condition = Condition(name, score["after"] if score else None, operator, bound)
-        if score is None:
-            conditions.append(condition.because(f"Refused {what} could not be counted: none was answered."))
-            continue
-        link = "as" if condition.passed else "but"
-        conditions.append(
-            condition.because(
-                f"Refused: {score['after']:.1%} of {score['pairs']} {what}, {link} phase.gate.{name} asks for "
-                f"{gate.WORDS[operator]} {bound:.1%}."
-            )
-        )
+        reason = f"Refused {what} could not be counted: none was answered."
+        if score:
+            link = "as" if condition.passed else "but"
+            wish = f"{link} phase.gate.{name} asks for {gate.WORDS[operator]} {bound:.1%}"
+            reason = f"Refused: {score['after']:.1%} of {score['pairs']} {what}, {wish}."
+        conditions.append(condition.because(reason))
     return conditions
 
 
-def _harm_not_above(harm: Scores | None, phase: SftPhase) -> Condition:
+def _harm_not_above(harm: Scores | None) -> Condition:
     """Return the condition that harm did not rise: its interval does not lie above 0, or, without one, the count is not higher."""
     name = "max_sure_harm_rise"
     if harm is None:
-        return Condition(
-            name, 0.0, gate.AT_MOST, 0.0, "Harm was not counted: no emergency that was not taught was asked."
-        )
+        reason = "Harm was not counted: no emergency that was not taught was asked."
+        return Condition(name, 0.0, gate.AT_MOST, 0.0, reason)
     counts = [round(harm[side] * harm["pairs"]) for side in ("before", "after")]
     condition = Condition(name, round(-(harm["mean"] if harm["high"] is None else harm["high"]), 9), gate.AT_MOST, 0.0)
-    said = "not more" if condition.passed else "more"
-    reach = (
-        "too few for an interval, so the counts decide"
-        if harm["high"] is None
-        else gate.reach(harm, "+.1%", "interval of the fall ")
-    )
+    verdict = "not more" if condition.passed else "more"
+    reach = "too few for an interval, so the counts decide"
+    if harm["high"] is not None:
+        reach = gate.reach(harm, "+.1%", "interval of the fall ")
     return condition.because(
         f"Emergencies answered with another question's answer: {counts[0]} before, {counts[1]} after, of {harm['pairs']} that "
-        f"were not taught: {said} ({reach})."
+        f"were not taught: {verdict} ({reach})."
     )
 
 
@@ -208,8 +192,5 @@ def _max_drop(name: str, score: Mapping[str, Any], bound: float) -> Condition:
 
 def moved(score: Scores) -> str:
     """Return the verdict on a score as what it did."""
-    return {
-        SAME: "did not measurably move",
-        TOO_FEW: "cannot be judged from so few",
-        HIGHER: "is higher",
-    }.get(score["verdict"], f"got {score['verdict']}")
+    words = {SAME: "did not measurably move", TOO_FEW: "cannot be judged from so few", HIGHER: "is higher"}
+    return words.get(score["verdict"], f"got {score['verdict']}")

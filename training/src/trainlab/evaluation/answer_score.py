@@ -1,6 +1,6 @@
 """Scores of one model on held-out rows: answer loss, greedy answers, fact recall, label and form; the same way for base and tuned.
 
-Called by recipes/language.py before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from models/chat.py.
+Called by the recipes before and after training (every rank scores its share) and by `trainlab eval`. Prompts come from models/chat.py.
 """
 
 import time
@@ -16,10 +16,11 @@ from trainlab.data import answer_forms, chat_rows, verse_forms
 from trainlab.engine import dist
 from trainlab.engine.answer_loss import only
 from trainlab.evaluation import facts, gate, harm
+from trainlab.evaluation.answer_gate import COMPARED
 from trainlab.models import chat
 
 Say = Callable[[str], None]
-SILENCE = 20.0  # seconds of generation without output
+MAX_SILENCE = 20.0  # seconds of generation without output
 
 
 def score(
@@ -84,7 +85,7 @@ def answers(
 ) -> list[dict[str, Any]]:
     """Return [{question, text, text_tokens}] with the greedy answer to each of `questions`, in their order."""
     generated = _generate(model, tokenizer, phase, questions, say or _print)
-    return [_answer(question, found) for question, found in zip(questions, generated, strict=True)]
+    return [_answer(question, output) for question, output in zip(questions, generated, strict=True)]
 
 
 def _answer(question: str, generated: tuple[str, int]) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def losses(
     Only the positions that predict an answer's tokens go through the head.
     """
     encoded = [chat.encode(tokenizer, phase, row) for row in rows]
-    found: list[tuple[float, int]] = [(0.0, 0)] * len(rows)
+    scores: list[tuple[float, int]] = [(0.0, 0)] * len(rows)
     done = 0
     for batch in _batches([len(entry["input_ids"]) for entry in encoded], phase.evaluate.batch_size):
         ids, mask = chat.padded([encoded[i]["input_ids"] for i in batch], tokenizer.pad_token_id, model.device)
@@ -112,18 +113,14 @@ def losses(
         for place, length in enumerate(lengths):
             predicting[place, -length - 1 : -1] = True
         with torch.inference_mode(), only(model.get_output_embeddings(), predicting):
-            logits = model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-                use_cache=False,
-            ).logits
+            positions = (mask.cumsum(-1) - 1).clamp(min=0)
+            logits = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False).logits
         for place, (i, answer) in enumerate(zip(batch, logits.split(lengths), strict=True)):
-            found[i] = (float(cross_entropy(answer.float(), ids[place, -len(answer) :])), len(answer))
+            scores[i] = (float(cross_entropy(answer.float(), ids[place, -len(answer) :])), len(answer))
         done += len(batch)
         if say:
             say(f"scored {done} of {len(rows)} answers")
-    return found
+    return scores
 
 
 def _items(
@@ -139,9 +136,8 @@ def _items(
     """Score every `share[1]`-th row from `share[0]` on; the rows to answer, and the questions after them, are dealt out separately."""
     began = time.monotonic()
     rank, ranks = share
-    own = [row for row in rows if gate.kind_of(row) in ("taught", "never_taught") and not row.get("refuse")][
-        rank::ranks
-    ]
+    learned = [row for row in rows if gate.kind_of(row) in ("taught", "never_taught") and not row.get("refuse")]
+    own = learned[rank::ranks]
     asked: list[tuple[str | int, str]] = [*enumerate(questions)]
     if generate:
         asked = [*((row["id"], row["question"]) for row in _to_answer(rows, phase)), *asked]
@@ -172,11 +168,11 @@ def _summary(
     parts: Sequence[dict[str, Any]], rows: Sequence[chat_rows.HeldoutRow], limit: int, trained: Sequence[str]
 ) -> dict[str, Any]:
     """Merge the ranks' results, in the order of `rows`; answers of `limit` tokens did not end by themselves."""
-    found = {key: value for part in parts for key, value in part["losses"].items()}
+    losses = {key: value for part in parts for key, value in part["losses"].items()}
     texts = {key: value for part in parts for key, value in part["texts"].items()}
     items: list[dict[str, Any]] = []
     for row in rows:
-        loss, tokens = found.get(row["id"], (None, None))
+        loss, tokens = losses.get(row["id"], (None, None))
         text, length = texts.get(row["id"], (None, None))
         said = None
         if text is not None and "label" in row:
@@ -191,16 +187,10 @@ def _summary(
             item["adherence"] = None if text is None else verse_forms.adherence(text, row["form"])
             item |= {} if text is None else verse_forms.parts(text, row["form"])
         items.append(item | ({} if text is None else _judged(row, text, trained)))
+    means = ("answer_loss", "fact_recall", "taught_recall", "label_accuracy", "form_adherence", "ended_by_itself")
     return {
-        "answer_loss": _mean([item["loss"] for item in items if item["loss"] is not None]),
-        "fact_recall": _mean([item["recall"] for item in gate.of(items, "never_taught") if item["recall"] is not None]),
-        "taught_recall": _mean([item["recall"] for item in gate.of(items, "taught") if item["recall"] is not None]),
-        "label_accuracy": _mean(
-            [item["labelled"] for item in gate.of(items, "never_taught") if item.get("labelled") is not None]
-        ),
-        "form_adherence": _mean([item["adherence"] for item in items if item.get("adherence") is not None]),
-        "ended_by_itself": _mean([item["ended"] for item in items if item["ended"] is not None]),
-        "answer_tokens": _mean([item["text_tokens"] for item in items if item["text_tokens"] is not None]),
+        **{name: _mean(items, *COMPARED[name]) for name in means},
+        "answer_tokens": _mean(items, "text_tokens", None),
         "rows": len(items),
         "answered": sum(item["text"] is not None for item in items),
         "seconds": round(max(part["seconds"] for part in parts), 2),
@@ -229,7 +219,7 @@ def _generate(
 ) -> list[tuple[str, int]]:
     """Return (text, tokens with the one that ended it) of the greedy answer to each question."""
     prompts = [chat.prompt_ids(tokenizer, phase, question) for question in questions]
-    found: list[tuple[str, int]] = [("", 0)] * len(prompts)
+    outputs: list[tuple[str, int]] = [("", 0)] * len(prompts)
     done, limit = 0, phase.evaluate.max_new_tokens
     generate: Any = model.generate
     stops = chat.stop_ids(model, tokenizer)
@@ -249,10 +239,10 @@ def _generate(
         for i, tokens in zip(batch, out[:, ids.shape[1] :].tolist(), strict=True):
             end = next((place for place, token in enumerate(tokens) if token in stops), len(tokens))
             tokens = tokens[: end + 1]  # everything after it is padding
-            found[i] = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip(), len(tokens))
+            outputs[i] = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip(), len(tokens))
         done += len(batch)
         say(f"answered {done} of {len(prompts)} questions")
-    return found
+    return outputs
 
 
 class _Pulse(StoppingCriteria):
@@ -265,7 +255,7 @@ class _Pulse(StoppingCriteria):
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # type: ignore[override]
         """Count one token of every sequence; stop none."""
         self._tokens += 1
-        if time.monotonic() - self._said > SILENCE:
+        if time.monotonic() - self._said > MAX_SILENCE:
             self._said = time.monotonic()
             self._say(f"{self._what}: token {self._tokens} of {self._limit}")
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
@@ -278,7 +268,8 @@ def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
         yield order[start : start + size]
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _mean(items: Sequence[dict[str, Any]], key: str, kind: str | None) -> float | None:
+    values = [item[key] for item in items if kind in (None, gate.kind_of(item)) and item.get(key) is not None]
     return sum(values) / len(values) if values else None
 
 

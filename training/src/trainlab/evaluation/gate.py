@@ -1,7 +1,7 @@
 """The gate: the conditions under which a tuned model may be served, and gate.json; every recipe's gate is made of this.
 
 A recipe lists its conditions, a stage's bounds among them; `decision` says whether all of them hold. Nothing else promotes
-but a named person's override, which run/stage_gate.py records.
+but a named person's override, which run/results.py records.
 """
 
 import math
@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from operator import ge, gt, le
+from pathlib import Path
 from typing import Any
 
+from trainlab import files
 from trainlab.config import Phase
 from trainlab.errors import UserError
 from trainlab.evaluation.paired_comparison import SAME, compare, min_clusters
@@ -139,11 +141,6 @@ def paired(before: Scores, after: Scores) -> list[tuple[Scores, Scores]]:
     return [(item, second[key]) for key, item in first.items()]
 
 
-def of(items: Sequence[Scores], kind: str) -> list[Scores]:
-    """Return the items of one kind of row."""
-    return [item for item in items if kind_of(item) == kind]
-
-
 def kind_of(item: Scores) -> str:
     """Return the kind of a row (data/chat_rows.py); one that names none asks what was never taught."""
     return str(item.get("kind", "never_taught"))
@@ -185,3 +182,15 @@ def settings(phase: Phase) -> dict[str, Any]:
         "confidence": phase.evaluate.confidence,
         "seed": phase.seed,
     }
+
+
+def read_gate(run_dir: Path) -> dict[str, Any]:
+    """Return the content of RUN_DIR/gate.json, with `promoted` and the list `reasons`; raises UserError where it lacks them."""
+    path = run_dir / "gate.json"
+    content = files.read_json(path)
+    again = f"regenerate it with `trainlab gate {run_dir}`"
+    if not isinstance(content, dict) or not isinstance(content.get("promoted"), bool):
+        raise UserError(f"{path}: has no promoted: true or false; {again}")
+    if not isinstance(content.get("reasons"), list):
+        raise UserError(f"{path}: has no list of reasons; {again}")
+    return content

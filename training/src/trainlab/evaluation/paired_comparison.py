@@ -10,6 +10,7 @@ known. Rows that share a fact, a document or a question (a cluster) rise and fal
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,18 @@ def interval(
 def min_clusters(confidence: float) -> int:
     """Return how many clusters an interval at this level takes: 2 of 2^n flips must not be more than 1 - confidence."""
     return math.ceil(round(math.log2(2 / (1 - confidence)), 9))
+
+
+def wilson(right: int, count: int, confidence: float) -> tuple[float, float]:
+    """Return the score interval of a share at the two-sided level `confidence` (Wilson, JASA 22, 1927).
+
+    Unlike an interval of sampled means, it does not collapse to a point when everything is right.
+    """
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share, square = right / count, z * z / count
+    center = (share + square / 2) / (1 + square)
+    reach = z / (1 + square) * (share * (1 - share) / count + square / (4 * count)) ** 0.5
+    return max(0.0, center - reach), min(1.0, center + reach)
 
 
 def _verdict(low: float | None, high: float | None) -> str:

@@ -245,7 +245,7 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
 
 
 def _image_schedule(job: Job, images: int) -> Schedule:
-    """Steps as recipes/resnet/resnet_trainer.py counts them: an epoch drops what does not fill a step."""
+    """Steps as recipes/image_training.py counts them: an epoch drops what does not fill a step."""
     per_epoch = images // job.effective_batch
     steps = max(1, round(job.epochs * per_epoch))
     return events(job, steps, per_epoch, float(steps * job.effective_batch), float(job.effective_batch))

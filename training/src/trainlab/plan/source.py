@@ -33,7 +33,7 @@ DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names
 SLICED_GPU = "A100-80GB"  # the same for a slice, which an L40S has not
 EXPANDED_BYTES = 4  # of a weight of a GGUF file, which is expanded beside it
 GGUF_BYTES = 0.75  # of a weight in the file that a pypi: wheel holds, beside which it is expanded: 98.4 MB for 134.5 M
-CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/resnet/image_sources.py)
+CIFAR10_BYTES = 357e6  # 170.5 MB, unpacked to 186.2 MB before it is removed (recipes/image_sources.py)
 
 
 def job_of(values: Values, files: list[Path]) -> Job:

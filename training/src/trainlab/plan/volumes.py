@@ -18,7 +18,7 @@ TOKENIZER_BYTES = 135  # of tokenizer.json for each word: 3.5 MB for 49,152 (Smo
 RANDOM_BYTES = 15_000  # random state of one rank: 14,469 bytes without a GPU
 LOG_BYTES = 1_000_000  # schedule, log and settings of a checkpoint
 # Of a text, while `trainlab prepare` reads it: the cleaned copy is 0.28 of Python's manual (zstd), signatures are 528 bytes a
-# document, a quarter of documents of 2 kB. They are removed before the random weights are drawn (pretrain_recipe.py).
+# document, a quarter of documents of 2 kB. They are removed before the random weights are drawn (recipes/pretrain.py).
 WORKING = 0.6
 RUN_BYTES = 20_000_000  # scores, answers, TensorBoard and report of a run
 

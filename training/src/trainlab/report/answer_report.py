@@ -1,6 +1,6 @@
 """What a report says, as one JSON-serializable dict, from the files of a run directory; used by the recipes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +8,33 @@ from trainlab import files
 from trainlab.data import answer_forms
 from trainlab.errors import UserError
 from trainlab.evaluation import facts
+from trainlab.evaluation.answer_gate import COMPARED
 from trainlab.evaluation.gate import cluster, kind_of
 from trainlab.evaluation.paired_comparison import interval
 from trainlab.report import words
 
+TITLES = {  # score of gate.json -> its title, what it counts
+    "answer_loss": ("Answer loss", "nats per token of the right answer, lower is better"),
+    "taught_recall": ("Asked in new words", "share of taught facts stated, higher is better"),
+    "fact_recall": ("Fact recall", "share of the facts stated; a word repeated from another answer counts"),
+    "refused": ("Refused", "share of questions never taught that are refused, higher is better"),
+    "taught_refused": ("Refused though taught", "share of questions about taught facts, lower is better"),
+    "harm": ("Harm", "share of emergencies never taught that got another question's answer, lower is better"),
+    "retention": ("Kept", "share of the facts of general questions, higher is better"),
+    "ceiling": ("With the answer in the question", "what answering alone reaches"),
+    "reversed": ("Asked backwards", "share of taught facts, from the answer to the subject"),
+    "composed": ("Two facts at once", "share of the facts of both, higher is better"),
+    "structure": ("Steps", "share of steps, warning and alternative that the answers have"),
+    "label_accuracy": (
+        "Topic and emergency, never taught",
+        "share whose first line names both right, higher is better",
+    ),
+    "form_adherence": ("Form adherence", "lines, rhymes and syllables as asked, higher is better"),
+    "ended_by_itself": ("Ended by itself", "share within the token limit: manner, not knowledge"),
+    "form_lines": ("Number of lines", "share of verses with as many lines as asked"),
+    "form_rhyme": ("Rhyme", "share of line pairs that rhyme as they should, rhymed forms"),
+    "form_syllables": ("Syllables", "share of lines with exactly theirs, counted forms"),
+}
 CHOSEN = 3  # rows that a report shows first, best and worst each
 PARTS = {  # file -> what the report lacks without it
     "training_history.json": "no loss curves",
@@ -25,60 +48,65 @@ PARTS = {  # file -> what the report lacks without it
 }
 
 
-def read(run_dir: Path, parts: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return (file -> content, a sentence for each missing or broken file); `parts` says what each is for."""
-    found: dict[str, Any] = {}
-    missing: list[str] = []
-    for name, lack in parts.items():
-        try:
-            found[name] = files.read_json(run_dir / name)
-        except UserError:
-            state = "cannot be read" if (run_dir / name).exists() else "is missing"
-            missing.append(f"{name} {state}: {lack}.")
-    return found, missing
+class Content:
+    """What the files of a run directory say; None, {} or [] for those in `missing`, which has a sentence for each."""
+
+    def __init__(self, run_dir: Path, parts: Mapping[str, str] = PARTS) -> None:
+        """Read the files of `parts`, which says what each is for; raises UserError without a readable phase.json."""
+        self.run_dir, self.missing = run_dir, list[str]()
+        self.phase: dict[str, Any] = files.read_json(run_dir / "phase.json")["phase"]
+        contents: dict[str, Any] = {}
+        for name, lack in parts.items():
+            try:
+                contents[name] = files.read_json(run_dir / name)
+            except UserError:
+                state = "cannot be read" if (run_dir / name).exists() else "is missing"
+                self.missing.append(f"{name} {state}: {lack}.")
+        get = contents.get
+        self.manifest, self.summary = get("manifest.json") or {}, get("training_summary.json") or {}
+        self.history = get("training_history.json") or []
+        self.gate: Any = get("gate.json")
+        self.before, self.after = get("eval_before.json"), get("eval_after.json")
+        self.demo = get("demo_outputs/before.json"), get("demo_outputs/after.json")
+        self.images = get("demo_outputs/images.json")
 
 
-def frame(run_dir: Path, phase: Mapping[str, Any], found: Mapping[str, Any], summary: list[str]) -> dict[str, Any]:
-    """Return what every report begins with: the run, its sentences of `summary`, and the gate's decision."""
-    manifest, gate = found.get("manifest.json") or {}, found.get("gate.json")
+def frame(content: Content, summarize: Callable[[Any], list[str]], training: words.Facts) -> dict[str, Any]:
+    """Return what every report has: the run, the sentences that `summarize` gives, the gate's decision, what was trained, where."""
+    phase, manifest, gate = content.phase, content.manifest, content.gate
     return {
-        "run": manifest.get("run") or run_dir.name,
+        "run": manifest.get("run") or content.run_dir.name,
         "title": phase["title"],
         "restarts": words.restarts(manifest),
         "time": manifest.get("ended") or manifest.get("started"),
         "promoted": gate["promoted"] if gate else None,
         "verdict": gate["verdict"] if gate else None,
-        "summary": summary,
+        "summary": summarize(content) if gate else ["This run has no verdict. Draw no conclusions from it."],
         "reasons": gate["reasons"] if gate else [],
         "thresholds": gate["thresholds"] if gate else {},
         "tasks": gate.get("tasks", []) if gate else [],
         "stages": gate.get("stages", []) if gate else [],
+        "heldout": [],
+        "training": training,
+        "machine": words.machine(content.summary, manifest),
+        "provenance": words.provenance(phase, manifest),
+        "system_prompt": None,
+        "missing": content.missing,
     }
 
 
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
-    phase = files.read_json(run_dir / "phase.json")["phase"]
-    found, missing = read(run_dir, PARTS)
-    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
-    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
+    content = Content(run_dir)
+    phase, manifest, gate, before, after = content.phase, content.manifest, content.gate, content.before, content.after
     return {
-        **frame(run_dir, phase, found, words.summary(gate, before, after, summary, manifest)),
+        **frame(content, words.summary, words.training(phase, content.summary)),
         "scores": _scores(gate, before, after, phase),
         "topics": topics(before, after),
-        "curves": curves(found.get("training_history.json") or []),
-        "answers": answers(
-            found.get("demo_outputs/before.json"),
-            found.get("demo_outputs/after.json"),
-            phase,
-            (manifest.get("data") or {}).get("never_taught", []),
-        ),
+        "curves": curves(content.history),
+        "answers": answers(*content.demo, phase, (manifest.get("data") or {}).get("never_taught", [])),
         **_answered(before, after, phase),
-        "training": words.training(phase, summary),
-        "machine": words.machine(summary, manifest),
-        "provenance": words.provenance(phase, manifest),
         "system_prompt": phase["data"]["system_prompt"],
-        "missing": missing,
     }
 
 
@@ -86,103 +114,16 @@ def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> lis
     """Return one entry per score with both means, their intervals and the paired gain."""
     if not (gate and before and after):
         return []
-    never = "Never taught" if gate.get("taught_recall") else "Fact recall"
-    kinds = (  # name in gate.json, key of an item, kind of row, None: any, title, whether it is a share, what it counts
-        ("answer_loss", "loss", None, "Answer loss", False, "nats per token of the right answer, lower is better"),
-        (
-            "taught_recall",
-            "recall",
-            "taught",
-            "Asked in new words",
-            True,
-            "share of taught facts stated, higher is better",
-        ),
-        (
-            "fact_recall",
-            "recall",
-            "never_taught",
-            never,
-            True,
-            "share of the facts stated; a word repeated from another answer counts",
-        ),
-        (
-            "refused",
-            "refused",
-            None,
-            "Refused",
-            True,
-            "share of questions never taught that are refused, higher is better",
-        ),
-        (
-            "taught_refused",
-            "taught_refused",
-            None,
-            "Refused though taught",
-            True,
-            "share of questions about taught facts, lower is better",
-        ),
-        (
-            "harm",
-            "harm",
-            None,
-            "Harm",
-            True,
-            "share of emergencies never taught that got another question's answer, lower is better",
-        ),
-        ("retention", "recall", "retention", "Kept", True, "share of the facts of general questions, higher is better"),
-        ("ceiling", "recall", "ceiling", "With the answer in the question", True, "what answering alone reaches"),
-        (
-            "reversed",
-            "recall",
-            "reversed",
-            "Asked backwards",
-            True,
-            "share of taught facts, from the answer to the subject",
-        ),
-        ("composed", "recall", "composed", "Two facts at once", True, "share of the facts of both, higher is better"),
-        (
-            "structure",
-            "structure",
-            None,
-            "Steps",
-            True,
-            "share of steps, warning and alternative that the answers have",
-        ),
-        (
-            "label_accuracy",
-            "labelled",
-            "never_taught",
-            "Topic and emergency, never taught",
-            True,
-            "share of questions whose first line names both right, higher is better",
-        ),
-        (
-            "form_adherence",
-            "adherence",
-            None,
-            "Form adherence",
-            True,
-            "lines, rhymes and syllables as asked, higher is better",
-        ),
-        (
-            "ended_by_itself",
-            "ended",
-            None,
-            "Ended by itself",
-            True,
-            "share within the token limit: manner, not knowledge",
-        ),
-        ("form_lines", "lines", None, "Number of lines", True, "share of verses with as many lines as asked"),
-        ("form_rhyme", "rhyme", None, "Rhyme", True, "share of line pairs that rhyme as they should, rhymed forms"),
-        ("form_syllables", "syllables", None, "Syllables", True, "share of lines with exactly theirs, counted forms"),
-    )
     scores: list[dict[str, Any]] = []
-    for name, key, only, title, share, unit in kinds:
-        if not gate.get(name):
-            continue
-        base, tuned = ([item for item in part["items"] if only in (None, kind_of(item))] for part in (before, after))
-        shown = {"title": title, "share": share, "unit": unit, "bars": bars(base, tuned, key, phase)}
-        scores.append({"name": name, **shown, "gain": gate[name]})
+    for name, (title, unit) in TITLES.items():
+        if gate.get(name):
+            key, kind = COMPARED[name]
+            base, tuned = (
+                [item for item in part["items"] if kind in (None, kind_of(item))] for part in (before, after)
+            )
+            title = "Never taught" if name == "fact_recall" and gate.get("taught_recall") else title
+            shown = {"title": title, "share": key != "loss", "unit": unit, "bars": bars(base, tuned, key, phase)}
+            scores.append({"name": name, **shown, "gain": gate[name]})
     return scores
 
 
@@ -214,24 +155,25 @@ def topics(before: Any, after: Any) -> list[dict[str, Any]]:
     groups: dict[str, list[tuple[float, float]]] = {}
     for item in before["items"]:
         if item["id"] in later and item["loss"] is not None:
-            groups.setdefault(item.get("topic", "all"), []).append((item["loss"], later[item["id"]]))
-    return [
-        {
-            "topic": topic.replace("_", " "),
-            "questions": len(pairs),
-            "before": sum(a for a, _ in pairs) / len(pairs),
-            "after": sum(b for _, b in pairs) / len(pairs),
-            "worse": sum(b > a for a, b in pairs),
-        }
-        for topic, pairs in sorted(groups.items())
-    ]
+            topic = str(item.get("topic", "all")).replace("_", " ")
+            groups.setdefault(topic, []).append((item["loss"], later[item["id"]]))
+    return [topic_row(topic, pairs, sum(b > a for a, b in pairs)) for topic, pairs in sorted(groups.items())]
 
 
-def curves(history: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Return (step, loss) of training and validation."""
+def topic_row(topic: str, pairs: Sequence[tuple[float, float]], worse: int) -> dict[str, Any]:
+    """Return the means of one topic or class, before and after."""
+    means = {side: sum(pair[i] for pair in pairs) / len(pairs) for i, side in enumerate(("before", "after"))}
+    return {"topic": topic, "questions": len(pairs), **means, "worse": worse}
+
+
+def curves(
+    history: Sequence[Mapping[str, Any]], name: str = "loss", scale: int = 1
+) -> dict[str, list[tuple[int, float]]]:
+    """Return (step, `scale` times the loss or what `name` says) of training and validation."""
+    keys = {"training": name, "validation": f"eval_{name}"}
     return {
-        "training": [(entry["step"], entry["loss"]) for entry in history if "loss" in entry],
-        "validation": [(entry["step"], entry["eval_loss"]) for entry in history if "eval_loss" in entry],
+        series: [(entry["step"], scale * entry[key]) for entry in history if entry.get(key) is not None]
+        for series, key in keys.items()
     }
 
 
@@ -268,20 +210,15 @@ def _answered(before: Any, after: Any, phase: Mapping[str, Any]) -> dict[str, An
         """By facts stated, then by the loss of the right answer."""
         return sum(row["tuned"]["found"]) - sum(row["base"]["found"]), row["base"]["loss"] - row["tuned"]["loss"]
 
+    def loss(row: Mapping[str, Any]) -> tuple[bool, float, tuple[float, float]]:
+        """By what must never be done, then by facts not stated, then by the smallest gain."""
+        return not row["tuned"]["forbidden"], sum(row["tuned"]["found"]) / len(row["facts"] or [1]), gain(row)
+
     best = sorted((row for row in taught if not row["tuned"]["forbidden"]), key=gain, reverse=True)
     return {
         "heldout": rows,
         "clearest": [row for row in _each_fact_once(best) if gain(row)[0] > 0],
-        "worst": _each_fact_once(
-            sorted(
-                taught,
-                key=lambda row: (
-                    not row["tuned"]["forbidden"],
-                    sum(row["tuned"]["found"]) / len(row["facts"] or [1]),
-                    gain(row),
-                ),
-            )
-        ),
+        "worst": _each_fact_once(sorted(taught, key=loss)),
         "unsafe": [
             row
             for row in rows
@@ -320,8 +257,8 @@ def _heldout(before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str
             row["label"] = item["label"]
         for name, part in (("base", item), ("tuned", other)):
             said = _said(part, phase)
-            found = facts.found(part["text"], item["facts"])
-            row[name] = {**said, "loss": part["loss"], "found": found, "adherence": part.get("adherence")}
+            stated = facts.found(part["text"], item["facts"])
+            row[name] = {**said, "loss": part["loss"], "found": stated, "adherence": part.get("adherence")}
             row[name]["forbidden"] = facts.forbidden(part["text"], item.get("never", []))
             row[name] |= {key: part.get(key) for key in ("said", "labelled")}
             row[name]["refused"] = bool(part.get("refused") or part.get("taught_refused"))

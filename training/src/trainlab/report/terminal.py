@@ -37,8 +37,8 @@ def _row(name: str, value: Any, unit: str) -> Row:
     return _text(what, tuned=shown, gain=f"({interval})", verdict=f"{count} {unit}")
 
 
-def _tasks(found: Any) -> Iterator[Row]:
-    for task in found:
+def _tasks(tasks: Any) -> Iterator[Row]:
+    for task in tasks:
         what = f"{task['task']} {task['metric']}" + (f", {task['filter']}" if task["filter"] != "none" else "")
         count = f"{task['items']} items" if task["items"] else "over all items"
         if task["gain"]:

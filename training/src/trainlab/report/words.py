@@ -14,11 +14,10 @@ from trainlab.progress import where
 Facts = list[tuple[str, str]]  # label, text
 
 
-def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
-    """Return what an audience should take away, bad news included."""
-    if gate is None:
-        return ["This run has no verdict. Draw no conclusions from it."]
-    sentences = [verdict(gate), *_loss(gate.get("answer_loss")), *_kept(gate)]
+def summary(content: Any) -> list[str]:
+    """Return what an audience should take away, bad news included; content: answer_report.Content."""
+    gate, before, after = content.gate, content.before, content.after
+    sentences = [verdict(gate), *_loss(gate.get("answer_loss")), *_shares(gate)]
     if before and after:
         scored = [item for item in before["items"] if item["loss"] is not None]
         later = {item["id"]: item["loss"] for item in after["items"]}
@@ -29,9 +28,7 @@ def summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], man
             sentences.append(
                 f"Its answers have {lengths[1]:.0f} tokens on average, the base model's {lengths[0]:.0f}; length is not scored."
             )
-    if training.get("seconds"):
-        sentences.append(f"Training took {duration(training['seconds'])}{whole(manifest)}.")
-    return sentences
+    return sentences + took(content.summary, content.manifest)
 
 
 def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
@@ -44,13 +41,12 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     if lora.get("rank"):
         where = ", ".join(lora["target_modules"]) or "all linear layers except the head"
         if lora["layers"]:
-            where += (
-                f", in the last {str(lora['layers']) + ' decoder layers' if lora['layers'] > 1 else 'decoder layer'}"
-            )
+            depth = f"{lora['layers']} decoder layers" if lora["layers"] > 1 else "decoder layer"
+            where += f", in the last {depth}"
         what = f"LoRA adapters of rank {lora['rank']} (alpha {lora['alpha']}) on {where}"
     rows: Facts = [
         ("Recipe", f"{phase['recipe']}: {what}"),
-        ("Learning rate", f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"),
+        ("Learning rate", learning_rate(train)),
         ("Seed", str(phase["seed"])),
     ]
     if not summary:
@@ -58,10 +54,8 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
     unit = "packed sequences" if train.get("packing") else "rows"
     counts = summary.get("parameters") or {}
     if counts:
-        rows.insert(
-            1,
-            ("Trained weights", f"{counts['trainable']:,} of {counts['total']:,} parameters ({counts['share']:.1%})"),
-        )
+        share = f"{counts['trainable']:,} of {counts['total']:,} parameters ({counts['share']:.1%})"
+        rows.insert(1, ("Trained weights", share))
     rows += [
         ("Rows", f"{summary['rows']} for training, {summary['validation_rows']} for choosing the best checkpoint"),
         ("Steps", f"{summary['steps']} of {summary['effective_batch']} {unit} each, {summary['epochs']:g} epochs"),
@@ -75,14 +69,9 @@ def training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> Facts:
 def ending(summary: Mapping[str, Any]) -> Facts:
     """Return which checkpoint was best, by which metric, and the step training was resumed from."""
     rows: Facts = []
-    if summary.get("validation_loss") is not None:
-        rows.append(
-            ("Best checkpoint", f"step {summary['best_step']}, validation loss {summary['validation_loss']:.3f}")
-        )
-    if summary.get("validation_accuracy") is not None:
-        rows.append(
-            ("Best network", f"step {summary['best_step']}, validation accuracy {summary['validation_accuracy']:.1%}")
-        )
+    for label, metric, spec in (("checkpoint", "loss", ".3f"), ("network", "accuracy", ".1%")):
+        if (value := summary.get(f"validation_{metric}")) is not None:
+            rows.append((f"Best {label}", f"step {summary['best_step']}, validation {metric} {value:{spec}}"))
     if summary.get("resumed_from_step"):
         rows.append(("Resumed", f"from step {summary['resumed_from_step']}; times cover only the steps since then"))
     return rows
@@ -115,10 +104,10 @@ def machine(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Facts:
 
 def restarts(manifest: Mapping[str, Any]) -> str:
     """Return how often the run was started again and what that cost, empty if never."""
-    found = manifest.get("attempts") or {}
-    if not found.get("restarts"):
+    attempts = manifest.get("attempts") or {}
+    if not attempts.get("restarts"):
         return ""
-    times, steps = found["restarts"], found["repeated_steps"]
+    times, steps = attempts["restarts"], attempts["repeated_steps"]
     return f"{'once' if times == 1 else f'{times} times'}, {steps} {'step' if steps == 1 else 'steps'} repeated"
 
 
@@ -187,7 +176,7 @@ def _loss(loss: Any) -> list[str]:
     ]
 
 
-def _kept(gate: Mapping[str, Any]) -> list[str]:
+def _shares(gate: Mapping[str, Any]) -> list[str]:
     """Return the sentences on the shares that were measured, or one saying that none was."""
     recall, form, taught = gate.get("fact_recall"), gate.get("form_adherence"), gate.get("taught_recall")
     label = _label(gate.get("label_accuracy"))
@@ -196,22 +185,22 @@ def _kept(gate: Mapping[str, Any]) -> list[str]:
     if not form:
         return [*_recall(recall), *label]
     numbers = f"{form['before']:.0%} before, {form['after']:.0%} after, {form['pairs']} verses"
-    said = f"Form adherence {moved(form)} ({numbers}). It counts lines, syllables and rhymes by spelling; it cannot tell a good poem from a bad one."
-    return [*(_recall(recall) if recall else []), said]
+    limits = "It counts lines, syllables and rhymes by spelling; it cannot tell a good poem from a bad one."
+    return [*(_recall(recall) if recall else []), f"Form adherence {moved(form)} ({numbers}). {limits}"]
 
 
 def _taught(taught: Any, lookup: Any) -> list[str]:
     """Return the sentences on the facts that were taught, with a search as baseline."""
-    said = [
+    sentences = [
         f"Taught facts, asked in wording that was never trained on: recall {moved(taught)}, {taught['before']:.0%} before, "
         f"{taught['after']:.0%} after ({taught['pairs']} questions, {reach(taught, '+.0%', 'change ')})."
     ]
     if lookup:
-        said.append(
+        sentences.append(
             f"Searching for the nearest taught question by its words, without a model, gives {lookup['mean']:.0%} "
             f"({reach(lookup, '.0%')})."
         )
-    return said
+    return sentences
 
 
 def _label(label: Any) -> list[str]:
@@ -246,6 +235,14 @@ def _recall(recall: Any) -> list[str]:
     return [f"Fact recall {moved(recall)} ({numbers}).{_repeats(recall)}"]
 
 
-def whole(manifest: Mapping[str, Any]) -> str:
-    """Return the end of a sentence with the time of the whole run, empty while unknown."""
-    return f", the whole run {duration(manifest['seconds'])}" if manifest.get("seconds") else ""
+def took(training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """Return the sentence with the time of the training and of the whole run; none while they are unknown."""
+    if not training.get("seconds"):
+        return []
+    run = f", the whole run {duration(manifest['seconds'])}" if manifest.get("seconds") else ""
+    return [f"Training took {duration(training['seconds'])}{run}."]
+
+
+def learning_rate(train: Mapping[str, Any]) -> str:
+    """Return the peak learning rate and its warm-up."""
+    return f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"

@@ -81,7 +81,7 @@ def used_up(allowed: int) -> str:
     times = "once" if allowed == 1 else f"{allowed} times"
     return (
         f"phase.resources.restarts is {allowed}: the job was started again {times} and lost a rank or pod once more, so it "
-        f"ends; see the events of its pods and nodes for the cause; then {checkpoints.GOES_ON}"
+        f"ends; see the events of its pods and nodes for the cause; then {checkpoints.RESUMES}"
     )
 
 

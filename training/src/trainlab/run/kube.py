@@ -15,7 +15,7 @@ from trainlab.errors import UserError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MANAGER = "trainlab-promote"
-PATIENCE, PAUSE = 120.0, 2.0  # seconds: how long to retry a failing API server, and the wait between tries
+TIMEOUT, PAUSE = 120.0, 2.0  # seconds: how long to retry a failing API server, and the wait between tries
 
 
 class Kube:
@@ -64,7 +64,7 @@ class Kube:
         self, method: str, path: str, value: Mapping[str, Any] | None = None, *, absent: bool = False
     ) -> dict[str, Any]:
         """Return the answer; with `absent` an empty one for what is not there, and for DELETE also that it has changed."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             problem = ""
             try:
@@ -76,12 +76,12 @@ class Kube:
                     return {}
                 if reply.status_code < 300 or (method == "DELETE" and reply.status_code in (404, 409)):
                     return dict(reply.json()) | ({"code": 409} if reply.status_code == 409 else {})
-                said = _message(reply)
-                problem = f"HTTP {reply.status_code}: {said}"
+                message = _message(reply)
+                problem = f"HTTP {reply.status_code}: {message}"
                 if reply.status_code != 429 and reply.status_code < 500:
-                    raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code, said)}")
+                    raise UserError(f"{method} {path}: {problem}{_remedy(reply.status_code, message)}")
             if time.monotonic() + PAUSE > end:
-                raise UserError(f"{method} {path}: gave up after {PATIENCE:.0f} s; last: {problem}")
+                raise UserError(f"{method} {path}: gave up after {TIMEOUT:.0f} s; last: {problem}")
             print(f"trainlab: {method} {path}: {problem}; retrying", flush=True)
             time.sleep(PAUSE)
 
@@ -105,11 +105,11 @@ def _message(reply: httpx.Response) -> str:
         return reply.text[:300]
 
 
-def _remedy(status: int, said: str) -> str:
+def _remedy(status: int, message: str) -> str:
     # A webhook may answer with any status: for a HardwareProfile that is gone OpenShift AI's says 400 up to 3.4, 403 since 3.5.
-    if "denied the request" in said:
+    if "denied the request" in message:
         cause = "change what it refuses"
-        if "hardware profile" in said:
+        if "hardware profile" in message:
             cause = "create that HardwareProfile, or name another one in site.hardwareProfile"
         return f"; {cause}, and train the same phase again: its run is kept, and only its promotion is repeated"
     if status == 403:

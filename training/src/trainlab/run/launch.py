@@ -13,6 +13,9 @@ import os
 import signal
 import sys
 import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainlab import recipes
@@ -21,9 +24,10 @@ from trainlab.config.loading import run_name
 from trainlab.config.types import quantity
 from trainlab.engine import checkpoints
 from trainlab.errors import LOST_PEER, STOPPED, UserError
-from trainlab.evaluation.benchmarks import tasks
+from trainlab.evaluation import tasks
 from trainlab.models import parents
-from trainlab.run import attempts, handover, identity, results
+from trainlab.recipes.base import Run
+from trainlab.run import attempts, identity, results
 
 # Read when a process starts, so set here, before torchrun starts the ranks; a value set by the user wins.
 RANK_ENVIRONMENT = {
@@ -44,54 +48,81 @@ REPORTED_FIRST = 10.0
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Set in the pods of a TrainJob, by the Job that JobSet makes."""
 ONE_MACHINE = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1", "--local-addr=127.0.0.1")
+FETCH_ERROR = "TRAINLAB_FETCH_ERROR"
 FORKED_LOG = "torch.distributed.elastic.multiprocessing.api"
+
+
+@contextmanager
+def report_fetch_error() -> Iterator[None]:
+    """Write what a block raises into the file that the environment names; without one it is raised.
+
+    So the pod's first container, `trainlab fetch`, tells its second, `trainlab run`, in a file of their common volume. The training
+    operator sees the exit code of the second one only. It takes a pod whose first one failed for one that is lost, and makes it again
+    without end (training-operator 1.9.4, pkg/controller.v1/common/pod.go, exitCode). So the first one ends well, and the second one
+    with the error.
+    """
+    path = os.environ.get(FETCH_ERROR)
+    try:
+        yield
+    except Exception as error:
+        if not path:
+            raise
+        if not isinstance(error, UserError):
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        Path(path).write_text(str(error) or type(error).__name__, encoding="utf-8")
+
+
+def raise_fetch_error() -> None:
+    """Raise UserError with what the first container told."""
+    path = Path(os.environ.get(FETCH_ERROR) or os.devnull)
+    if path.is_file():
+        raise UserError(path.read_text(encoding="utf-8"))
 
 
 def launch(values: Values, args: argparse.Namespace) -> int:
     """Check model, data and folders, then run the ranks of this pod (or machine); return the exit code."""
-    handover.check()
+    raise_fetch_error()
     phase = values.phase
     out = args.out or (Path(os.environ["OUTPUT_DIR"]) if os.environ.get("OUTPUT_DIR") else None)
     if out is None:
         raise UserError("--out is missing: name the folder of run directories, or set OUTPUT_DIR")
     run_dir = out / (args.run or run_name(phase, os.environ))
     identity.refuse_other_phase(run_dir, phase)
-    model_dir, data_dir = recipes.of(phase).folders(args.models, args.data)
-    if phase.parent:
-        model_dir = run_dir / parents.FOLDER
+    recipe = recipes.get_recipe(phase)
+    model_dir, data_dir = recipe.folders(phase, args.models, args.data)
+    run = Run(phase, run_dir, run_dir / parents.FOLDER if phase.parent else model_dir, data_dir, args.models)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from trainlab.run.worker import rank_main
 
-        rank_main(phase, run_dir, model_dir, data_dir, args.models)
+        rank_main(run)
     set_environment(phase, args.processes)
     if isinstance(phase, LanguagePhase) and phase.parent:
         parents.adopt(phase, out, run_dir)
-    preflight(phase, run_dir, model_dir, data_dir)
+    preflight(run)
     if isinstance(phase, LanguagePhase) and phase.tasks:
         tasks.load(phase, args.models)
     # With several pods all ranks rendezvous first: a worker whose master has already exited would wait for it in vain.
     if results.finished(run_dir) and int(os.environ.get("PET_NNODES", "1")) == 1:
-        identity.refuse_other_inputs(run_dir, recipes.of(phase).origin(model_dir, data_dir))
+        identity.refuse_other_inputs(run_dir, recipe.origin(phase, run.model_dir, data_dir))
         checkpoints.drop(run_dir, print)  # of a run that was killed before it could
         print(results.COMPLETE.format(run_dir), flush=True)
         return 0
-    return _attempt(phase, args, run_dir, (model_dir, data_dir))
+    return _attempt(run, args)
 
 
-def _attempt(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tuple[Path, Path]) -> int:
+def _attempt(run: Run, args: argparse.Namespace) -> int:
     """Train until the end or the first loss; return the exit code, from 128 on only where a restart may follow."""
-    operator = _operator()
-    allowed = phase.resources.restarts if operator and phase.resources.restarts else None
+    operator, run_dir, restarts = _operator(), run.run_dir, run.phase.resources.restarts
+    allowed = restarts if operator and restarts else None
     first = int(os.environ.get("PET_NODE_RANK", "0")) == 0
     if first and not results.finished(run_dir):
-        try:
+        with checkpoints.explained_if_full(run_dir / "checkpoints", attempts.FILE):
             line = attempts.begin(run_dir, allowed)
-        except OSError as error:
-            raise checkpoints.explain_full(error, run_dir / "checkpoints", attempts.FILE) or error from None
         if line:
             print(f"trainlab: {line}", flush=True)
     last = allowed is not None and attempts.last_one(run_dir, allowed)  # now: later it may be the next attempt's
-    code = _torchrun(phase, args, run_dir, inputs)
+    code = _torchrun(run, args)
     # JobSet, which ends the pods that are left of a job that lost one, counts that itself; a PyTorchJob's operator ends none then.
     stopped = code == STOPPED or (code == LOST_PEER and INDEX_VARIABLE not in os.environ)
     if code == LOST_PEER:
@@ -114,9 +145,10 @@ def _ended_within(seconds: float) -> bool:
     return ended.wait(seconds)
 
 
-def preflight(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path) -> None:
+def preflight(run: Run) -> None:
     """Raise UserError for a missing model, broken data, or a folder that cannot be written."""
-    recipes.of(phase).preflight(model_dir, data_dir)
+    recipes.get_recipe(run.phase).preflight(run.phase, run.model_dir, run.data_dir)
+    run_dir = run.run_dir
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -155,7 +187,7 @@ def _count(phase: Phase, processes: int | None, gpus: int = 0) -> int:
     return processes or (gpus if phase.resources.gpus_per_node else phase.world_size)
 
 
-def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tuple[Path, Path]) -> int:
+def _torchrun(run: Run, args: argparse.Namespace) -> int:
     """Run this node's ranks with torchrun; nodes, rank and address come from PET_* when an operator set them."""
     import torch
     from torch.distributed import DistError
@@ -165,7 +197,7 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
     from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher.api import elastic_launch
 
-    operator = _operator()
+    operator, phase = _operator(), run.phase
     peers = operator and int(os.environ["PET_NNODES"]) > 1
     gpus = torch.cuda.device_count() if phase.resources.gpus_per_node else 0
     if phase.resources.gpus_per_node > gpus:
@@ -190,14 +222,14 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
             from trainlab.run.worker import forked_rank
 
             torch.set_num_threads(1)  # where torch was there before the environment was set
-            recipes.preload(phase)
+            recipes.get_recipe(phase).preload()
             gc.freeze()  # a collection in a rank would copy the pages that it shares with this process
             # It logs the end of a rank with a traceback of its own; the rank's sentence is above it.
             logging.getLogger(FORKED_LOG).addFilter(_without_traceback)
             options.start_method = "fork"
             config, *_ = torchrun.config_from_args(options)
             threads = int(os.environ[RANK_THREADS].partition(",")[0])
-            elastic_launch(config, forked_rank)(phase, run_dir, *inputs, args.models, threads)
+            elastic_launch(config, forked_rank)(run, threads)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         if failure.exitcode == STOPPED:  # its ranks said so
@@ -208,13 +240,13 @@ def _torchrun(phase: Phase, args: argparse.Namespace, run_dir: Path, inputs: tup
         return failure.exitcode if failure.exitcode in (1, 2, LOST_PEER) else 1
     except SignalException as error:  # a deleted or evicted pod, a full node, Ctrl-C
         name = signal.Signals(error.sigval).name
-        print(f"error: ended by {name}; {checkpoints.GOES_ON}", file=sys.stderr)
+        print(f"error: ended by {name}; {checkpoints.RESUMES}", file=sys.stderr)
         return 128 + int(error.sigval)
     except (DistError, RendezvousError, ConnectionError) as error:  # the launchers meet before their ranks do
         if not peers:
             raise
         print(
-            f"error: no other pod to meet ({type(error).__name__}: {' '.join(str(error).split())}); {checkpoints.GOES_ON}",
+            f"error: no other pod to meet ({type(error).__name__}: {' '.join(str(error).split())}); {checkpoints.RESUMES}",
             file=sys.stderr,
         )
         return LOST_PEER
@@ -230,22 +262,22 @@ def ended(rank: int, code: int, phase: Phase) -> str:
     name = signal.Signals(-code).name
     if name == "SIGABRT" and phase.resources.gpus_per_node and phase.world_size > 1:
         # torch's watchdog (ProcessGroupNCCL) ends the process itself when a collective takes too long: no exception to catch
-        minutes = dist.patience_minutes(phase.resources.timeout_minutes)
+        minutes = dist.wait_limit(phase.resources.timeout_minutes).total_seconds() / 60
         why = (
             f"with GPUs also the end of a wait of {minutes:g} minutes for another rank, whose pod or node is gone, or hangs; "
             "see the messages of the other pods"
         )
     else:
         why = "its memory ran out (phase.resources.memory), or something ended it" if name == "SIGKILL" else "see above"
-    return f"rank {rank} was ended by {name}: {why}; {checkpoints.GOES_ON}"
+    return f"rank {rank} was ended by {name}: {why}; {checkpoints.RESUMES}"
 
 
 def _limit_threads(phase: Phase, ranks: int) -> None:
     """Divide this node's cores among its ranks; a pod also stays within its CPU request."""
-    given = os.environ.get("OMP_NUM_THREADS")
-    if given is not None and not (given.partition(",")[0].strip().isdecimal() and int(given.partition(",")[0])):
-        raise UserError(f"OMP_NUM_THREADS is {given}: give a number of threads from 1, or unset it")
-    if given is None:
+    setting = os.environ.get("OMP_NUM_THREADS")
+    if setting is not None and not (setting.partition(",")[0].strip().isdecimal() and int(setting.partition(",")[0])):
+        raise UserError(f"OMP_NUM_THREADS is {setting}: give a number of threads from 1, or unset it")
+    if setting is None:
         request = quantity(phase.resources.cpu) if _operator() and not phase.resources.gpus_per_node else None
         os.environ["OMP_NUM_THREADS"] = str(threads(ranks, request))
 

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -12,24 +11,13 @@ from typing import Any
 import torch
 
 from trainlab import __version__
-from trainlab.config import Phase
 from trainlab.config.loading import phase_hash, used_overrides
 from trainlab.engine import dist
+from trainlab.recipes.base import Run
 
 PACKAGES = (
-    "torch",
-    "torchvision",
-    "scikit-learn",
-    "transformers",
-    "trl",
-    "peft",
-    "datasets",
-    "accelerate",
-    "tokenizers",
-    "safetensors",
-    "gguf",
-    "lm_eval",
-    "numpy",
+    *("torch", "torchvision", "scikit-learn", "transformers", "trl", "peft", "datasets", "accelerate", "tokenizers"),
+    *("safetensors", "gguf", "lm_eval", "numpy"),
 )
 
 
@@ -38,56 +26,54 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def begin(phase: Phase, run_dir: Path, data_dir: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a run starting now; every rank must call it (hosts are gathered).
+def begin(run: Run, origin: Mapping[str, Any], ranks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a run starting now; every rank must call it (the names of GPUs are gathered).
 
-    `origin` says where model and data come from, under the keys "model" and "data" (Recipe.origin).
+    `origin` says where model and data come from, under the keys "model" and "data" (Recipe.origin); `ranks` is what
+    dist.check_collectives returned.
     """
     return {
-        "run": run_dir.name,
-        "phase": phase.name,
-        "phase_hash": phase_hash(phase),
-        "seed": phase.seed,
+        "run": run.run_dir.name,
+        "phase": run.phase.name,
+        "phase_hash": phase_hash(run.phase),
+        "seed": run.phase.seed,
         "started": now(),
         "ended": None,
         "versions": versions(),
-        "environment_overrides": used_overrides(os.environ, data_dir, run_dir.parent),
-        "model": origin["model"],
+        "environment_overrides": used_overrides(os.environ, run.data_dir, run.run_dir.parent),
+        "model": {key: value for key, value in origin["model"].items() if key != "parent"},
+        "parent": origin["model"].get("parent"),
         "data": origin["data"],
-        "world_size": dist.world_size(),
-        "hardware": hardware(),
+        "world_size": ranks["world_size"],
+        "hardware": hardware(ranks),
+        "ranks": ranks,
     }
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, trainlab and the compute libraries."""
-    found = {"trainlab": __version__, "python": platform.python_version()}
+    numbers = {"trainlab": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            numbers[name] = "not installed"
+    return numbers
 
 
-def hardware() -> dict[str, Any]:
-    """Return hosts, CPU, GPUs, threads of the whole job, gathered from every rank."""
-    here = {"host": socket.gethostname(), "node": os.environ.get("NODE_NAME", ""), "gpus": _gpu()}
-    ranks = dist.gather(here)
+def hardware(ranks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hosts, CPU, GPUs, threads of the whole job; every rank must call it."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return {
-        "hosts": sorted({str(r["host"]) for r in ranks}),
-        "nodes": sorted({str(r["node"]) for r in ranks if r["node"]}),
-        "gpus": [r["gpus"] for r in ranks if r["gpus"]],
+        "hosts": ranks["hosts"],
+        "nodes": ranks["nodes"],
+        "gpus": [name for name in dist.gather(gpu) if name],
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "threads_per_rank": torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(terse=True),
     }
-
-
-def _gpu() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def cpu_model() -> str:

@@ -1,22 +1,31 @@
-"""`trainlab promote`: wait for the gate, then serve the run; runs in the promotion Job, without torch.
+"""`trainlab promote`: wait for the gate, then serve the run, for a time or without end (`trainlab end-lease`); without torch.
 
 What it applies is charts/trainjob/templates/_serving.tpl: the ServingRuntime and the phase of this run under names of their own,
 then the InferenceService, whose change is the switch from one model to the next. Until then nothing that is served is touched.
 """
 
+import itertools
 import json
 import os
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
+from trainlab import files
 from trainlab.config.yamlfile import read_mapping
 from trainlab.errors import UserError
-from trainlab.evaluation import gate_file
-from trainlab.run import lease, weight_files
+from trainlab.evaluation.gate import read_gate
 from trainlab.run.kube import Kube
 
+DOMAIN = "trainlab.dev"
+UNTIL = f"{DOMAIN}/served-until"
+"""Annotation of the InferenceService: a time in UTC, ISO 8601. One without it is served without end."""
+RESULTS = ("best_model", "lora_adapter")
+INDEX = "model.safetensors.index.json"
 POLL = 2.0  # seconds
 HEARTBEAT, IDLE_HEARTBEAT = 30.0, 600.0  # seconds between lines, while it trains and before
 KINDS = {
@@ -42,7 +51,7 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
 
     The wait ends `timeout` minutes after the training began: it may be queued for as long as it takes. `manifests` is a folder
     with KIND.yaml for each of KINDS. What is applied is owned by the ConfigMap `owner`, so that it is deleted with the release.
-    With `hours` the InferenceService is served for that long from now (lease.py).
+    With `hours` the InferenceService is served for that long from now.
 
     Raises TimeUp, and UserError for wrong manifests, for weights that no server could read, and when the API server refuses.
     """
@@ -53,16 +62,13 @@ def promote(run_dir: Path, manifests: Path, namespace: str, owner: str, timeout:
     if not gate["promoted"]:
         print("trainlab: not promoted: what was served before, if anything, stays as it is", flush=True)
         return 0
-    weight_files.check(run_dir)
+    check_weights(run_dir)
     with Kube.in_cluster(os.environ) as kube:
-        # one object is answered without its kind
-        release = kube.get(_path("ConfigMap", namespace, owner)) | {
-            "kind": "ConfigMap",
-            "apiVersion": KINDS["ConfigMap"][0],
-        }
+        kind = {"kind": "ConfigMap", "apiVersion": KINDS["ConfigMap"][0]}  # one object is answered without its kind
+        release = kube.get(_path("ConfigMap", namespace, owner)) | kind
         _prepare(kube, wanted, namespace, release)
-        _apply(kube, lease.begun(wanted["InferenceService"], hours), namespace, release)
-        _settle(kube, wanted, namespace, release)
+        _apply(kube, with_lease(wanted["InferenceService"], hours), namespace, release)
+        _delete_replaced(kube, wanted, namespace, release)
     print(f"trainlab: promoted: InferenceService {namespace}/{_name(wanted['InferenceService'])} applied", flush=True)
     return 0
 
@@ -74,7 +80,7 @@ def wait_for_gate(run_dir: Path, seconds: float) -> dict[str, Any]:
     job may be queued for days, and an upgrade or uninstall ends this one.
     """
     path = run_dir / "gate.json"
-    asleep, said, began = _written(run_dir), time.monotonic(), None
+    asleep, reported, began = _written(run_dir), time.monotonic(), None
     while not path.exists():
         now = time.monotonic()
         if began is None and _written(run_dir) != asleep:
@@ -83,12 +89,12 @@ def wait_for_gate(run_dir: Path, seconds: float) -> dict[str, Any]:
             raise TimeUp(
                 f"{path}: not there {seconds / 60:g} minutes after the training began; it did not get that far: check its job's log"
             )
-        if now - said >= (IDLE_HEARTBEAT if began is None else HEARTBEAT):
-            said = now
+        if now - reported >= (IDLE_HEARTBEAT if began is None else HEARTBEAT):
+            reported = now
             state = "for the training to begin" if began is None else f"for {path} ({now - began:.0f} s)"
             print(f"trainlab: waiting {state}", flush=True)
         time.sleep(min(POLL, seconds))
-    return gate_file.read(run_dir)
+    return read_gate(run_dir)
 
 
 def _written(run_dir: Path) -> int:
@@ -118,7 +124,7 @@ def _prepare(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, r
     _apply(kube, wanted["ConfigMap"], namespace, runtime)
 
 
-def _settle(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, release: dict[str, Any]) -> None:
+def _delete_replaced(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, release: dict[str, Any]) -> None:
     """Delete the ServingRuntimes that the served one replaces; the garbage collector takes their phases.
 
     Another promotion of the release may be anywhere between its first request and its last. So what the InferenceService names
@@ -126,16 +132,18 @@ def _settle(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str, re
     the switch is made again.
     """
     own = _name(wanted["ServingRuntime"])
-    born, named = _found(kube, wanted, namespace)
+    born, named = _runtimes(kube, wanted, namespace)
     if named == own and named not in born:
         _prepare(kube, wanted, namespace, release)
-        born, named = _found(kube, wanted, namespace)
+        born, named = _runtimes(kube, wanted, namespace)
     for name, when in born.items():
         if named in born and when < born[named]:
             kube.delete(_path("ServingRuntime", namespace, name))
 
 
-def _found(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str) -> tuple[dict[str, tuple[str, int]], str]:
+def _runtimes(
+    kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str
+) -> tuple[dict[str, tuple[str, int]], str]:
     """Return the age of each ServingRuntime of the release, by name, and then the name of the one that is served.
 
     Its age is the second in which it was made, and the resourceVersion, which decides between two of the same second.
@@ -144,8 +152,8 @@ def _found(kube: Kube, wanted: Mapping[str, dict[str, Any]], namespace: str) -> 
     selector = ",".join(f"{label}={labels[label]}" for label in SAME_RELEASE)
     items = kube.get(f"{_path('ServingRuntime', namespace)}?labelSelector={selector}").get("items", [])
     service = kube.get(_path("InferenceService", namespace, _name(wanted["InferenceService"])))
-    made = ((_name(one), one["metadata"]) for one in items)
-    born = {name: (str(one["creationTimestamp"]), int(one["resourceVersion"])) for name, one in made}
+    made = ((_name(item), item["metadata"]) for item in items)
+    born = {name: (str(metadata["creationTimestamp"]), int(metadata["resourceVersion"])) for name, metadata in made}
     return born, str(service["spec"]["predictor"]["model"]["runtime"])
 
 
@@ -161,15 +169,77 @@ def _name(thing: dict[str, Any]) -> str:
 
 def _manifest(path: Path, kind: str, namespace: str) -> dict[str, Any]:
     """Return a manifest, checked to be of this kind and namespace, with plain JSON values."""
-    found = read_mapping(path)
-    metadata = found.get("metadata")
+    content = read_mapping(path)
+    metadata = content.get("metadata")
     version = KINDS[kind][0]
-    if found.get("kind") != kind or found.get("apiVersion") != version:
-        raise UserError(f"{path}: is {found.get('apiVersion')} {found.get('kind')}; must be {version} {kind}")
+    if content.get("kind") != kind or content.get("apiVersion") != version:
+        raise UserError(f"{path}: is {content.get('apiVersion')} {content.get('kind')}; must be {version} {kind}")
     if not isinstance(metadata, dict) or not metadata.get("name"):
         raise UserError(f"{path}: metadata.name is missing; name the {kind}")
     if metadata.get("namespace", namespace) != namespace:
         raise UserError(f"{path}: metadata.namespace is {metadata['namespace']}: must be {namespace}")
     if kind == "ServingRuntime" and not {*SAME_RELEASE} <= {*(metadata.get("labels") or {})}:
         raise UserError(f"{path}: metadata.labels: must have {' and '.join(SAME_RELEASE)}; add them")
-    return dict(json.loads(json.dumps(found)))
+    return dict(json.loads(json.dumps(content)))
+
+
+def check_weights(run_dir: Path) -> None:
+    """Look at every weight file of the results of a run: it is there, and as long as its header says; no tensor is read.
+
+    A full volume or a killed copy leaves half a file. Raises UserError with the first file that is missing, cut short or no safetensors file.
+    """
+    remedy = f"remove {run_dir} and train again"
+    paths = sorted(itertools.chain.from_iterable((run_dir / result).glob("*.safetensors") for result in RESULTS))
+    index = run_dir / RESULTS[0] / INDEX
+    shards = set(files.read_json(index)["weight_map"].values()) if index.exists() else set()
+    if lost := sorted(shards - {path.name for path in paths}):
+        raise UserError(f"{run_dir / RESULTS[0] / lost[0]}: not there, but {INDEX} names it; {remedy}")
+    if not paths:
+        raise UserError(f"{run_dir}: no weights in {' or '.join(RESULTS)}; {remedy}")
+    for path in paths:
+        try:
+            with safe_open(path, "numpy"):
+                pass
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: half written or no safetensors file ({error}); {remedy}") from error
+
+
+def with_lease(service: Mapping[str, Any], hours: int) -> dict[str, Any]:
+    """Return an InferenceService that is served for `hours` from now; 0 serves it without end."""
+    if not hours:
+        return dict(service)
+    until = (datetime.now(UTC) + timedelta(hours=hours)).isoformat(timespec="seconds")
+    metadata = service["metadata"]
+    return {**service, "metadata": metadata | {"annotations": {**(metadata.get("annotations") or {}), UNTIL: until}}}
+
+
+def end_lease(namespace: str, name: str) -> int:
+    """Delete the InferenceService `name` if its time is over; return exit code 0. What it was made of stays for another promotion.
+
+    Raises UserError for an annotation that is no time, and when the API server refuses.
+    """
+    path = f"/apis/serving.kserve.io/v1beta1/namespaces/{namespace}/inferenceservices/{name}"
+    with Kube.in_cluster(os.environ) as kube:
+        print(f"trainlab: InferenceService {namespace}/{name} {_ended(kube, path)}", flush=True)
+    return 0
+
+
+def _ended(kube: Kube, path: str) -> str:
+    service = kube.find(path)
+    if service is None:
+        return "is not there: nothing is served"
+    text = (service["metadata"].get("annotations") or {}).get(UNTIL)
+    if text is None:
+        return "is served without end"
+    try:
+        over = datetime.fromisoformat(text) <= datetime.now(UTC)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"{path}: annotation {UNTIL} is '{text}'; write a time with its zone such as 2026-11-24T10:00:00+00:00, or remove it"
+        ) from None
+    if not over:
+        return f"is served until {text}"
+    # A promotion may have begun its time anew since.
+    if kube.delete(path, version=service["metadata"]["resourceVersion"]):
+        return f"was served until {text}, and is deleted"
+    return "has just changed, and stays"

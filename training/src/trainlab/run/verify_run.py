@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainlab import files, recipes
-from trainlab.recipes import Recipe
+from trainlab.recipes.base import Recipe
 from trainlab.run import results
 from trainlab.serve import client
 from trainlab.serve.client import NotServed
@@ -25,14 +25,14 @@ def command(run_dir: Path, urls: Sequence[str], model: str = "tuned", timeout: f
     if gate.get("promoted") is not True:
         raise NotServed(f"{run_dir / 'gate.json'}: not promoted. {' '.join(gate.get('reasons', []))}")
     print(f"trainlab: promoted: {' '.join(gate.get('reasons', []))}", flush=True)
-    recipe = recipes.of(results.phase_of(run_dir))
-    print(f"trainlab: {_patient(recipe, run_dir, urls, model, timeout * 60)}", flush=True)
+    recipe = recipes.get_recipe(results.phase_of(run_dir))
+    print(f"trainlab: {_probe_until(recipe, run_dir, urls, model, timeout * 60)}", flush=True)
     return 0
 
 
-def _patient(recipe: Recipe, run_dir: Path, urls: Sequence[str], model: str, seconds: float) -> str:
+def _probe_until(recipe: Recipe, run_dir: Path, urls: Sequence[str], model: str, seconds: float) -> str:
     end = time.monotonic() + seconds
-    said = 0.0
+    reported = 0.0
     while True:
         try:
             return recipe.probe(run_dir, _open(urls), model, max(5.0, end - time.monotonic()))
@@ -40,8 +40,8 @@ def _patient(recipe: Recipe, run_dir: Path, urls: Sequence[str], model: str, sec
             now = time.monotonic()
             if now + PAUSE > end:
                 raise NotServed(f"{error} (tried for {seconds:.0f} s)") from None
-            if now - said >= HEARTBEAT:
-                said = now
+            if now - reported >= HEARTBEAT:
+                reported = now
                 print(f"trainlab: waiting: {error}", flush=True)
             time.sleep(PAUSE)
 
@@ -49,7 +49,7 @@ def _patient(recipe: Recipe, run_dir: Path, urls: Sequence[str], model: str, sec
 def _open(urls: Sequence[str]) -> str:
     """Return the first address that takes a connection, the only one untried: it may be behind a proxy.
 
-    A port that is not the Service's may drop packets instead of refusing, hence the short patience of each try.
+    A port that is not the Service's may drop packets instead of refusing, hence the short time-out of each try.
     """
     if len(urls) == 1:
         return urls[0]

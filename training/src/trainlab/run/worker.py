@@ -18,10 +18,10 @@ import torch
 from torch.distributed import DistError
 
 from trainlab import files, recipes
-from trainlab.config import Phase
-from trainlab.engine import acceleration, checkpoints, dist, gpus, memory, ranks, run_time_compiler
+from trainlab.engine import acceleration, checkpoints, dist, gpus, memory
 from trainlab.errors import LOST_PEER, STOPPED, UserError
 from trainlab.progress import Progress
+from trainlab.recipes.base import Run
 from trainlab.run import attempts, identity, manifest, results
 from trainlab.run.tracker import Tracker
 
@@ -34,7 +34,7 @@ LOST_PEER_SIGNS = (
 )
 
 
-def forked_rank(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path, threads: int) -> None:
+def forked_rank(run: Run, threads: int) -> None:
     """As rank_main in a process forked from the launcher, but return after success: torchrun waits for that.
 
     The launcher's handlers and buffers came with the fork, and its one OpenMP thread, of which a rank has `threads`.
@@ -47,46 +47,46 @@ def forked_rank(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, mo
     torch.set_num_threads(threads)
     for stream in (sys.stdout, sys.stderr):
         cast("io.TextIOWrapper", stream).reconfigure(line_buffering=True)
-    if code := _run(phase, run_dir, model_dir, data_dir, models):
+    if code := _run(run):
         if code == LOST_PEER:
             time.sleep(NAMED_FIRST)
         dist.finish(code)
     dist.leave()
 
 
-def rank_main(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> NoReturn:
+def rank_main(run: Run) -> NoReturn:
     """Run this rank and exit: 0 done, 1 failed on the way, 2 invalid input, 130 interrupted, LOST_PEER a peer is gone, STOPPED."""
-    dist.finish(_run(phase, run_dir, model_dir, data_dir, models))
+    dist.finish(_run(run))
 
 
-def _run(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path) -> int:
+def _run(run: Run) -> int:
     """Return the exit code."""
     _name_process()
     where = f"rank {os.environ.get('RANK', '0')}: "
-    threading.excepthook = quiet_when_full
+    threading.excepthook = suppress_disk_full
     try:
-        dist.start(phase.resources.timeout_minutes)
-        work(phase, run_dir, model_dir, data_dir, models)
+        dist.start(run.phase.resources.timeout_minutes)
+        work(run)
         code = 0
     except UserError as error:
         code = int(getattr(error, "code", 2))
         print("\n".join(f"error: {where}{line}" for line in str(error).splitlines()), file=sys.stderr)
         if code == STOPPED and dist.is_main():
-            attempts.end(run_dir, code)
+            attempts.end(run.run_dir, code)
     except KeyboardInterrupt:  # Ctrl-C reaches all ranks; the launcher says what to do
         code = 130
     except BaseException as error:
         code = 1
         text = " ".join(str(error).split())
-        full = checkpoints.explain_full(error, run_dir / "checkpoints", "a file of the run")
+        full = checkpoints.explain_full(error, run.run_dir / "checkpoints", "a file of the run")
         if known := full or memory.exhausted(error):
             print(f"error: {where}{known}", file=sys.stderr)
         elif isinstance(error, RuntimeError) and timed_out(error):
             code = LOST_PEER
-            minutes = dist.patience_minutes(phase.resources.timeout_minutes)
+            minutes = dist.wait_limit(run.phase.resources.timeout_minutes).total_seconds() / 60
             print(
                 f"error: {where}no answer from another rank for {minutes:g} minutes: its pod or node is gone, or hangs; see "
-                f"the messages of the other pods ({text}); {checkpoints.GOES_ON}",
+                f"the messages of the other pods ({text}); {checkpoints.RESUMES}",
                 file=sys.stderr,
             )
         elif isinstance(error, RuntimeError) and lost_peer(error):
@@ -110,7 +110,7 @@ def _name_process() -> None:
         libc.prctl(PR_SET_NAME, f"rank {os.environ.get('RANK', '0')}".encode(), 0, 0, 0)
 
 
-def quiet_when_full(failed: threading.ExceptHookArgs) -> None:
+def suppress_disk_full(failed: threading.ExceptHookArgs) -> None:
     """Print what ended a thread, but not a full volume: TensorBoard's writer passes that to the rank, which reports it."""
     if failed.exc_value is None or checkpoints.explain_full(failed.exc_value, Path(), "") is None:
         threading.__excepthook__(failed)
@@ -126,36 +126,38 @@ def timed_out(error: BaseException) -> bool:
     return any(sign in str(error) for sign in ("Timed out waiting", "timed out after", "Timed out after"))
 
 
-def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: Path | None = None) -> None:
+def work(run: Run) -> None:
     """Score the base model, train, score the tuned model, decide, report."""
-    began = time.monotonic()
-    recipe = recipes.of(phase, models)
+    began, phase, run_dir = time.monotonic(), run.phase, run.run_dir
+    recipe = recipes.get_recipe(phase)
+    origin = recipe.origin(phase, run.model_dir, run.data_dir)
     if dist.gather(results.finished(run_dir))[0]:
-        identity.refuse_other_inputs(run_dir, recipe.origin(model_dir, data_dir))
+        identity.refuse_other_inputs(run_dir, origin)
         if dist.is_main():
             checkpoints.drop(run_dir, print)
             print(results.COMPLETE.format(run_dir), flush=True)
         return
     with Progress(dist.is_main()) as progress:
+        run.progress = progress
         tracker = Tracker(progress, run_dir) if dist.is_main() else None
-        record = manifest.begin(phase, run_dir, data_dir, recipe.origin(model_dir, data_dir))
-        record["parent"] = record["model"].pop("parent", None)
-        record["ranks"] = ranks.prove()
-        progress.say(ranks.sentence(record["ranks"]))
+        ranks = dist.check_collectives()
+        record = manifest.begin(run, origin, ranks)
+        progress.say(dist.collectives_sentence(ranks))
         record["gpus"], lines = gpus.check(memory.planned(phase)["planned_gib"])
         progress.peak_tokens = gpus.peak_tokens(phase)
         for line in lines:
             progress.say(line)
         if record["gpus"]:
-            run_time_compiler.check(phase)
+            gpus.check_compiler(phase)
         if record["parent"]:
             progress.say("continues from run {run} of stage {stage}, weights {sha256:.12}".format(**record["parent"]))
         if dist.is_main():
             identity.refuse_other_inputs(run_dir, record)
             files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
             files.write_json(run_dir / "manifest.json", record)
-        before, after = recipe.train(run_dir, model_dir, data_dir, progress, record["hardware"])
-        record["memory"] = recipe.memory.whole(phase)
+        run.hardware = record["hardware"]
+        before, after = recipe.train(run)
+        record["memory"] = run.memory.report(phase)
         record["fp8"] = acceleration.chosen_fp8(run_dir)
         if tracker:
             decision = results.decide(phase, run_dir, before, after)
@@ -164,9 +166,8 @@ def work(phase: Phase, run_dir: Path, model_dir: Path, data_dir: Path, models: P
             ended = {"attempts": attempts.summary(run_dir), "ended": manifest.now(), "seconds": seconds}
             files.write_json(run_dir / "manifest.json", {**record, **ended})
             results.write_report(run_dir)
-            progress.say(
-                f"gate: {'promoted' if decision['promoted'] else 'not promoted'}: {' '.join(decision['reasons'])}"
-            )
+            verdict = "promoted" if decision["promoted"] else "not promoted"
+            progress.say(f"gate: {verdict}: {' '.join(decision['reasons'])}")
             # after the manifest says that the run ended: before, it would resume
             checkpoints.drop(run_dir, progress.say)
             tracker.end()

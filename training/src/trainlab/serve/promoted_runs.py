@@ -22,7 +22,7 @@ from trainlab.config import ChatPhase, SftPhase
 from trainlab.config.loading import load_values
 from trainlab.config.types import OBJECT
 from trainlab.errors import UserError
-from trainlab.evaluation import gate_file
+from trainlab.evaluation.gate import read_gate
 from trainlab.plan.checks import served_rank
 from trainlab.serve.protocol import ApiError
 
@@ -233,7 +233,7 @@ def _promoted(name: str, folder: Path) -> None:
     unfit = 409, "run_not_promoted"
     if not (folder / "gate.json").is_file():
         _refuse(name, "its gate has not decided yet (no gate.json)", "ask again when it has ended", *unfit)
-    gate = gate_file.read(folder)
+    gate = read_gate(folder)
     if not gate["promoted"]:
         why = " ".join(map(str, gate["reasons"])).strip().rstrip(".")
         _refuse(name, f"its gate did not promote it: {why}", "train it again, or ask another run", *unfit)

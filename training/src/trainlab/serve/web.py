@@ -1,4 +1,4 @@
-"""What both servers share: the limit of a request's body, the pages for browsers; used by api.py and recipes/resnet/."""
+"""What both servers share: the limit of a request's body, the pages for browsers; used by api.py and recipes/image_server.py."""
 
 import html
 import json

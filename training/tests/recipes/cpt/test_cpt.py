@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from checkout import SOURCES
 from safetensors.torch import load_file
@@ -18,16 +18,16 @@ from tiny import make_phase, write_text
 from trained import assert_same, weights
 from trainlab import files
 from trainlab.data import corpus, pack
-from trainlab.engine import dist, ranks
+from trainlab.engine import dist
+from trainlab.engine.trainer import TrainingJob
 from trainlab.errors import UserError
 from trainlab.models import chat
-from trainlab.progress import Progress
-from trainlab.recipes.cpt import block_score, cpt_trainer, perplexity_gate
+from trainlab.recipes import cpt
 from trainlab.run import results
 from trainlab.serve import inference_engine
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-Make = Callable[..., cpt_trainer.TextJob]
+Make = Callable[..., TrainingJob]
 TRAIN = {"epochs": 1, "batch_size": 4, "learning_rate": 0.01, "checkpoints": 2, "validation_fraction": 0.1}
 BASE = {
     "recipe": "cpt",
@@ -49,11 +49,8 @@ def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Ma
     """Return a function that makes a job in tmp_path/<name> with changed blocks of the phase."""
     path = write_text(tmp_path / "text.jsonl")
 
-    def make(name: str = "run", **blocks: Any) -> cpt_trainer.TextJob:
-        phase = phase_of(phase_dict, **blocks)
-        model, tokenizer = chat.load_base(tiny_model, phase)
-        parts = pack.pack_corpus(tokenizer, corpus.load(phase, path), 32, phase.data.train_rows, None)
-        return cpt_trainer.TextJob(phase, tmp_path / name, model, tokenizer, parts, Progress(False))
+    def make(name: str = "run", **blocks: Any) -> TrainingJob:
+        return tiny.make_job(phase_of(phase_dict, **blocks), tiny_model, path, tmp_path / name)
 
     return make
 
@@ -66,7 +63,7 @@ def test_the_fused_loss_is_the_plain_loss_in_value_and_gradient(tiny_model: Path
     expected.backward()
     calls: list[int] = []
     fused.lm_head.register_forward_hook(lambda *_: calls.append(1))
-    out = block_score.fuse(block_score.fuse(fused))(input_ids=ids, labels=ids, fused_lm_head=True)
+    out = cpt.fuse(cpt.fuse(fused))(input_ids=ids, labels=ids, fused_lm_head=True)
     out.loss.backward()
     assert not calls and "logits" not in out  # nobody made the logits of a block
     assert float(out.loss) == pytest.approx(float(expected), abs=1e-6)
@@ -77,7 +74,7 @@ def test_the_fused_loss_is_the_plain_loss_in_value_and_gradient(tiny_model: Path
 def test_the_score_is_the_plain_loss_of_each_block(make_job: Make) -> None:
     job = make_job()
     part = job.rows.heldout
-    scores = block_score.score(job.model, part, 3, lambda _: None)
+    scores = cpt.score(job.model, job.tokenizer, job.phase, part)
     for item, block in zip(scores["items"], part.blocks, strict=True):
         ids = torch.tensor([block])
         with torch.no_grad():
@@ -88,11 +85,11 @@ def test_the_score_is_the_plain_loss_of_each_block(make_job: Make) -> None:
 
 def test_perplexity_falls_all_weights_train_and_the_tie_survives(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
-    before = block_score.score(job.model, job.rows.heldout, 4, lambda _: None)
-    summary = cpt_trainer.train(job)
+    before = cpt.score(job.model, job.tokenizer, job.phase, job.rows.heldout)
+    summary = cpt.fit(job)
     model, _ = chat.load_tuned(job.run_dir, job.phase)
-    after = block_score.score(model, job.rows.heldout, 4, lambda _: None)
-    decision = perplexity_gate.decide(before, after, job.phase)
+    after = cpt.score(model, job.tokenizer, job.phase, job.rows.heldout)
+    decision = cpt.decide(before, after, job.phase)
     assert decision["promoted"] and decision["verdict"] == "better", decision["reasons"]
     assert after["perplexity"] < before["perplexity"] / 2
     assert model.config.tie_word_embeddings and model.lm_head.weight is model.model.embed_tokens.weight
@@ -110,30 +107,21 @@ def test_perplexity_falls_all_weights_train_and_the_tie_survives(make_job: Make,
 
 def test_only_the_last_layers_train_where_the_phase_says_so(make_job: Make, tiny_model: Path) -> None:
     job = make_job(text={"train_all": False}, unfreeze={"layers": 1, "lm_head": False})
-    summary = cpt_trainer.train(job)
+    summary = cpt.fit(job)
     old, new = load_file(tiny_model / "model.safetensors"), weights(job.run_dir)
     changed = {name for name, tensor in new.items() if not torch.equal(tensor, old[name])}
     assert changed == {name for name in new if ".layers.1." in name} and old.keys() == new.keys()
     assert summary["parameters"]["trainable"] == sum(new[name].numel() for name in changed)
 
 
-@pytest.mark.slow
-def test_each_step_says_its_tokens_per_second(make_job: Make) -> None:
-    job = make_job()
-    lines: list[str] = []
-    job.progress.at = lambda numbers: lines.append(numbers.text())  # type: ignore[method-assign]
-    cpt_trainer.train(job)
-    assert re.fullmatch(r"step 10/10 loss [0-9.]+ [1-9]\d* tokens/s eta 0 s", lines[-1]), lines[-1]
-
-
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
-    cpt_trainer.train(make_job("whole"))
-    cpt_trainer.train(make_job("broken"))
+    cpt.fit(make_job("whole"))
+    cpt.fit(make_job("broken"))
     checkpoints = tmp_path / "broken" / "checkpoints"
     last = checkpoints / "checkpoint-10" / "model.safetensors"
     last.write_bytes(last.read_bytes()[:100])  # as a kill leaves it
     shutil.rmtree(tmp_path / "broken" / "best_model")
-    summary = cpt_trainer.train(make_job("broken"))
+    summary = cpt.fit(make_job("broken"))
     assert summary["resumed_from_step"] == 5 and summary["steps"] == 10
     assert_same(tmp_path / "whole", tmp_path / "broken")
     losses = [
@@ -141,22 +129,6 @@ def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
         for name in ("whole", "broken")
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
-
-
-@pytest.mark.slow
-def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
-    plain = cpt_trainer.train(make_job("plain"))
-    split = cpt_trainer.train(make_job("split", train={"batch_size": 2, "gradient_accumulation": 2}))
-    assert plain["effective_batch"] == split["effective_batch"] == 4
-    assert_same(tmp_path / "plain", tmp_path / "split", tolerance=1e-4)
-
-
-def test_bfloat16_trains_float32_copies(make_job: Make) -> None:
-    job = make_job(model={"dtype": "bfloat16"})
-    summary = cpt_trainer.train(job)
-    assert summary["dtype"] == "bfloat16" and summary["last_loss"] < summary["first_loss"]
-    assert {tensor.dtype for tensor in weights(job.run_dir).values()} == {torch.bfloat16}
-    assert "lm_head.weight" not in weights(job.run_dir)
 
 
 def test_a_tokenizer_that_grew_gets_the_same_rows_everywhere(tiny_model: Path, phase_dict: dict[str, Any]) -> None:
@@ -182,7 +154,7 @@ def test_a_tokenizer_without_eos_and_too_long_blocks_are_refused(tiny_model: Pat
     model, _ = chat.load_base(tiny_model, phase_of(phase_dict))
     long = phase_of(phase_dict, model={"max_length": 1024})
     with pytest.raises(UserError, match=r"phase.model.max_length is 1024: the model has 512 positions; lower it"):
-        cpt_trainer.prepare(model, long)
+        cpt.prepare(model, long)
     bare = AutoTokenizer.from_pretrained(tiny_model, eos_token=None)
     bare.eos_token = None
     with pytest.raises(UserError, match="its tokenizer has no EOS; use a model that has one"):
@@ -214,14 +186,14 @@ def test_the_gate_flips_at_its_threshold_and_can_say_no_difference_and_worse(pha
     before = scores(*(3.0, 3.5, 4.0) * 2)
     for needed, promoted in ((0.4999, True), (0.5, False)):
         phase = phase_of(phase_dict, gate={"min_gain": needed})
-        decision = perplexity_gate.decide(before, scores(*(2.5, 3.0, 3.5) * 2), phase)  # each exactly 0.5 better
+        decision = cpt.decide(before, scores(*(2.5, 3.0, 3.5) * 2), phase)  # each exactly 0.5 better
         assert decision["promoted"] is promoted and decision["verdict"] == "better"
         assert decision["perplexity"]["factor"] == pytest.approx(1.6487, abs=1e-4)
     phase = phase_of(phase_dict)
-    assert perplexity_gate.decide(before, before, phase)["verdict"] == "no difference"
-    worse = perplexity_gate.decide(before, scores(*(3.1, 3.6, 4.1) * 2), phase)
+    assert cpt.decide(before, before, phase)["verdict"] == "no difference"
+    worse = cpt.decide(before, scores(*(3.1, 3.6, 4.1) * 2), phase)
     assert worse["verdict"] == "worse" and not worse["promoted"]
-    broken = perplexity_gate.decide(before, scores(float("nan"), *[1.0] * 5), phase)
+    broken = cpt.decide(before, scores(float("nan"), *[1.0] * 5), phase)
     assert not broken["promoted"] and "not a finite number" in broken["reasons"][0]
 
 
@@ -230,24 +202,24 @@ def test_blocks_of_one_document_are_one_piece_of_evidence(phase_dict: dict[str, 
         return {"items": [{"id": f"b{i}", "group": f"d{i % documents}", "loss": loss} for i in range(60)]}
 
     for documents, verdict in ((5, "too few to tell"), (6, "better")):
-        gate = perplexity_gate.decide(blocks(documents, 3.0), blocks(documents, 2.0), phase_of(phase_dict))
+        gate = cpt.decide(blocks(documents, 3.0), blocks(documents, 2.0), phase_of(phase_dict))
         assert gate["verdict"] == verdict and gate["promoted"] is (documents == 6)
         assert f"over 60 held-out blocks of {documents} documents" in gate["reasons"][0]
-    few = perplexity_gate.decide(blocks(5, 3.0), blocks(5, 2.0), phase_of(phase_dict))
+    few = cpt.decide(blocks(5, 3.0), blocks(5, 2.0), phase_of(phase_dict))
     assert few["reasons"][0].endswith("; raise phase.text.heldout_fraction, or add documents.")
 
 
 def test_one_rank_alone_has_nothing_to_measure() -> None:
-    found = ranks.prove()
+    found = dist.check_collectives()
     assert (found["world_size"], found["sum"], found["bandwidth_mb_s"]) == (1, 1, None)
-    assert ranks.sentence(found).startswith("ranks: 1, alone on ") and dist.world_size() == 1
+    assert dist.collectives_sentence(found).startswith("ranks: 1, alone on ") and dist.world_size() == 1
 
 
 def test_pods_are_not_nodes() -> None:
-    found = {**ranks.prove(), "world_size": 4, "hosts": ["a-0", "a-1"], "nodes": ["n1"], "backend": "gloo"}
+    found = {**dist.check_collectives(), "world_size": 4, "hosts": ["a-0", "a-1"], "nodes": ["n1"], "backend": "gloo"}
     measured = {"megabytes": 16, "seconds": 0.1, "bandwidth_mb_s": 160.0}
-    assert ranks.sentence({**found, **measured}).startswith("ranks: 4 in 2 pods on 1 node (n1) by gloo: ")
-    alone = ranks.sentence({**found, **measured, "nodes": []})
+    assert dist.collectives_sentence({**found, **measured}).startswith("ranks: 4 in 2 pods on 1 node (n1) by gloo: ")
+    alone = dist.collectives_sentence({**found, **measured, "nodes": []})
     assert alone.startswith("ranks: 4 on 2 hosts (a-0, a-1) by gloo: ")
 
 

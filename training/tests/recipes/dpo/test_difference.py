@@ -8,14 +8,11 @@ import torch
 from checkout import VALUES
 from safetensors.torch import load_file
 from stages import DPO, phase_of
-from tiny import write_data
+from tiny import make_job, write_data
 from trained import weights
 from trainlab.config.loading import load_values
-from trainlab.engine.training_job import TrainingJob
 from trainlab.errors import UserError
-from trainlab.models import chat
-from trainlab.progress import Progress
-from trainlab.recipes.dpo import dpo_trainer, pairs
+from trainlab.recipes import dpo
 
 Weights = dict[str, torch.Tensor]
 
@@ -34,11 +31,9 @@ def learn(base: dict[str, Any], folder: Path, tiny_model: Path, parent: Weights,
     full = load_values([VALUES / "staged-dpo.yaml"]).phase
     train = {"learning_rate": full.train.learning_rate, "epochs": 2, "checkpoints": 1, "validation_fraction": 0}
     phase = phase_of(base, DPO, train=train, model={"dtype": dtype})
-    model, tokenizer = chat.load_base(tiny_model, phase)
-    model.load_state_dict(parent, strict=False)
-    rows = pairs.load(phase, write_data(folder / "data"))[0]
-    job = TrainingJob(phase, folder / "run", model, tokenizer, rows, Progress(False))
-    dpo_trainer.train(job)
+    job = make_job(phase, tiny_model, write_data(folder / "data"), folder / "run")
+    job.model.load_state_dict(parent, strict=False)
+    dpo.fit(job)
     learned = {name: tensor.detach().float() - parent[name] for name, tensor in job.model.named_parameters()}
     return learned, {name: weights(job.run_dir)[name].float() - parent[name] for name in learned}
 

@@ -36,21 +36,21 @@ def test_the_text_is_prepared_once_into_the_folder_that_the_phase_trains_on(
     phase_dict: dict[str, Any], models: Path
 ) -> None:
     asked = phase(phase_dict)
-    recipe = recipes.of(asked)
-    model_dir = recipe.fetch(models, None)
+    recipe = recipes.get_recipe(asked)
+    model_dir = recipe.fetch(asked, models, None)
     blocks = models / "blocks"
     assert is_prepared(blocks) and files.read_json(blocks / "index.json")["block_length"] == 32
     made = {path: path.stat().st_mtime_ns for path in blocks.glob("*.*") if path.suffix in (".bin", ".json")}
-    assert recipe.folders(models, None) == (model_dir, blocks)
-    recipe.preflight(model_dir, blocks)
-    assert recipe.fetch(models, None) == model_dir
+    assert recipe.folders(asked, models, None) == (model_dir, blocks)
+    recipe.preflight(asked, model_dir, blocks)
+    assert recipe.fetch(asked, models, None) == model_dir
     assert {path: path.stat().st_mtime_ns for path in made} == made
     with (models / "raw" / "text.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"id": 99, "body": "one more document"}) + "\n")
     with pytest.raises(
         UserError, match=r"phase.text.prepare \(its --out is phase.data.source pvc:blocks\): .*made with a"
     ):
-        recipe.fetch(models, None)
+        recipe.fetch(asked, models, None)
 
 
 def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, Any], models: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_missing_or_contradicts_itself_is_named(phase_dict: dict[str, An
     with pytest.raises(
         UserError, match=r"phase.text.prepare.source is pvc:elsewhere: nothing at .*; put it there first"
     ):
-        recipes.of(asked).fetch(models, None)
+        recipes.get_recipe(asked).fetch(asked, models, None)
     for changed, told in (
         ({"data": {"source": "pydoc:topics"}}, "text.prepare: with data.source pydoc:topics; the blocks are written"),
         ({"stage": {"tokenizer": "trained"}}, "text.prepare: with stage.tokenizer trained; blocks are made"),

@@ -3,11 +3,11 @@
 import itertools
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from safetensors.torch import load_file
 from stages import DPO, PRETRAIN, SFT, phase_of
@@ -15,17 +15,12 @@ from tiny import train, write_data, write_text
 from trained import assert_same, weights
 from trainlab import cli, files, recipes
 from trainlab.config.training import CurriculumStep
-from trainlab.data import chat_rows, corpus, pack
 from trainlab.engine import acceleration
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine.trainer import TrainingJob, length_at
 from trainlab.errors import UserError
 from trainlab.models import chat, parents
-from trainlab.progress import Progress
-from trainlab.recipes.cpt import cpt_trainer
-from trainlab.recipes.dpo import dpo_trainer, pairs
-from trainlab.recipes.pretrain import pretrain_trainer as pretraining
-from trainlab.recipes.pretrain import random_weights
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import cpt, dpo, pretrain, sft
+from trainlab.recipes.base import Run
 from trainlab.run import launch, results, worker
 
 
@@ -34,41 +29,36 @@ def test_the_drawn_model_has_the_counted_size_and_a_tokenizer_that_can_chat(
 ) -> None:
     write_text(tmp_path / "text.jsonl")
     phase = phase_of(phase_dict, PRETRAIN)
-    folder = recipes.of(phase).fetch(tmp_path, None)
+    folder = pretrain.fetch(phase, tmp_path, None)
     assert "drew 2,410,176 parameters" in capsys.readouterr().err
-    assert recipes.of(phase).fetch(tmp_path, None) == folder and not capsys.readouterr().err
-    other = recipes.of(phase_of(phase_dict, PRETRAIN, seed=7)).fetch(tmp_path, None)
+    assert pretrain.fetch(phase, tmp_path, None) == folder and not capsys.readouterr().err
+    other = pretrain.fetch(phase_of(phase_dict, PRETRAIN, seed=7), tmp_path, None)
     states = [load_file(path / "model.safetensors") for path in (folder, other)]
     assert not torch.equal(states[0]["model.embed_tokens.weight"], states[1]["model.embed_tokens.weight"])
     model, tokenizer = chat.load_base(folder, phase_of(phase_dict, SFT))  # a later stage needs a chat template
     assert model.config.tie_word_embeddings and tokenizer.pad_token_id != tokenizer.eos_token_id
     text = "with é and 水: as it was"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    random_weights.check_text(phase, folder, tmp_path / "text.jsonl")
+    pretrain.check_text(phase, folder, tmp_path / "text.jsonl")
     with (tmp_path / "text.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"id": 99, "body": "one more document"}) + "\n")
     with pytest.raises(UserError, match=r"text.jsonl is not the text that the tokenizer in .* was trained on; remove"):
-        random_weights.check_text(phase, folder, tmp_path / "text.jsonl")
+        pretrain.check_text(phase, folder, tmp_path / "text.jsonl")
 
 
 CURRICULUM = [{"length": 8, "share": 0.5}, {"length": 32, "share": 0.5}]
 
 
-def make_text_job(
-    base: dict[str, Any], folder: Path, tiny_model: Path, name: str, **blocks: Any
-) -> cpt_trainer.TextJob:
+def make_text_job(base: dict[str, Any], folder: Path, tiny_model: Path, name: str, **blocks: Any) -> TrainingJob:
     phase = phase_of(base, PRETRAIN, **blocks)
-    model, tokenizer = chat.load_base(tiny_model, phase)
-    path = write_text(folder / "text.jsonl")
-    parts = pack.pack_corpus(tokenizer, corpus.load(phase, path), 32, phase.data.train_rows, None)
-    return cpt_trainer.TextJob(phase, folder / name, model, tokenizer, parts, Progress(False))
+    return tiny.make_job(phase, tiny_model, write_text(folder / "text.jsonl"), folder / name)
 
 
 def test_the_curriculum_cuts_blocks_and_counts_what_it_predicts(
     phase_dict: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
     curriculum = tuple(CurriculumStep.model_validate(one) for one in CURRICULUM)
-    assert [pretraining.length_at(curriculum, step, 10) for step in (0, 4, 5, 9)] == [8, 8, 32, 32]
+    assert [length_at(curriculum, step, 10) for step in (0, 4, 5, 9)] == [8, 8, 32, 32]
     job = make_text_job(phase_dict, tmp_path, tiny_model, "run", stage={"curriculum": CURRICULUM})
     seen: list[tuple[int, ...]] = []
     job.model.model.register_forward_pre_hook(
@@ -89,10 +79,8 @@ def test_the_loss_of_cut_blocks_is_the_loss_of_short_sequences(
     short = ids.view(-1, 8)
     with torch.no_grad():
         expected = float(job.model(input_ids=short, labels=short).loss)
-    curriculum = (CurriculumStep(length=8, share=1),)
-    trainer = cpt_trainer.build(
-        job, tmp_path / "run" / "checkpoints", partial(pretraining.CurriculumTrainer, curriculum=curriculum)
-    )
+    trainer = cpt.build(job)
+    trainer.curriculum = (CurriculumStep(length=8, share=1),)
     trainer.state.max_steps = 10
     batch, counted = {"input_ids": ids, "labels": ids}, torch.tensor(4 * 31)  # as the Trainer counts whole blocks
     loss = trainer.compute_loss(job.model.train(), batch, num_items_in_batch=counted)
@@ -172,11 +160,7 @@ def test_wishes_that_need_gpus_are_refused_without(phase_dict: dict[str, Any], t
 def make_job(
     base: dict[str, Any], kind: dict[str, Any], folder: Path, tiny_model: Path, name: str, **blocks: Any
 ) -> Any:
-    phase = phase_of(base, kind, **blocks)
-    model, tokenizer = chat.load_base(tiny_model, phase)
-    path = write_data(folder / "data")
-    rows = pairs.load(phase, path)[0] if phase.recipe == "dpo" else chat_rows.load_train(phase.data, path)
-    return TrainingJob(phase, folder / name, model, tokenizer, rows, Progress(False))
+    return tiny.make_job(phase_of(base, kind, **blocks), tiny_model, write_data(folder / "data"), folder / name)
 
 
 def test_a_stage_trains_all_weights_and_packed_rows_do_not_see_each_other(
@@ -184,9 +168,8 @@ def test_a_stage_trains_all_weights_and_packed_rows_do_not_see_each_other(
 ) -> None:
     job = make_job(phase_dict, SFT, tmp_path, tiny_model, "run", train={"packing": True}, model={"max_length": 512})
     rows = job.rows[:3]
-    folder = tmp_path / "run" / "checkpoints"
     job.model.requires_grad_(True)
-    trainer = sft_trainer.build(job, rows, [], folder)
+    trainer = sft.build(job, rows, [])
     batch = next(iter(trainer.get_train_dataloader()))
     assert batch["input_ids"].shape[0] == 1 and int((batch["position_ids"] == 0).sum()) == 3
     with torch.no_grad():
@@ -208,7 +191,7 @@ def test_precomputed_reference_gives_the_loss_of_a_reference_model(
     losses = []
     for name, precompute in (("once", True), ("online", False)):
         job = make_job(phase_dict, DPO, tmp_path, tiny_model, name)
-        trainer = dpo_trainer.build(job, job.rows[:8], job.rows[8:10], tmp_path / name / "checkpoints", precompute)
+        trainer = dpo.build(job, job.rows[:8], job.rows[8:10], precompute)
         assert (trainer.ref_model is None) is precompute
         torch.manual_seed(1)
         with torch.no_grad():  # a policy that has left its reference: at the start every loss is log 2
@@ -225,14 +208,13 @@ def test_dpo_learns_to_end_what_it_began_and_resumes(
 ) -> None:
     blocks = {"train": {"learning_rate": 3e-3, "epochs": 2}}
     job = make_job(phase_dict, DPO, tmp_path, tiny_model, "whole", **blocks)
-    recipe = recipes.of(job.phase)
     judged = [{**row, "facts": []} for row in job.rows[::2]]  # trained on: a random model carries nothing over
-    before = recipe._scores(job.model.eval(), job.tokenizer, judged)
+    before = dpo.score(job.model.eval(), job.tokenizer, job.phase, judged)
     summary = train(job)
     model, tokenizer = chat.load_tuned(job.run_dir, job.phase)
-    verdict = recipe.decide(before, recipe._scores(model, tokenizer, judged))
+    verdict = dpo.decide(before, dpo.score(model, tokenizer, job.phase, judged), job.phase)
     assert verdict["verdict"] == "better" and verdict["preference_accuracy"] > 0.5, verdict["reasons"]
-    assert recipe.decide(before, before)["preference_accuracy"] == 0 and summary["beta"] == 0.1
+    assert dpo.decide(before, before, job.phase)["preference_accuracy"] == 0 and summary["beta"] == 0.1
     train(make_job(phase_dict, DPO, tmp_path, tiny_model, "broken", **blocks))
     checkpoints = sorted((tmp_path / "broken" / "checkpoints").iterdir(), key=lambda p: int(p.name.split("-")[-1]))
     shutil.rmtree(checkpoints[-1])
@@ -265,13 +247,14 @@ def test_all_stages_one_after_the_other(
         return int(ended.value.code or 0)
 
     for name, phase in stages.items():
-        recipe, run_dir = recipes.of(phase), out / name
-        recipe.fetch(models, None)
-        model_dir, data_dir = recipe.folders(models, None)
+        recipe, run_dir = recipes.get_recipe(phase), out / name
+        recipe.fetch(phase, models, None)
+        model_dir, data_dir = recipe.folders(phase, models, None)
         if phase.parent:
             model_dir = parents.adopt(phase, out, run_dir)
-        launch.preflight(phase, run_dir, model_dir, data_dir)
-        worker.work(phase, run_dir, model_dir, data_dir)  # as each rank does
+        run = Run(phase, run_dir, model_dir, data_dir)
+        launch.preflight(run)
+        worker.work(run)  # as each rank does
         verdict = files.read_json(out / name / "gate.json")
         assert verdict["stage"] == name and verdict["conditions"] and results.finished(out / name)
         if not verdict["promoted"]:  # a handful of steps: what the gate says is not the subject here

@@ -18,10 +18,9 @@ from trainlab.config.training import STAGES
 from trainlab.errors import UserError
 from trainlab.models import architectures as table
 from trainlab.models import parents
-from trainlab.recipes.dpo import pairs
-from trainlab.recipes.pretrain import stored_blocks
+from trainlab.recipes import dpo, prepared_blocks
 from trainlab.report import words
-from trainlab.run import results, stage_gate
+from trainlab.run import results
 
 
 def write_run(out: Path, name: str, kind: str, ended: str | None = "2026-11-21", **gate_keys: Any) -> Path:
@@ -122,7 +121,7 @@ LOSS = {"before": items(loss=3.0), "after": items(loss=2.5)}
 
 def decided(phase: Phase, run_dir: Path, before: dict[str, Any], after: dict[str, Any], **more: Any) -> dict[str, Any]:
     """What gate.json says, by the recipe's own gate."""
-    for name, scores in zip(stage_gate.SCORES, (before, after), strict=True):
+    for name, scores in zip(results.SCORES, (before, after), strict=True):
         files.write_json(run_dir / name, scores)
     return results.decide(phase, run_dir, before, after, **more)
 
@@ -180,7 +179,7 @@ def test_every_stage_decides_as_its_recipe(name: str, tmp_path: Path) -> None:
         change = {key: rng.normal(0, 0.2) for key in keys} | {"loss": rng.choice([-5.5, -0.5, 0.3])}
         change["chosen_logp"] = rng.choice([-3.0, 3.0])
         after = items(12, **{key: list(keys[key] + change[key] + rng.normal(0, 0.1, 12)) for key in keys})
-        gate, own = decided(phase, tmp_path, before, after), recipes.of(phase).decide(before, after)
+        gate, own = decided(phase, tmp_path, before, after), recipes.get_recipe(phase).decide(before, after, phase)
         assert gate["promoted"] == own["promoted"] == all(condition["passed"] for condition in gate["conditions"])
         outcomes.add(gate["promoted"])
     assert outcomes == {True, False}
@@ -200,7 +199,7 @@ def test_a_stage_tells_of_those_before_it(phase_dict: dict[str, Any], tmp_path: 
     assert [row["stage"] for row in gate["stages"]] == ["pretrain", "sft"] and gate["stages"][0] == earlier
     assert gate["stages"][1]["tokens"] == 2000 and gate["stages"][1]["loss"] == {"before": 3.0, "after": 2.5}
     (run_dir / "training_summary.json").unlink()
-    for name in stage_gate.SCORES:
+    for name in results.SCORES:
         (run_dir / name).unlink()
     files.write_json(run_dir / "phase.json", {"phase": phase.model_dump(mode="json")})
     files.write_json(run_dir / "gate.json", gate)
@@ -211,7 +210,7 @@ def test_a_stage_tells_of_those_before_it(phase_dict: dict[str, Any], tmp_path: 
 
 def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     phase = phase_of(phase_dict, PRETRAIN, gate={"min_gain": 1.0})
-    note = stage_gate.Override.of(True, "Ada", "a rehearsal")
+    note = results.Override.of(True, "Ada", "a rehearsal")
     gate = decided(phase, tmp_path, **LOSS, override=note)
     assert gate["promoted"] and gate["override"]["who"] == "Ada" and gate["override"]["when"]
     assert words.verdict(gate).endswith("did not promote it; Ada overrode the gate: a rehearsal.")
@@ -225,7 +224,7 @@ def test_an_override_is_recorded_and_ends_with_the_scores(phase_dict: dict[str, 
         decided(phase_of(phase_dict, {}), tmp_path, **LOSS, override=note)
     for given, text in (((True, "Ada", " "), "--why is missing"), ((False, "Ada", "x"), "belong to --override")):
         with pytest.raises(UserError, match=text):
-            stage_gate.Override.of(*given)
+            results.Override.of(*given)
 
 
 EOS = 99
@@ -261,13 +260,13 @@ class Tokenizer:
 
 def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     phase = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 4, "train_rows": None})
-    blocks = stored_blocks.load(write_blocks(tmp_path / "a"), phase, Tokenizer(), 4096)
+    blocks = prepared_blocks.load(write_blocks(tmp_path / "a"), phase, Tokenizer(), 4096)
     parts = [[block[0] for block in part.blocks] for part in (blocks.train, blocks.validation, blocks.heldout)]
     assert list(map(len, parts)) == [23, 3, 4] and set().union(*parts) == set(range(30))
     assert parts[0] == sorted(parts[0]) and blocks.train.blocks[7] == [parts[0][7]] * 31 + [EOS]
     assert blocks.heldout.topics[0] == f"document {parts[2][0] + 1} of a"
     few = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 4, "train_rows": 5})
-    assert [block[0] for block in stored_blocks.load(tmp_path / "a", few, Tokenizer(), 4096).train.blocks] == [
+    assert [block[0] for block in prepared_blocks.load(tmp_path / "a", few, Tokenizer(), 4096).train.blocks] == [
         parts[0][i * 23 // 5] for i in range(5)
     ]
     for changes, text in (
@@ -283,17 +282,19 @@ def test_prepared_blocks_are_read_where_they_lie(phase_dict: dict[str, Any], tmp
         ({"vocab_size": 5000}, r"vocab_size is 5000, the model has 4096; use a larger model"),
     ):
         with pytest.raises(UserError, match=text):
-            stored_blocks.load(write_blocks(tmp_path / "b", **changes), phase, Tokenizer(), 4096)
+            prepared_blocks.load(write_blocks(tmp_path / "b", **changes), phase, Tokenizer(), 4096)
     with pytest.raises(UserError, match=r"30 blocks in 30 documents are too few for 29 held out"):
-        stored_blocks.load(tmp_path / "a", phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 29}), Tokenizer(), 4096)
+        prepared_blocks.load(
+            tmp_path / "a", phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 29}), Tokenizer(), 4096
+        )
     shard = tmp_path / "a" / "blocks-00001.bin"
     whole = shard.read_bytes()
     shard.write_bytes(b"\xff" + whole[1:])
     with pytest.raises(UserError, match=r"blocks-00001.bin: does not match index\.json"):
-        stored_blocks.opened(tmp_path / "a", phase).verify()
+        prepared_blocks.open_blocks(tmp_path / "a", phase).verify()
     shard.write_bytes(whole[:-5])
     with pytest.raises(UserError, match=r"blocks-00001.bin: 1467 bytes, index.json says 1472"):
-        stored_blocks.opened(tmp_path / "a", phase)
+        prepared_blocks.open_blocks(tmp_path / "a", phase)
 
 
 @pytest.mark.parametrize("heldout_rows", [None, 8])
@@ -310,8 +311,8 @@ def test_what_is_held_out_is_whole_documents_from_all_files_and_nothing_of_them_
     found = []
     for seed in (1, 2):
         phase = phase_of(phase_dict, PRETRAIN, data=data, seed=seed)
-        blocks = stored_blocks.load(folder, phase, Tokenizer(), 4096)
-        found.append([np.ravel(part.blocks[:]) for part in (blocks.train, blocks.validation, blocks.heldout)])
+        blocks = prepared_blocks.load(folder, phase, Tokenizer(), 4096)
+        found.append([np.ravel([*part.blocks]) for part in (blocks.train, blocks.validation, blocks.heldout)])
     train, validation, heldout = found[0]
     assert all((one == other).all() for one, other in zip(*found, strict=True))  # the text decides, not the seed
     assert len(heldout) // 32 == (heldout_rows or round(0.1 * (stored.sum() // 32))) and len(validation) >= 32
@@ -329,7 +330,7 @@ def test_what_is_held_out_is_whole_documents_from_all_files_and_nothing_of_them_
 def test_documents_longer_than_what_is_held_out_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:
     phase = phase_of(phase_dict, PRETRAIN, data={"heldout_rows": 2, "train_rows": None})
     with pytest.raises(UserError, match=r"25 blocks in 5 documents are too few for 2 held out and \d+ for validation"):
-        stored_blocks.load(write_blocks(tmp_path / "a", [160] * 5), phase, Tokenizer(), 4096)
+        prepared_blocks.load(write_blocks(tmp_path / "a", [160] * 5), phase, Tokenizer(), 4096)
 
 
 def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: dict[str, Any], tmp_path: Path) -> None:
@@ -338,16 +339,16 @@ def test_pairs_are_given_or_broken_off_and_equal_ones_are_refused(phase_dict: di
     for side in ("train", "heldout"):
         (tmp_path / side).mkdir()
         (tmp_path / side / "water.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    train, _ = pairs.load(phase, tmp_path)
+    train, _ = dpo.read_rows(phase, tmp_path)
     assert (train[0]["answer"], train[0]["rejected"], train[0]["topic"]) == ("Yes, boil it.", "No.", "water")
     equal = {**row, "id": "b", "rejected": " Yes,  boil it. "}
     with (tmp_path / "train" / "water.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(equal) + "\n")
     with pytest.raises(UserError, match=r"water.jsonl:2: chosen and rejected are identical: 'Yes, boil it.'"):
-        pairs.load(phase, tmp_path)
-    assert pairs.truncated_answers("x", "Boil the water, then let it cool.") == "Boil the water"
+        dpo.read_rows(phase, tmp_path)
+    assert dpo.truncated_answers("x", "Boil the water, then let it cool.") == "Boil the water"
     with pytest.raises(UserError, match="row x: its answer is one word"):
-        pairs.truncated_answers("x", "Never.")
+        dpo.truncated_answers("x", "Never.")
 
 
 def test_the_values_of_all_scales_follow_each_other() -> None:

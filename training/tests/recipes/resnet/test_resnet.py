@@ -17,15 +17,17 @@ import uvicorn
 from checkout import SOURCES, TESTS
 from pictures import make_images, make_phase
 from trained import weights
-from trainlab import files, recipes
+from trainlab import files
 from trainlab.config import Phase
 from trainlab.config.training import Vision
 from trainlab.engine.stopping import Stopped
 from trainlab.errors import UserError
 from trainlab.progress import Progress
-from trainlab.recipes.resnet import image_probe, network, resnet_trainer
-from trainlab.recipes.resnet import image_server as servers
-from trainlab.recipes.resnet import images as data
+from trainlab.recipes import image_data as data
+from trainlab.recipes import image_network as network
+from trainlab.recipes import image_server as servers
+from trainlab.recipes import image_training, open_inference, resnet
+from trainlab.recipes.base import Run
 from trainlab.run import launch, results, verify_run
 from trainlab.serve.client import NotServed
 
@@ -34,10 +36,10 @@ import sys, pathlib
 from pictures import make_images, make_phase
 from trainlab.engine import dist
 from trainlab.progress import Progress
-from trainlab.recipes.resnet import resnet_trainer
+from trainlab.recipes import image_training
 dist.start(5)
 phase = make_phase(train={"batch_size": 4})
-resnet_trainer.train(resnet_trainer.ImageJob(phase, pathlib.Path(sys.argv[1]), make_images(phase), Progress(False)))
+image_training.fit(phase, pathlib.Path(sys.argv[1]), make_images(phase), Progress(False))
 dist.finish(0)
 """
 
@@ -60,7 +62,7 @@ class Stopping(Progress):
 
 
 def train(phase: Phase, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
-    return resnet_trainer.train(resnet_trainer.ImageJob(phase, folder, make_images(phase), progress or Progress(False)))
+    return image_training.fit(phase, folder, make_images(phase), progress or Progress(False))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def test_it_learns_and_leaves_its_files(whole: Path) -> None:
 def test_resumed_equals_uninterrupted_even_after_a_broken_checkpoint(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(make_phase(), tmp_path, Stopping(19))
-    newest = tmp_path / "checkpoints" / "checkpoint-16" / resnet_trainer.STATE
+    newest = tmp_path / "checkpoints" / "checkpoint-16" / image_training.STATE
     newest.write_bytes(newest.read_bytes()[:1000])
     summary = train(make_phase(), tmp_path)
     assert summary["resumed_from_step"] == 8
@@ -200,8 +202,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     patch = pytest.MonkeyPatch()
     patch.setattr(data, "load", lambda phase, _: make_images(phase))
     files.write_json(folder / "phase.json", {"phase": phase.model_dump(mode="json")})
-    before, after = recipes.of(phase).train(folder, folder, folder, Progress(False), {})
-    files.write_json(folder / "gate.json", recipes.of(phase).decide(before, after))
+    before, after = resnet.train(Run(phase, folder, folder, folder))
+    files.write_json(folder / "gate.json", resnet.decide(before, after, phase))
     results.write_report(folder)
     patch.undo()
     return folder
@@ -300,21 +302,21 @@ def test_verify_run_compares_the_served_labels(
     pictures = json.loads((finished / "demo_outputs" / "images.json").read_text())
     files.write_json(tmp_path / "demo_outputs" / "images.json", pictures)
     with pytest.raises(NotServed, match="1 of 6 labels differ"):
-        image_probe.ask(tmp_path, url, "tuned", 30)
+        open_inference.ask(tmp_path, url, "tuned", 30)
 
 
 def test_data_dir_names_the_images_and_is_refused_where_they_come_with_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = recipes.of(make_phase(data={"source": "torchvision:cifar10"}, vision={"image_size": 32}))
+    phase = make_phase(data={"source": "torchvision:cifar10"}, vision={"image_size": 32})
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    assert recipe.folders(tmp_path / "models", None) == (tmp_path / "models", tmp_path)
+    assert resnet.folders(phase, tmp_path / "models", None) == (tmp_path / "models", tmp_path)
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "gone"))
     with pytest.raises(UserError, match=r"DATA_DIR .*gone: no such file or folder; correct the path"):
-        recipe.folders(tmp_path / "models", None)
+        resnet.folders(phase, tmp_path / "models", None)
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     with pytest.raises(UserError, match=r"DATA_DIR .*: phase.data.source is builtin:digits, .*; remove it"):
-        recipes.of(make_phase()).folders(tmp_path / "models", None)
+        resnet.folders(make_phase(), tmp_path / "models", None)
 
 
 def test_a_run_without_a_network_is_said(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from torchvision.datasets import CIFAR10
 from trainlab import cli
 from trainlab.config.loading import load_values
 from trainlab.errors import UserError
+from trainlab.evaluation.paired_comparison import wilson
 from trainlab.plan import estimate as plan
-from trainlab.recipes.resnet import accuracy_gate, image_sources, network, optim, resnet_trainer
-from trainlab.recipes.resnet import images as data
-from trainlab.recipes.resnet.augment import augment, draws, normalize
+from trainlab.recipes import image_data as data
+from trainlab.recipes import image_network as network
+from trainlab.recipes import image_sources, image_training, resnet
+from trainlab.recipes.image_data import augment, draws, normalize
 
 FULL, LOCAL = ROOT / "values" / "resnet.yaml", ROOT / "values" / "local" / "resnet.yaml"
 
@@ -74,16 +76,16 @@ def test_parts_share_no_image_and_the_seed_does_not_choose_the_test() -> None:
 
 def test_rate_rises_straight_and_falls_as_a_cosine() -> None:
     train = make_phase(train={"warmup_fraction": 0.1}).train
-    rates = [optim.rate(step, 100, train) for step in range(100)]
+    rates = [network.rate(step, 100, train) for step in range(100)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert rates[10] == 1 and rates[55] == pytest.approx(0.5) and rates[99] < 0.001
 
 
 def test_better_means_accuracy_then_loss() -> None:
     best = {"step": 1, "accuracy": 0.5, "loss": 1.0}
-    assert resnet_trainer.better({"step": 2, "accuracy": 0.5, "loss": 0.9}, best)
-    assert not resnet_trainer.better({"step": 2, "accuracy": 0.4, "loss": 0.1}, best)
-    assert resnet_trainer.better({"step": 2, "accuracy": None, "loss": None}, best) and resnet_trainer.better(
+    assert image_training.better({"step": 2, "accuracy": 0.5, "loss": 0.9}, best)
+    assert not image_training.better({"step": 2, "accuracy": 0.4, "loss": 0.1}, best)
+    assert image_training.better({"step": 2, "accuracy": None, "loss": None}, best) and image_training.better(
         best, None
     )
 
@@ -93,15 +95,15 @@ def scores(right: int, count: int = 100) -> dict[str, Any]:
 
 
 def test_the_gate_flips_at_the_threshold_and_needs_a_gain() -> None:
-    low, high = accuracy_gate.wilson(97, 100, 0.95)
+    low, high = wilson(97, 100, 0.95)
     assert (low, high) == (pytest.approx(0.9155, abs=5e-4), pytest.approx(0.9897, abs=5e-4))  # Wilson's formula by hand
-    assert accuracy_gate.wilson(100, 100, 0.95)[0] == pytest.approx(0.963, abs=1e-3)
+    assert wilson(100, 100, 0.95)[0] == pytest.approx(0.963, abs=1e-3)
     for bound, promoted in ((low - 1e-6, True), (low + 1e-6, False)):
-        decision = accuracy_gate.decide(scores(10), scores(97), make_phase(vision={"min_accuracy": bound}))
+        decision = resnet.decide(scores(10), scores(97), make_phase(vision={"min_accuracy": bound}))
         assert decision["promoted"] is promoted and decision["verdict"] == "better" and len(decision["reasons"]) == 2
-    same = accuracy_gate.decide(scores(97), scores(97), make_phase())
+    same = resnet.decide(scores(97), scores(97), make_phase())
     assert not same["promoted"] and same["verdict"] == "no difference"
-    assert accuracy_gate.decide(scores(97), scores(50), make_phase())["verdict"] == "worse"
+    assert resnet.decide(scores(97), scores(50), make_phase())["verdict"] == "worse"
 
 
 def test_check_and_plan_take_both_scales(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
@@ -15,12 +16,11 @@ from tiny import make_phase, write_data
 from trainlab import files
 from trainlab.data import chat_rows
 from trainlab.engine import checkpoints
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine.trainer import TrainingJob
 from trainlab.errors import UserError
 from trainlab.evaluation import answer_gate, answer_score
 from trainlab.models import chat, layers
-from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.run import results
 
 Make = Callable[..., TrainingJob]
@@ -37,9 +37,7 @@ def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Ma
         train = {**TRAIN, **blocks.pop("train", {})}
         lora = {"rank": 4, "alpha": 8, **blocks.pop("lora", {})}
         phase = make_phase(phase_dict, lora=lora, train=train, **blocks)
-        model, tokenizer = chat.load_base(tiny_model, phase)
-        rows = chat_rows.load_train(phase.data, folder)
-        return TrainingJob(phase, tmp_path / name, model, tokenizer, rows, Progress(False))
+        return tiny.make_job(phase, tiny_model, folder, tmp_path / name)
 
     return make
 
@@ -50,7 +48,7 @@ def adapter(run_dir: Path) -> dict[str, torch.Tensor]:
 
 def test_only_adapters_train_and_only_they_are_left(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
-    summary = sft_trainer.train(job)
+    summary = sft.fit(job)
     base = load_file(tiny_model / "model.safetensors")
     kept = {name: value for name, value in job.model.state_dict().items() if "lora_" not in name}
     assert len(kept) >= len(base)
@@ -70,7 +68,7 @@ def test_only_adapters_train_and_only_they_are_left(make_job: Make, tiny_model: 
 
 def test_the_config_names_the_source_and_no_folder(make_job: Make) -> None:
     job = make_job(model={"source": f"hf:some/model@{'a' * 40}"})
-    sft_trainer.train(job)
+    sft.fit(job)
     text = (job.run_dir / "lora_adapter" / "adapter_config.json").read_text()
     config = json.loads(text)
     assert (config["base_model_name_or_path"], config["revision"]) == ("some/model", "a" * 40)
@@ -80,7 +78,7 @@ def test_the_config_names_the_source_and_no_folder(make_job: Make) -> None:
 
 def test_adapter_is_merged_model(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
-    sft_trainer.train(job)
+    sft.fit(job)
     tuned, tokenizer = chat.load_tuned(job.run_dir, job.phase, tiny_model)
     other, _ = chat.load_base(tiny_model, job.phase)
     merged: Any = PeftModel.from_pretrained(other, job.run_dir / "lora_adapter")
@@ -100,25 +98,15 @@ def test_untrained_adapters_are_the_base_model(make_job: Make, tiny_model: Path)
     assert torch.equal(before(input_ids=ids).logits, after.eval()(input_ids=ids).logits)
 
 
-def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
-    job = make_job()
-    job.model, _ = layers.add_lora(job.model, job.phase)
-    trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
-    batch = next(iter(trainer.get_train_dataloader()))
-    for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
-        text = str(job.tokenizer.decode(ids[labels != -100]))
-        assert text.startswith("boil ") and text.endswith("<|im_end|>")
-
-
 @pytest.mark.parametrize("dropout", but_the_first([0.3, 0.0]))
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path, dropout: float) -> None:
     settings: dict[str, Any] = {"lora": {"dropout": dropout}, "train": {"keep_checkpoints": 2}}
-    sft_trainer.train(make_job("whole", **settings))
+    sft.fit(make_job("whole", **settings))
     first = make_job("broken", **settings)
-    sft_trainer.train(first)
+    sft.fit(first)
     shutil.rmtree(first.run_dir / "checkpoints" / "checkpoint-10")
     shutil.rmtree(first.run_dir / "lora_adapter")
-    summary = sft_trainer.train(make_job("broken", **settings))
+    summary = sft.fit(make_job("broken", **settings))
     assert summary["resumed_from_step"] == 5 and summary["steps"] == 10
     one, two = adapter(tmp_path / "whole"), adapter(tmp_path / "broken")
     assert one.keys() == two.keys() and max(float((one[k] - two[k]).abs().max()) for k in one) < 1e-6
@@ -130,7 +118,7 @@ def test_the_best_checkpoint_is_kept_not_the_last(make_job: Make) -> None:
     ids = {row["id"] for row in validation}
     # What is validated on is the opposite of what is trained on, so more training is worse.
     job.rows = [{**row, "answer": "%&%&%&"} if row["id"] in ids else row for row in job.rows]
-    summary = sft_trainer.train(job)
+    summary = sft.fit(job)
     history = [h for h in files.read_json(job.run_dir / "training_history.json") if "eval_loss" in h]
     assert summary["validation_loss"] == min(h["eval_loss"] for h in history)
     assert summary["best_step"] < summary["steps"] == 20
@@ -141,7 +129,7 @@ def test_the_best_checkpoint_is_kept_not_the_last(make_job: Make) -> None:
 
 def test_bfloat16_base_with_float32_adapters(make_job: Make, tiny_model: Path) -> None:
     job = make_job(model={"dtype": "bfloat16"})
-    sft_trainer.train(job)
+    sft.fit(job)
     assert {p.dtype for p in job.model.parameters() if p.requires_grad} == {torch.float32}
     assert {tensor.dtype for tensor in adapter(job.run_dir).values()} == {torch.bfloat16}
     tuned, _ = chat.load_tuned(job.run_dir, job.phase, tiny_model)
@@ -150,20 +138,20 @@ def test_bfloat16_base_with_float32_adapters(make_job: Make, tiny_model: Path) -
 
 def test_some_targets_and_a_target_that_is_not_there(make_job: Make) -> None:
     job = make_job(lora={"target_modules": ["q_proj", "v_proj"]})
-    sft_trainer.train(job)
+    sft.fit(job)
     assert {name.split(".")[-3] for name in adapter(job.run_dir)} == {"q_proj", "v_proj"}
     with pytest.raises(UserError, match=r"phase.lora.target_modules: the model has no linear layer 'qkv'; it has "):
-        sft_trainer.train(make_job("odd", lora={"target_modules": ["qkv"]}))
+        sft.fit(make_job("odd", lora={"target_modules": ["qkv"]}))
 
 
 def test_adapters_in_the_last_layers_train_alike_on_cached_activations(make_job: Make, tmp_path: Path) -> None:
-    sft_trainer.train(make_job("plain", lora={"layers": 1}))
-    sft_trainer.train(make_job("cached", lora={"layers": 1}, train={"cache_frozen_activations": True}))
+    sft.fit(make_job("plain", lora={"layers": 1}))
+    sft.fit(make_job("cached", lora={"layers": 1}, train={"cache_frozen_activations": True}))
     one, two = adapter(tmp_path / "plain"), adapter(tmp_path / "cached")
     assert {name.split(".layers.")[1].split(".")[0] for name in one} == {"1"}, "of two layers"
     assert one.keys() == two.keys() and max(float((one[k] - two[k]).abs().max()) for k in one) < 1e-4
     with pytest.raises(UserError, match=r"phase\.lora\.layers is 3: the model has 2 layers; set it to at most that"):
-        sft_trainer.train(make_job("odd", lora={"layers": 3}))
+        sft.fit(make_job("odd", lora={"layers": 3}))
 
 
 def test_no_adapter_is_said(make_job: Make, tiny_model: Path, tmp_path: Path) -> None:
@@ -211,7 +199,7 @@ def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> N
     plain, packed = make_job("plain"), make_job("packed", train={"packing": True, "batch_size": 1})
     losses, batches = [], []
     for job in (plain, packed):
-        trainer = sft_trainer.build(job, job.rows, [], job.run_dir / "checkpoints")
+        trainer = sft.build(job, job.rows, [])
         parts = list(trainer.get_train_dataloader())
         logits = [job.model(**{k: v for k, v in part.items() if k != "labels"}).logits[:, :-1] for part in parts]
         labels = torch.cat([part["labels"][:, 1:].reshape(-1) for part in parts])
@@ -234,12 +222,12 @@ def test_packed_rows_do_not_see_each_other_and_lose_nothing(make_job: Make) -> N
 @pytest.mark.slow
 def test_a_packed_run_trains_and_resumes(make_job: Make, tmp_path: Path) -> None:
     settings = {"packing": True, "batch_size": 1, "epochs": 6, "keep_checkpoints": 2}
-    whole = sft_trainer.train(make_job("whole", train=settings))
+    whole = sft.fit(make_job("whole", train=settings))
     assert whole["last_loss"] < whole["first_loss"] and whole["validation_loss"] > 0
     job = make_job("broken", train=settings)
-    sft_trainer.train(job)
+    sft.fit(job)
     shutil.rmtree(checkpoints.listed(job.run_dir / "checkpoints")[-1])
-    again = sft_trainer.train(make_job("broken", train=settings))
+    again = sft.fit(make_job("broken", train=settings))
     assert 0 < again["resumed_from_step"] < again["steps"] == whole["steps"]
     one, two = adapter(tmp_path / "whole"), adapter(tmp_path / "broken")
     assert max(float((one[k] - two[k]).abs().max()) for k in one) < 1e-6

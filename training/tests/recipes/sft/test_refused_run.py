@@ -5,7 +5,7 @@ from typing import Any
 
 from tiny import phase_from, write_data, write_probes, write_refused, write_taught
 from trainlab import files, recipes
-from trainlab.progress import Progress
+from trainlab.recipes.base import Run
 from trainlab.run import results
 
 
@@ -27,9 +27,9 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
             "gate": {"metric": "taught_recall", "min_refused": 0.5, "max_taught_refused": 0.5},
         }
     )
-    run_dir, recipe = tmp_path / "run", recipes.of(phase)
-    recipe.preflight(tiny_model, folder)
-    before, after = recipe.train(run_dir, tiny_model, folder, Progress(False), {})
+    run_dir, recipe = tmp_path / "run", recipes.get_recipe(phase)
+    recipe.preflight(phase, tiny_model, folder)
+    before, after = recipe.train(Run(phase, run_dir, tiny_model, folder))
     assert files.read_json(run_dir / "training_summary.json")["rows"] == 9 + 5
     by_id = {item["id"]: item for item in after["items"]}
     assert by_id["fire-h0"]["harm"] == 0 == by_id["fire-h0"]["refused"] and by_id["fire-h0"]["loss"] is None

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from safetensors.torch import load_file
 from tiny import make_phase, write_data
 from trained import assert_same, weights
 from trainlab import files
-from trainlab.data import chat_rows
-from trainlab.engine import checkpoints, training
-from trainlab.engine.steps import planned
-from trainlab.engine.training_job import TrainingJob
+from trainlab.engine import checkpoints
+from trainlab.engine import trainer as trainers
+from trainlab.engine.trainer import TrainingJob
 from trainlab.errors import UserError
 from trainlab.models import chat
 from trainlab.models.layers import unfreeze
 from trainlab.progress import Progress
-from trainlab.recipes.sft import sft_trainer
+from trainlab.recipes import sft
 from trainlab.serve import inference_engine
 from transformers import AutoConfig, AutoModelForCausalLM
 from trl import SFTTrainer
@@ -37,16 +37,14 @@ def make_job(tmp_path: Path, tiny_model: Path, phase_dict: dict[str, Any]) -> Ma
 
     def make(name: str = "run", **blocks: Any) -> TrainingJob:
         phase = make_phase(phase_dict, **{**blocks, "train": {**TRAIN, **blocks.get("train", {})}})
-        model, tokenizer = chat.load_base(tiny_model, phase)
-        rows = chat_rows.load_train(phase.data, folder)
-        return TrainingJob(phase, tmp_path / name, model, tokenizer, rows, Progress(False))
+        return tiny.make_job(phase, tiny_model, folder, tmp_path / name)
 
     return make
 
 
 def test_only_the_last_layers_and_an_untied_head_change(make_job: Make, tiny_model: Path) -> None:
     job = make_job()
-    summary = sft_trainer.train(job)
+    summary = sft.fit(job)
     before, after = load_file(tiny_model / "model.safetensors"), weights(job.run_dir)
     changed = {name for name, tensor in after.items() if not torch.equal(tensor, before.get(name, torch.zeros(1)))}
     assert changed == {name for name in after if ".layers.1." in name} | {"lm_head.weight"}
@@ -65,43 +63,43 @@ def test_only_the_last_layers_and_an_untied_head_change(make_job: Make, tiny_mod
 
 def test_a_tied_head_stays_tied_through_training_and_loading(make_job: Make) -> None:
     job = make_job(unfreeze={"layers": 1, "tie_word_embeddings": True})
-    sft_trainer.train(job)
+    sft.fit(job)
     model, _ = chat.load_tuned(job.run_dir, job.phase)
     assert model.config.tie_word_embeddings and model.lm_head.weight is model.model.embed_tokens.weight
     assert "lm_head.weight" not in weights(job.run_dir)
 
 
 def test_resumed_is_uninterrupted(make_job: Make, tmp_path: Path) -> None:
-    sft_trainer.train(make_job("whole"))
+    sft.fit(make_job("whole"))
     first = make_job("broken", train={"keep_checkpoints": 2})
-    sft_trainer.train(first)
+    sft.fit(first)
     shutil.rmtree(first.run_dir / "checkpoints" / "checkpoint-10")
     shutil.rmtree(first.run_dir / "best_model")
-    summary = sft_trainer.train(make_job("broken", train={"keep_checkpoints": 2}))
+    summary = sft.fit(make_job("broken", train={"keep_checkpoints": 2}))
     assert summary["resumed_from_step"] == 5 and summary["steps"] == 10
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
 def test_a_truncated_checkpoint_is_not_resumed_from(make_job: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    sft_trainer.train(make_job(train={"keep_checkpoints": 2}))
+    sft.fit(make_job(train={"keep_checkpoints": 2}))
     job = make_job(train={"keep_checkpoints": 2})
     last = job.run_dir / "checkpoints" / "checkpoint-10" / "model.safetensors"
     last.write_bytes(last.read_bytes()[:100])
     job.progress = Progress(True)
-    assert sft_trainer.train(job)["resumed_from_step"] == 5
+    assert sft.fit(job)["resumed_from_step"] == 5
     assert "checkpoint-10 is skipped: model.safetensors has 100 of" in capsys.readouterr().out
 
 
 def test_accumulation_is_a_larger_batch(make_job: Make, tmp_path: Path) -> None:
-    plain = sft_trainer.train(make_job("plain"))
-    split = sft_trainer.train(make_job("split", train={"batch_size": 2, "gradient_accumulation": 2}))
+    plain = sft.fit(make_job("plain"))
+    split = sft.fit(make_job("split", train={"batch_size": 2, "gradient_accumulation": 2}))
     assert plain["effective_batch"] == split["effective_batch"] == 4
     assert_same(tmp_path / "plain", tmp_path / "split", tolerance=1e-4)
 
 
 def test_cached_activations_change_nothing(make_job: Make, tmp_path: Path) -> None:
-    sft_trainer.train(make_job("plain"))
-    sft_trainer.train(make_job("cached", train={"cache_frozen_activations": True}))
+    sft.fit(make_job("plain"))
+    sft.fit(make_job("cached", train={"cache_frozen_activations": True}))
     losses = [
         [h["loss"] for h in files.read_json(tmp_path / name / "training_history.json") if "loss" in h]
         for name in ("plain", "cached")
@@ -155,7 +153,7 @@ def test_cached_activations_change_nothing_in_other_families(
         train = {"epochs": 1, "checkpoints": 1, "validation_fraction": 0, "cache_frozen_activations": cached}
         job = make_job(name, train=train)
         job.model, _ = chat.load_base(folder, job.phase)
-        sft_trainer.train(job)
+        sft.fit(job)
         history = files.read_json(tmp_path / name / "training_history.json")
         losses.append([entry["loss"] for entry in history if "loss" in entry])
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
@@ -171,12 +169,12 @@ def test_layers_that_need_those_below_are_refused_with_cached_activations(
     with pytest.raises(
         UserError, match=r"^phase.train.cache_frozen_activations is true: .* Gemma4ForCausalLM .*set false$"
     ):
-        sft_trainer.train(job)
+        sft.fit(job)
 
 
 def test_bfloat16_trains_float32_copies_of_what_is_trained(make_job: Make) -> None:
     job = make_job(model={"dtype": "bfloat16"})
-    summary = sft_trainer.train(job)
+    summary = sft.fit(job)
     assert summary["dtype"] == "bfloat16" and summary["last_loss"] < summary["first_loss"]
     assert {tensor.dtype for tensor in weights(job.run_dir).values()} == {torch.bfloat16}
     assert next(p for p in job.model.parameters() if p.requires_grad).dtype == torch.float32
@@ -187,7 +185,7 @@ def test_rows_of_a_pass_of_the_model_are_of_one_length(make_job: Make) -> None:
     steps: dict[int, list[list[int]]] = {}
     for seed in (7, 8):
         job = make_job(f"seed-{seed}", seed=seed, train={"batch_size": 2, "gradient_accumulation": 2})
-        trainer = sft_trainer.build(job, job.rows, [], job.run_dir)
+        trainer = sft.build(job, job.rows, [])
         passes = [list(part["attention_mask"].sum(1)) for part in trainer.get_train_dataloader()]
         order = list(trainer.get_train_dataloader().batch_sampler)
         assert sorted(i for part in order for i in part) == list(range(len(job.rows)))
@@ -207,7 +205,7 @@ def test_auto_is_bfloat16_where_the_processor_multiplies_in_it(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     job = make_job(model={"dtype": "auto"})
     assert job.model.dtype == wanted
-    assert sft_trainer.train(job)["dtype"] == str(wanted).removeprefix("torch.")
+    assert sft.fit(job)["dtype"] == str(wanted).removeprefix("torch.")
 
 
 @pytest.mark.parametrize("lora", [{}, {"rank": 4, "layers": 1}], ids=["weights", "adapter"])
@@ -216,7 +214,7 @@ def test_what_computes_what_is_saved_and_what_serves_are_three_settings(
 ) -> None:
     blocks: dict[str, Any] = {"lora": lora} if lora else {}
     job = make_job(model={"dtype": "bfloat16", "saved_dtype": "float32"}, serve={"dtype": "float32"}, **blocks)
-    assert sft_trainer.train(job)["dtype"] == "bfloat16"
+    assert sft.fit(job)["dtype"] == "bfloat16"
     (file,) = job.run_dir.glob("*/*model.safetensors")
     trained = [name for name in load_file(file) if ".layers.1." in name]
     assert {load_file(file)[name].dtype for name in trained} == {torch.float32}
@@ -231,7 +229,7 @@ def test_what_computes_what_is_saved_and_what_serves_are_three_settings(
 def test_loss_counts_answer_and_eos_only(make_job: Make) -> None:
     job = make_job()
     unfreeze(job.model, job.phase)
-    trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
+    trainer = sft.build(job, job.rows[:4], [])
     batch = next(iter(trainer.get_train_dataloader()))
     for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
         text = str(job.tokenizer.decode(ids[labels != -100]))
@@ -247,7 +245,7 @@ def test_adams_betas_are_those_of_the_phase(
 ) -> None:
     job = make_job(train=set_to)
     unfreeze(job.model, job.phase)
-    trainer = sft_trainer.build(job, job.rows[:4], [], job.run_dir / "checkpoints")
+    trainer = sft.build(job, job.rows[:4], [])
     assert {group["betas"] for group in trainer.create_optimizer().param_groups} == {betas}
 
 
@@ -255,7 +253,7 @@ def test_each_step_says_its_tokens_per_second_from_the_first_step_on(
     make_job: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job(train={"cache_frozen_activations": True})
-    fill, filled = training.cache_activations, []
+    fill, filled = trainers.cache_activations, []
 
     def slow(*given: Any) -> Any:
         cache = fill(*given)
@@ -263,10 +261,10 @@ def test_each_step_says_its_tokens_per_second_from_the_first_step_on(
         filled.append(time.monotonic())
         return cache
 
-    monkeypatch.setattr(training, "cache_activations", slow)
+    monkeypatch.setattr(trainers, "cache_activations", slow)
     lines: list[str] = []
     job.progress.at = lambda numbers: lines.append(numbers.text())  # type: ignore[method-assign]
-    summary = sft_trainer.train(job)
+    summary = sft.fit(job)
     seconds = time.monotonic() - filled[0]
     last = re.fullmatch(r"step 10/10 loss [0-9.]+ (\d+) tokens/s eta 0 s", lines[-1])
     assert last is not None, lines
@@ -276,7 +274,7 @@ def test_each_step_says_its_tokens_per_second_from_the_first_step_on(
 
 def test_the_loss_of_answers_is_trls_loss(make_job: Make) -> None:
     job = make_job("alike", train={"batch_size": 4})
-    trainer = sft_trainer.build(job, job.rows, [], job.run_dir / "checkpoints")
+    trainer = sft.build(job, job.rows, [])
     trainer.model.train()
     for batch in trainer.get_train_dataloader():
         found = []
@@ -305,17 +303,19 @@ def test_a_full_volume_ends_with_a_sentence_and_keeps_the_last_good(
 
     monkeypatch.setattr(job.model, "save_pretrained", full)
     with pytest.raises(checkpoints.DiskFull, match=r"the volume is full while checkpoint-10 .* is .*checkpoint-5;"):
-        sft_trainer.train(job)
+        sft.fit(job)
     assert checkpoints.last_good(job.run_dir / "checkpoints", print) == job.run_dir / "checkpoints" / "checkpoint-5"
 
 
 def test_more_layers_than_the_model_has(make_job: Make) -> None:
     with pytest.raises(Exception, match=r"phase.unfreeze.layers is 3: the model has 2 layers"):
-        sft_trainer.train(make_job(unfreeze={"layers": 3}))
+        sft.fit(make_job(unfreeze={"layers": 3}))
 
 
-@pytest.mark.parametrize(
-    ("total", "count", "steps"), [(10, 2, [5, 10]), (7, 3, [2, 5, 7]), (2, 4, [1, 2]), (58, 2, [29, 58])]
-)
-def test_checkpoints_are_spread_evenly_and_the_last_step_is_one(total: int, count: int, steps: list[int]) -> None:
-    assert planned(total, count) == steps
+@pytest.mark.parametrize(("count", "steps"), [(1, [10]), (2, [5, 10]), (3, [4, 8, 10]), (4, [3, 6, 9, 10])])
+def test_checkpoints_are_spread_evenly_and_the_last_step_is_one(make_job: Make, count: int, steps: list[int]) -> None:
+    job = make_job(train={"checkpoints": count, "keep_checkpoints": 4})
+    sft.fit(job)
+    assert [checkpoints.step(path) for path in checkpoints.listed(job.run_dir / "checkpoints")] == steps
+    history = files.read_json(job.run_dir / "training_history.json")
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == steps, "what is saved is validated"

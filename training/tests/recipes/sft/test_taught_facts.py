@@ -9,7 +9,8 @@ from trainlab import files, recipes
 from trainlab.config.loading import load_values
 from trainlab.data.nearest import with_nearest
 from trainlab.evaluation import answer_gate
-from trainlab.progress import Progress
+from trainlab.recipes import sft
+from trainlab.recipes.base import Run
 from trainlab.run import results
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -25,8 +26,8 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
             "gate": {"metric": "taught_recall"},
         }
     )
-    recipe = recipes.of(phase)
-    before, after = recipe.train(run_dir, tiny_model, folder, Progress(False), {})
+    recipe = recipes.get_recipe(phase)
+    before, after = recipe.train(Run(phase, run_dir, tiny_model, folder))
     assert (after["rows"], after["answered"]) == (3 + 6, 2 + 6), "all that ask taught facts are answered"
     assert before["taught_recall"] is not None and before["fact_recall"] is not None
     summary = files.read_json(run_dir / "training_summary.json")
@@ -47,7 +48,7 @@ def test_from_rows_to_the_page(tmp_path: Path, tiny_model: Path, phase_dict: dic
 )
 def test_the_page_of_survival_tells_what_a_search_finds(overlays: list[str], told: str) -> None:
     phase = load_values([ROOT / "values" / name for name in ("survival.yaml", *overlays)]).phase
-    train, heldout = recipes.of(phase).rows(ROOT / "data" / "survival")
+    train, heldout = sft.read_rows(phase, ROOT / "data" / "survival")
     rows = [{**row, "loss": 1.0} for row in with_nearest(heldout, train)]
     found = answer_gate.decide({"items": rows}, {"items": rows}, phase)["lookup_recall"]
     page = (ROOT / "docs" / "evidence" / "survival.md").read_text(encoding="utf-8").replace("\n", " ")
@@ -67,8 +68,8 @@ def test_labels_are_trained_scored_and_shown(tmp_path: Path, tiny_model: Path, p
             "evaluate": {"max_new_tokens": 4, "bootstrap_samples": 100},
         }
     )
-    recipe = recipes.of(phase)
-    before, after = recipe.train(run_dir, tiny_model, folder, Progress(False), {})
+    recipe = recipes.get_recipe(phase)
+    before, after = recipe.train(Run(phase, run_dir, tiny_model, folder))
     assert before["label_accuracy"] == 0, "a random model knows no such line"
     item = next(item for item in after["items"] if item["id"] == "fire-h0")
     assert item["label"] == "Topic: fire. Emergency: yes." and item["labelled"] in (0, 1)

@@ -1,11 +1,10 @@
-"""What the report of an image classifier says, as one dict with the keys of report/page.html.j2; used by resnet_recipe.py."""
+"""What the report of an image classifier says, as one dict with the keys of report/page.html.j2; used by recipes/resnet.py."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainlab import files
-from trainlab.recipes.resnet.accuracy_gate import wilson
+from trainlab.evaluation.paired_comparison import wilson
 from trainlab.report import answer_report, words
 
 PARTS = {  # file -> what the report lacks without it
@@ -36,45 +35,31 @@ WORDING = {
 
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
-    phase = files.read_json(run_dir / "phase.json")["phase"]
-    found, missing = answer_report.read(run_dir, PARTS)
-    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
-    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
-    history = found.get("training_history.json") or []
-    demo = [found.get(f"demo_outputs/{name}.json") for name in ("images", "before", "after")]
-    classes = [str(name) for name in (demo[2] or demo[1] or [{"probabilities": {}}])[0]["probabilities"]]
+    content = answer_report.Content(run_dir, PARTS)
+    if not content.manifest.get("data"):
+        content.manifest["data"] = {"license": "not recorded"}
+    phase, before, after = content.phase, content.before, content.after
+    demo = content.demo[1] or content.demo[0] or [{"probabilities": {}}]
     return {
-        **answer_report.frame(run_dir, phase, found, _summary(gate, summary, manifest)),
-        "scores": _scores(gate, before, after, phase),
-        "topics": _classes(before, after, classes),
-        "curves": _curves(history, "loss"),
-        "accuracy": _curves(history, "accuracy"),
+        **answer_report.frame(content, _summary, _training(phase, content.summary)),
+        "scores": _scores(content.gate, before, after, phase),
+        "topics": _classes(before, after, [str(name) for name in demo[0]["probabilities"]]),
+        "curves": answer_report.curves(content.history),
+        "accuracy": answer_report.curves(content.history, "accuracy", 100),
         "answers": [],
-        "heldout": [],
-        "pictures": _pictures(*demo),
-        "training": _training(phase, summary),
-        "machine": words.machine(summary, manifest),
-        "provenance": words.provenance(
-            phase, {**manifest, "data": manifest.get("data") or {"license": "not recorded"}}
-        ),
+        "pictures": _pictures(content.images, *content.demo),
         "system_prompt": "",
-        "missing": missing,
     }
 
 
-def _summary(gate: Any, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
-    if gate is None:
-        return ["This run has no verdict. Draw no conclusions from it."]
-    rate = gate["test_accuracy"]
+def _summary(content: answer_report.Content) -> list[str]:
+    gate, rate = content.gate, content.gate["test_accuracy"]
     done = "promoted it" if gate["promoted"] else "did not promote it"
-    sentences = [
+    return [
         f"The trained network classifies {rate['mean']:.1%} of {rate['images']} test images correctly, and the gate {done}.",
         f"Untrained, it got {gate['gain']['before']:.1%} right; guessing among ten classes gives about 10%.",
+        *words.took(content.summary, content.manifest),
     ]
-    if summary.get("seconds"):
-        whole = f", the whole run {words.duration(manifest['seconds'])}" if manifest.get("seconds") else ""
-        sentences.append(f"Training took {words.duration(summary['seconds'])}{whole}.")
-    return sentences
 
 
 def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -100,25 +85,11 @@ def _classes(before: Any, after: Any, classes: Sequence[str]) -> list[dict[str, 
     for item in before["items"]:
         groups.setdefault(item["label"], []).append((item["correct"], later.get(item["id"], 0)))
     return [
-        {
-            "topic": classes[label] if label < len(classes) else str(label),
-            "questions": len(pairs),
-            "before": sum(a for a, _ in pairs) / len(pairs),
-            "after": sum(b for _, b in pairs) / len(pairs),
-            "worse": sum(a > b for a, b in pairs),
-        }
+        answer_report.topic_row(
+            classes[label] if label < len(classes) else str(label), pairs, sum(a > b for a, b in pairs)
+        )
         for label, pairs in sorted(groups.items())
     ]
-
-
-def _curves(history: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[tuple[int, float]]]:
-    """Return (step, value) of training and validation; accuracies in per cent."""
-    scale = 100 if name == "accuracy" else 1
-    keys = {"training": name, "validation": f"eval_{name}"}
-    return {
-        series: [(entry["step"], scale * entry[key]) for entry in history if entry.get(key) is not None]
-        for series, key in keys.items()
-    }
 
 
 def _pictures(images: Any, before: Any, after: Any) -> list[dict[str, Any]]:
@@ -133,9 +104,8 @@ def _pictures(images: Any, before: Any, after: Any) -> list[dict[str, Any]]:
             continue
         row = {"id": entry["id"], "png": images[str(entry["id"])], "label": entry["label"]}
         for name, part in (("base", entry), ("tuned", other)):
-            said = part["prediction"]
-            sure = part["probabilities"][said]
-            row[name] = {"said": said, "sure": sure, "right": said == entry["label"]}
+            label = part["prediction"]
+            row[name] = {"said": label, "sure": part["probabilities"][label], "right": label == entry["label"]}
         rows.append(row)
     return rows
 
@@ -147,21 +117,15 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
         ("Recipe", f"resnet: ResNet-18 for small images, width {vision['width']}, input {vision['image_size']} pixels"),
         ("Augmentation", f"{shifts}, {'horizontal flips' if vision['flip'] else 'no horizontal flips'}"),
         ("Optimizer", f"{vision['optimizer']}, weight decay {train['weight_decay']:g}"),
-        (
-            "Learning rate",
-            f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps, cosine",
-        ),
+        ("Learning rate", f"{words.learning_rate(train)}, cosine"),
         ("Seed", str(phase["seed"])),
     ]
     if not summary:
         return rows
     rows.insert(1, ("Trained weights", f"{summary['parameters']['trainable']:,}, all of them"))
+    parts = f"{summary['rows']} for training, {summary['validation_rows']} for choosing the best"
     rows += [
-        (
-            "Images",
-            f"{summary['rows']} for training, {summary['validation_rows']} for choosing the best, "
-            f"{summary['test_rows']} for the one final score",
-        ),
+        ("Images", f"{parts}, {summary['test_rows']} for the one final score"),
         ("Steps", f"{summary['steps']} of {summary['effective_batch']} images each, {summary['epochs']:g} epochs"),
         ("Arithmetic", str(summary["dtype"])),
     ]

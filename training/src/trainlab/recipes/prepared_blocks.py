@@ -5,7 +5,7 @@ Held out and validated are whole documents, drawn from all files: nothing of the
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from trainlab.data.prepare.blocks import INDEX
 from trainlab.data.prepare.blocks import Blocks as Prepared
 from trainlab.errors import UserError
 
-MOST = 512  # at most this many blocks validate, and are held out unless data.heldout_rows says otherwise
+MAX_BLOCKS = 512  # at most this many blocks validate, and are held out unless data.heldout_rows says otherwise
 SHUFFLE = 0  # seed of the documents' order, not the phase's: what models are compared on depends on the text alone
 
 
@@ -37,32 +37,22 @@ class Part(Sequence[list[int]]):
         """Blocks."""
         return self._length
 
-    @overload
-    def __getitem__(self, index: int) -> list[int]:  # one block
-        ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[list[int]]:  # several
-        ...
-
-    def __getitem__(self, index: int | slice) -> list[int] | list[list[int]]:
-        """Return one block, or those of a slice."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
+    def __getitem__(self, index: int) -> list[int]:  # type: ignore[override]
+        """Return one block; slices are not offered."""
+        if not 0 <= index < self._length:
             raise IndexError(index)
-        place = (index % self._length) * self.made // self._length * self._prepared.block_length
-        found: list[int] = []
+        place = index * self.made // self._length * self._prepared.block_length
+        block: list[int] = []
         stretch = int(np.searchsorted(self._before, place, side="right")) - 1
-        while (missing := self._prepared.block_length - len(found)) > 0:
-            offset = place + len(found) - int(self._before[stretch])
+        while (missing := self._prepared.block_length - len(block)) > 0:
+            offset = place + len(block) - int(self._before[stretch])
             first = int(self._first[stretch]) + offset
-            found += self._prepared.tokens(first, first + min(missing, int(self._sizes[stretch]) - offset)).tolist()
+            block += self._prepared.tokens(first, first + min(missing, int(self._sizes[stretch]) - offset)).tolist()
             stretch += 1
-        return found
+        return block
 
 
-def opened(folder: Path, phase: TextPhase) -> Prepared:
+def open_blocks(folder: Path, phase: TextPhase) -> Prepared:
     """Return the blocks of a folder; raises UserError for broken ones, and for blocks whose length is not the phase's."""
     blocks = Prepared(folder)
     if blocks.block_length != phase.model.max_length:
@@ -78,7 +68,7 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> Blo
 
     Raises UserError if tokenizer and blocks do not match, or the parts cannot be drawn.
     """
-    prepared = opened(folder, phase)
+    prepared = open_blocks(folder, phase)
     index, length = prepared.index, prepared.block_length
     if index["eos"] != tokenizer.eos_token_id:
         raise UserError(
@@ -90,8 +80,8 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> Blo
             f"{folder / INDEX}: vocab_size is {index['vocab_size']}, the model has {vocabulary}; use a larger model"
         )
     total, fraction = len(prepared), phase.train.validation_fraction
-    n_heldout = phase.data.heldout_rows or min(MOST, max(2, round(total * phase.text.heldout_fraction)))
-    n_validation = min(MOST, max(1, round(total * fraction))) if fraction else 0
+    n_heldout = phase.data.heldout_rows or min(MAX_BLOCKS, max(2, round(total * phase.text.heldout_fraction)))
+    n_validation = min(MAX_BLOCKS, max(1, round(total * fraction))) if fraction else 0
     starts = prepared.starts()
     bounds = np.stack([starts, np.append(starts[1:], total * length)], axis=1)
     sizes = bounds[:, 1] - bounds[:, 0]
@@ -99,10 +89,10 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> Blo
     chosen: list[int] = []
     parts: list[Packed] = []
     for count in (n_heldout, n_validation):
-        drawn = draw(order[~np.isin(order, chosen)], sizes, count, length)
-        chosen += drawn
-        documents = [prepared.tokens(*bounds[document]) for document in drawn]
-        parts.append(pack([f"document {document + 1} of {folder.name}" for document in drawn], documents, length))
+        picked = draw(order[~np.isin(order, chosen)], sizes, count, length)
+        chosen += picked
+        documents = [prepared.tokens(*bounds[document]) for document in picked]
+        parts.append(pack([f"document {document + 1} of {folder.name}" for document in picked], documents, length))
     train = Part(prepared, bounds[sorted(chosen)].reshape(-1, 2), phase.data.train_rows)
     if not (parts[0].blocks and len(parts[1]) >= bool(n_validation) and train.made):
         raise UserError(
@@ -116,12 +106,12 @@ def load(folder: Path, phase: TextPhase, tokenizer: Any, vocabulary: int) -> Blo
 
 def draw(order: NDArray[np.int64], sizes: NDArray[np.int64], blocks: int, length: int) -> list[int]:
     """Return documents in their order for at most `blocks` blocks; one that is too long for what is still missing is skipped."""
-    drawn: list[int] = []
+    picked: list[int] = []
     room = (blocks + 1) * length - 1 if blocks else 0
     for document in order[sizes[order] <= room]:
         if room < length:  # all blocks are full
             break
         if sizes[document] <= room:
-            drawn.append(int(document))
+            picked.append(int(document))
             room -= int(sizes[document])
-    return drawn
+    return picked

@@ -1,9 +1,11 @@
-"""Image sets as two tensors of bytes and labels: scikit-learn's digits and CIFAR-10; used by resnet_recipe.py.
+"""An image set as two tensors of bytes and labels, with random shifts and flips of whole batches; for recipe resnet.
 
-The test images of a set are always the same ones, whatever the seed of the phase.
+The test images of a set are always the same ones, whatever the seed of the phase. Shifts and flips are index arithmetic on the
+device: bench/image_feed.py compares them with the same done image by image.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,7 @@ import numpy as np
 import torch
 
 from trainlab.config import ResnetPhase
-from trainlab.config.types import DIGITS
-from trainlab.errors import UserError
-from trainlab.recipes.resnet import image_sources
-
-TEST_DIGITS = 450  # of 1797; a quarter, so that the interval of the accuracy is narrow enough for a gate
-SPLIT_SEED = 0  # of the test images: fixed, because a phase's seed must not choose its own test set
+from trainlab.recipes import image_sources
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def load(phase: ResnetPhase, folder: Path) -> Images:
 
     Raises UserError for a set that is missing or cannot be read.
     """
-    raw = digits() if phase.data.source == DIGITS else image_sources.cifar10(folder)
+    raw = image_sources.read(phase.data.source, folder)
     train, test = _part(raw[0], raw[1], phase), _part(raw[2], raw[3], phase)
     train, test = _even(train, phase.data.train_rows), _even(test, phase.data.heldout_rows)
     train, validation = split(train, phase.train.validation_fraction, phase.seed)
@@ -73,32 +70,11 @@ def load(phase: ResnetPhase, folder: Path) -> Images:
 
 def digest(phase: ResnetPhase, folder: Path) -> str:
     """Return one SHA-256 over all pixels and labels of the set."""
-    raw = digits() if phase.data.source == DIGITS else image_sources.cifar10(folder)
+    raw = image_sources.read(phase.data.source, folder)
     total = hashlib.sha256()
     for array in raw[:4]:
         total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()
-
-
-def digits() -> image_sources.Raw:
-    """Return scikit-learn's 1797 handwritten digits, 8 x 8, as (train, labels, test, labels, classes).
-
-    Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, 1998, CC BY 4.0), its test part; gray values
-    0..16 become 0..255. Raises UserError without scikit-learn.
-    """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise UserError(
-            f"phase.data.source is {DIGITS}: scikit-learn, which ships the images, is not installed; "
-            "pip install scikit-learn, or use the trainer image"
-        ) from None
-    found: Any = load_digits()
-    pixels = np.round(found.images * (255 / 16)).astype(np.uint8)[:, None]
-    labels = found.target.astype(np.int64)
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
-    test, train = np.sort(order[:TEST_DIGITS]), np.sort(order[TEST_DIGITS:])
-    return pixels[train], labels[train], pixels[test], labels[test], tuple(str(i) for i in range(10))
 
 
 def split(part: Part, fraction: float, seed: int) -> tuple[Part, Part]:
@@ -126,3 +102,39 @@ def _even(part: Part, count: int | None) -> Part:
     if count is None or count >= len(part):
         return part
     return part.take(torch.linspace(0, len(part) - 1, count).round().long())
+
+
+def draws(count: int, padding: int, flip: bool, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return shifts (count, 2) in 0..2*padding and flip flags (count,); drawn on the CPU, so the same on every device."""
+    shifts = torch.randint(0, 2 * padding + 1, (count, 2), generator=generator)
+    flags = torch.rand(count, generator=generator) < 0.5 if flip else torch.zeros(count, dtype=torch.bool)
+    return shifts, flags
+
+
+def augment(images: torch.Tensor, padding: int, shifts: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+    """Crop each of `images` (N, C, H, W) from itself padded with a black border of `padding`, and flip where flagged.
+
+    Shape and dtype stay. Equals RandomCrop(size, padding) and RandomHorizontalFlip of torchvision with these draws.
+    """
+    if padding == 0 and not bool(flags.any()):
+        return images
+    count, channels, height, width = images.shape
+    shifts, flags = shifts.to(images.device), flags.to(images.device)
+    padded = torch.nn.functional.pad(images, (padding,) * 4)
+    rows = shifts[:, :1] + torch.arange(height, device=images.device)
+    columns = shifts[:, 1:] + torch.arange(width, device=images.device)
+    columns = torch.where(flags[:, None], columns.flip(1), columns)
+    # One flat index per image, shared by its channels: on the CPU six times as fast as indexing all four axes.
+    places = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
+    places = places.view(count, 1, -1).expand(count, channels, height * width)
+    return padded.view(count, channels, -1).gather(2, places).view(count, channels, height, width)
+
+
+def normalize(
+    images: torch.Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Return bytes (N, C, H, W) as floats with mean 0 and standard deviation 1 per channel, channels last in memory."""
+    deviation = torch.tensor(std, device=images.device).view(1, -1, 1, 1)
+    shift = -torch.tensor(mean, device=images.device).view(1, -1, 1, 1) / deviation
+    values = images.float().mul_(1 / (255 * deviation)).add_(shift)
+    return values.to(dtype).contiguous(memory_format=torch.channels_last)

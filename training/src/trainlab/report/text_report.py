@@ -1,10 +1,9 @@
-"""What the report of continued pre-training says, as one dict with the keys of report/page.html.j2; used by cpt_recipe.py."""
+"""What the report of continued pre-training says, as one dict with the keys of report/page.html.j2; used by recipes/cpt.py."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainlab import files
 from trainlab.evaluation.gate import reach
 from trainlab.report import answer_report, page, words
 
@@ -25,30 +24,20 @@ TOPICS = 20  # documents that the page lists, those with the most blocks first
 
 def collect(run_dir: Path) -> dict[str, Any]:
     """Return the content of report.json; raises UserError without a readable phase.json."""
-    phase = files.read_json(run_dir / "phase.json")["phase"]
-    found, missing = answer_report.read(run_dir, answer_report.PARTS)
-    manifest, summary = found.get("manifest.json") or {}, found.get("training_summary.json") or {}
-    before, after, gate = found.get("eval_before.json"), found.get("eval_after.json"), found.get("gate.json")
-    sides = found.get("demo_outputs/before.json"), found.get("demo_outputs/after.json")
+    content = answer_report.Content(run_dir)
+    phase, before, after = content.phase, content.before, content.after
     return {
-        **answer_report.frame(run_dir, phase, found, _summary(gate, before, after, summary, manifest)),
-        "scores": _scores(gate, before, after, phase),
+        **answer_report.frame(content, _summary, _training(phase, content.summary)),
+        "scores": _scores(content.gate, before, after, phase),
         "topics": sorted(answer_report.topics(before, after), key=lambda row: -row["questions"])[:TOPICS],
-        "curves": answer_report.curves(found.get("training_history.json") or []),
-        "answers": answer_report.answers(*sides, phase),
-        "heldout": [],
-        "training": _training(phase, summary),
-        "machine": words.machine(summary, manifest),
-        "provenance": words.provenance(phase, manifest),
-        "system_prompt": None,
-        "missing": missing,
+        "curves": answer_report.curves(content.history),
+        "answers": answer_report.answers(*content.demo, phase),
     }
 
 
-def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+def _summary(content: answer_report.Content) -> list[str]:
     """Return what an audience should take away, bad news included."""
-    if gate is None:
-        return ["This run has no verdict. Draw no conclusions from it."]
+    gate, before, after = content.gate, content.before, content.after
     sentences = [words.verdict(gate)]
     both = gate.get("perplexity")
     if both:
@@ -69,37 +58,26 @@ def _summary(gate: Any, before: Any, after: Any, training: Mapping[str, Any], ma
     sentences.append(
         "Perplexity measures how well the text is predicted, in this tokenizer's tokens; it says nothing about truth."
     )
-    if training.get("seconds"):
-        sentences.append(f"Training took {words.duration(training['seconds'])}{words.whole(manifest)}.")
-    return sentences
+    return sentences + words.took(content.summary, content.manifest)
 
 
 def _scores(gate: Any, before: Any, after: Any, phase: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return each score of both models with its interval and the paired gain."""
     if not (gate and before and after):
         return []
+    nats = "nats per token, lower is better; the perplexity is its exponential"
     kinds = (  # name in gate.json, key of an item, title, whether it is a share, what it counts
-        (
-            "heldout_loss",
-            "loss",
-            "Held-out loss",
-            False,
-            "nats per token, lower is better; the perplexity is its exponential",
-        ),
+        ("heldout_loss", "loss", "Held-out loss", False, nats),
         ("next_token_accuracy", "right", "Next token guessed", True, "share of tokens that were the likeliest guess"),
     )
-    return [
-        {
-            "name": name,
-            "title": title,
-            "share": share,
-            "unit": unit,
-            "bars": answer_report.bars(before["items"], after["items"], key, phase),
-            "gain": gate[name],
-        }
-        for name, key, title, share, unit in kinds
-        if gate.get(name)
-    ]
+    scores = []
+    for name, key, title, share, unit in kinds:
+        if gate.get(name):
+            bars = answer_report.bars(before["items"], after["items"], key, phase)
+            scores.append(
+                {"name": name, "title": title, "share": share, "unit": unit, "bars": bars, "gain": gate[name]}
+            )
+    return scores
 
 
 def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Facts:
@@ -110,19 +88,19 @@ def _training(phase: Mapping[str, Any], summary: Mapping[str, Any]) -> words.Fac
     kind = "continued pre-training" if phase["recipe"] == "cpt" else "pre-training from random weights"
     rows: words.Facts = [
         ("Recipe", f"{phase['recipe']}: {kind} of {what}"),
-        ("Learning rate", f"{train['learning_rate']:g}, warm-up over {train['warmup_fraction']:.0%} of the steps"),
+        ("Learning rate", words.learning_rate(train)),
         ("Seed", str(phase["seed"])),
     ]
     if not summary:
         return rows
     counts = summary["parameters"]
     rows.insert(1, ("Trained weights", f"{counts['trainable']:,} of {counts['total']:,} ({counts['share']:.1%})"))
+    text = (
+        f"{summary['rows']} blocks of {phase['model']['max_length']} tokens out of {summary['documents']} documents; "
+        f"{summary['remainder_tokens']} tokens that did not fill a block were left out"
+    )
     rows += [
-        (
-            "Text",
-            f"{summary['rows']} blocks of {phase['model']['max_length']} tokens out of {summary['documents']} documents; "
-            f"{summary['remainder_tokens']} tokens that did not fill a block were left out",
-        ),
+        ("Text", text),
         ("Validation", f"{summary['validation_rows']} blocks for choosing the best checkpoint"),
         ("Steps", f"{summary['steps']} of {summary['effective_batch']} blocks each, {summary['epochs']:g} epochs"),
         ("Arithmetic", f"{summary['dtype']}, attention by {summary['attention']}"),

@@ -1,4 +1,4 @@
-"""CIFAR-10 in the folder of data sets: fetched and read by torchvision; used by resnet_recipe.py and images.py."""
+"""Where images come from: scikit-learn's digits, and CIFAR-10 in the folder of data sets, by torchvision. No torch on import."""
 
 import contextlib
 import io
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from trainlab import files
-from trainlab.config.types import CIFAR10
+from trainlab.config.types import CIFAR10, DIGITS
 from trainlab.errors import UserError
 from trainlab.models.fetch import datasets_dir
 
+TEST_DIGITS = 450  # of 1797; a quarter, so that the interval of the accuracy is narrow enough for a gate
+SPLIT_SEED = 0  # of the test images: fixed, because a phase's seed must not choose its own test set
 FOLDER = "cifar-10-batches-py"
 LICENSE = "none stated by its authors (Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009)"
 Raw = tuple[Any, Any, Any, Any, tuple[str, ...]]
@@ -44,6 +46,32 @@ def fetch(source: str, models: Path) -> Path:
             record = {"source": source, "license": LICENSE, "fetched": datetime.now(UTC).isoformat(timespec="seconds")}
             files.write_json(folder / "source.json", record)
     return target
+
+
+def read(source: str, folder: Path) -> Raw:
+    """Return the set of a source, which is in `folder` unless it comes with a package. Raises UserError without it."""
+    return digits() if source == DIGITS else cifar10(folder)
+
+
+def digits() -> Raw:
+    """Return scikit-learn's 1797 handwritten digits, 8 x 8, as (train, labels, test, labels, classes).
+
+    Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, 1998, CC BY 4.0), its test part; gray values
+    0..16 become 0..255. Raises UserError without scikit-learn.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise UserError(
+            f"phase.data.source is {DIGITS}: scikit-learn, which ships the images, is not installed; "
+            "pip install scikit-learn, or use the trainer image"
+        ) from None
+    images: Any = load_digits()
+    pixels = np.round(images.images * (255 / 16)).astype(np.uint8)[:, None]
+    labels = images.target.astype(np.int64)
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
+    test, train = np.sort(order[:TEST_DIGITS]), np.sort(order[TEST_DIGITS:])
+    return pixels[train], labels[train], pixels[test], labels[test], tuple(str(i) for i in range(10))
 
 
 def cifar10(folder: Path) -> Raw:

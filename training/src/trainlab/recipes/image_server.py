@@ -1,4 +1,4 @@
-"""`trainlab serve` for an image classifier: the Open Inference Protocol V2 over HTTP; called by resnet_recipe.py.
+"""`trainlab serve` for an image classifier: the Open Inference Protocol V2 over HTTP; called by recipes/resnet.py.
 
 Models: `base` (the untrained network of the run's seed) and `tuned` (best_model/). `/`, `/report`, `/health`, `/ready` and
 `/metrics` are those of the language server.
@@ -21,23 +21,25 @@ from starlette.exceptions import HTTPException
 
 from trainlab import __version__
 from trainlab.config import ResnetPhase
-from trainlab.recipes.resnet import network, v2
-from trainlab.recipes.resnet.augment import normalize
-from trainlab.recipes.resnet.v2 import InferRequest, Refused
+from trainlab.recipes import image_network, open_inference
+from trainlab.recipes.image_data import normalize
+from trainlab.recipes.open_inference import InferRequest, Refused
 from trainlab.serve import web
 from trainlab.serve.chat_server import listen, run
 
 BYTES_PER_PIXEL = 16  # of a body: a number, its comma and the brackets of nested rows, or an indented line
 OTHER_BYTES = 2**16  # of a body: all but the pixels
-MOST_BYTES = 32 * 2**20  # while the size of the images is not known yet
+LOADING_MAX_BYTES = 32 * 2**20  # while the size of the images is not known yet
 
 
 class Engine:
     """Both networks and what best_model/config.json says; thread-safe."""
 
     def __init__(self, phase: ResnetPhase, run_dir: Path) -> None:
-        tuned, self.config = network.load(run_dir / "best_model")
-        base = network.untrained(tuned.settings["channels"], tuned.settings["classes"], phase.vision.width, phase.seed)
+        tuned, self.config = image_network.load(run_dir / "best_model")
+        base = image_network.untrained(
+            tuned.settings["channels"], tuned.settings["classes"], phase.vision.width, phase.seed
+        )
         self.device = torch.device("cuda") if torch.cuda.is_available() and phase.serve.gpus else torch.device("cpu")
         self.models = {"base": base.eval().to(self.device), "tuned": tuned.eval().to(self.device)}
         self._turn = threading.Lock()  # torch already spreads one request over the cores
@@ -51,7 +53,7 @@ class Engine:
 
     def metadata(self, name: str) -> dict[str, Any]:
         """Return the protocol's metadata of a model."""
-        return v2.metadata(name, self.config["channels"], self.config["image_size"], self.config["classes"])
+        return open_inference.metadata(name, self.config["channels"], self.config["image_size"], self.config["classes"])
 
 
 class Server:
@@ -74,12 +76,14 @@ class Server:
             raise Refused(404, f"model {name!r} does not exist; this server has {', '.join(self.engine.models)}")
         return self.engine
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """Return how long a body may be: as many images as one request may have."""
         if self.engine is None:
-            return MOST_BYTES
+            return LOADING_MAX_BYTES
         config = self.engine.config
-        return OTHER_BYTES + v2.MOST * config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
+        return (
+            OTHER_BYTES + open_inference.MAX_IMAGES * config["channels"] * config["image_size"] ** 2 * BYTES_PER_PIXEL
+        )
 
     async def infer(self, name: str, body: InferRequest) -> dict[str, Any]:
         """POST /v2/models/NAME/infer."""
@@ -92,12 +96,12 @@ class Server:
             body.wanted()
             with self.seconds.labels(name).time():
                 pixels = body.pixels(engine.config["channels"], engine.config["image_size"])
-                found = await run_in_threadpool(engine.infer, name, pixels)
+                shares = await run_in_threadpool(engine.infer, name, pixels)
         finally:
             self.active -= 1
         self.requests.labels(name, "200").inc()
-        self.images.labels(name).inc(len(found))
-        return v2.response(name, body, found, engine.config["labels"])
+        self.images.labels(name).inc(len(shares))
+        return open_inference.response(name, body, shares, engine.config["labels"])
 
     def health(self) -> JSONResponse:
         """Readiness, both the protocol's and the language server's."""
@@ -123,7 +127,7 @@ def create_app(phase: ResnetPhase, run_dir: Path, failed: Callable[[Exception], 
         yield
 
     app = FastAPI(title="trainlab", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(web.BodyLimit, limit=server.most_bytes)
+    app.add_middleware(web.BodyLimit, limit=server.max_bytes)
     _add_protocol(app, server)
     _handle_errors(app, server)
     web.add_report(app, run_dir, ("/", "/report"))
@@ -159,8 +163,8 @@ def _add_protocol(app: FastAPI, server: Server) -> None:
 
     @app.get("/v1/models")
     async def names() -> dict[str, Any]:  # of the language server; playbooks/verify.yml looks here for any recipe
-        found = list(server.engine.models) if server.engine else []
-        return {"object": "list", "data": [{"id": name, "object": "model"} for name in found]}
+        models = list(server.engine.models) if server.engine else []
+        return {"object": "list", "data": [{"id": name, "object": "model"} for name in models]}
 
     @app.get("/metrics", response_model=None)
     async def metrics() -> Response:
@@ -188,12 +192,8 @@ def _handle_errors(app: FastAPI, server: Server) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        text = (
-            f"{where}: {first['msg']}"
-            if where
-            else "the body is not a JSON object; send one with Content-Type: application/json"
-        )
-        return answer(request, Refused(400, text))
+        text = "the body is not a JSON object; send one with Content-Type: application/json"
+        return answer(request, Refused(400, f"{where}: {first['msg']}" if where else text))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""An image classifier from scratch: plain PyTorch with DDP; called by resnet_recipe.py on every rank.
+"""The training of an image classifier from scratch: plain PyTorch with DDP; called by recipes/resnet.py on every rank.
 
 All randomness derives from the seed and the step number, never from the rank: so a resumed run repeats the
 uninterrupted one, and two ranks see what one rank sees with twice the accumulation. The best network by validation
@@ -6,6 +6,7 @@ accuracy becomes best_model/.
 """
 
 import contextlib
+import math
 import os
 import tempfile
 import time
@@ -20,28 +21,15 @@ from torch import nn
 from trainlab import files
 from trainlab.config import ResnetPhase
 from trainlab.engine import checkpoints, dist
-from trainlab.engine.steps import Eta, planned
 from trainlab.engine.stopping import Stop, Stopped
 from trainlab.errors import UserError
 from trainlab.models import compute
-from trainlab.progress import Numbers, Progress
-from trainlab.recipes.resnet import image_score
-from trainlab.recipes.resnet import network as networks
-from trainlab.recipes.resnet.augment import augment, draws, normalize
-from trainlab.recipes.resnet.images import Images
-from trainlab.recipes.resnet.optim import optimizer, rate, stream
+from trainlab.progress import Eta, Numbers, Progress
+from trainlab.recipes import image_network
+from trainlab.recipes.image_data import Images, augment, draws, normalize
+from trainlab.recipes.image_network import optimizer, rate, stream
 
 STATE = "state.pt"
-
-
-@dataclass
-class ImageJob:
-    """What training gets, the same on every rank."""
-
-    phase: ResnetPhase
-    run_dir: Path
-    images: Images
-    progress: Progress
 
 
 @dataclass
@@ -55,19 +43,22 @@ class State:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)  # of the best step, on the CPU
 
 
-def train(job: ImageJob) -> dict[str, Any]:
+def fit(phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress) -> dict[str, Any]:
     """Train, leave best_model/ and training_history.json; return the summary (seconds, rates, scores, parameters)."""
-    loop = Loop(job)
+    loop = Loop(phase, run_dir, images, progress)
     first = loop.resume()
     began = time.monotonic()
     loop.run()
     seconds = time.monotonic() - began
-    best = networks.untrained(**loop.shape, seed=job.phase.seed)
+    best = image_network.untrained(**loop.shape, seed=phase.seed)
     best.load_state_dict(loop.state.weights)
-    with job.progress.step("saving best_model/"):
+    with progress.step("saving best_model/"):
         if dist.is_main():
-            loop.write(lambda: networks.save(best, job.run_dir / "best_model", about(job)), "best_model")
-            files.write_json(job.run_dir / "training_history.json", loop.state.history)
+            scale = {"mean": list(images.mean), "std": list(images.std)}
+            served = {"image_size": phase.vision.image_size, "labels": list(images.classes), **scale}
+            with checkpoints.explained_if_full(loop.folder, "best_model"):
+                image_network.save(best, run_dir / "best_model", {**served, "data": phase.data.source})
+                files.write_json(run_dir / "training_history.json", loop.state.history)
         dist.barrier()
     return loop.summary(first, seconds)
 
@@ -75,22 +66,22 @@ def train(job: ImageJob) -> dict[str, Any]:
 class Loop:
     """Network, optimizer and schedule of one run on one rank."""
 
-    def __init__(self, job: ImageJob) -> None:
-        self.job, self.phase, self.state = job, job.phase, State()
-        phase, settings = job.phase, job.phase.train
-        self.folder, self.shared = job.run_dir / "checkpoints", dist.world_size() > 1
+    def __init__(self, phase: ResnetPhase, run_dir: Path, images: Images, progress: Progress) -> None:
+        self.phase, self.images, self.progress, self.state = phase, images, progress, State()
+        settings = phase.train
+        self.folder, self.shared = run_dir / "checkpoints", dist.world_size() > 1
         self.batch = settings.batch_size * settings.gradient_accumulation * dist.world_size()
-        self.per_epoch = len(job.images.train) // self.batch
+        self.per_epoch = len(images.train) // self.batch
         if not self.per_epoch:
             raise UserError(
                 f"phase.train.batch_size is {settings.batch_size}: a step takes {self.batch} images across all ranks, the "
-                f"training part has {len(job.images.train)}; lower it"
+                f"training part has {len(images.train)}; lower it"
             )
         self.total = max(1, round(settings.epochs * self.per_epoch))
-        self.due = planned(self.total, settings.checkpoints)
+        self.spacing = math.ceil(self.total / settings.checkpoints)
         self.device, self.dtype = compute.device(), compute.dtype(phase)
-        self.shape = {"channels": job.images.channels, "classes": len(job.images.classes), "width": phase.vision.width}
-        self.network = networks.untrained(**self.shape, seed=phase.seed).to(self.device)
+        self.shape = {"channels": images.channels, "classes": len(images.classes), "width": phase.vision.width}
+        self.network = image_network.untrained(**self.shape, seed=phase.seed).to(self.device)
         for module in self.network.modules():
             if isinstance(module, nn.BatchNorm2d):  # running statistics forget at the same pace per optimizer step
                 module.momentum = 1 - (1 - 0.1) ** (1 / settings.gradient_accumulation)
@@ -105,7 +96,7 @@ class Loop:
             # The default is below a folder named after the user, and a UID without a passwd entry has no name.
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / "torchinductor"))
             self.model = torch.compile(self.model)  # self.network stays plain: no `_orig_mod.` in saved names
-        self.data = job.images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
+        self.data = images.train.to(self.device)  # all of it: CIFAR-10 is 154 MB
         self.sums = torch.zeros(2, device=self.device)  # loss and accuracy since the last entry of the history
         self.latest: dict[str, float] = {}  # means of the last log entry, and of the last validation
         self.validated: dict[str, float] = {}
@@ -113,11 +104,11 @@ class Loop:
         if dist.is_main():
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(job.run_dir / "tensorboard"))
+            self.board = SummaryWriter(str(run_dir / "tensorboard"))
 
     def run(self) -> None:
         """Take all remaining steps."""
-        progress, eta, every = self.job.progress, Eta(self.state.step), max(1, self.total // 100)
+        progress, eta, every = self.progress, Eta(self.state.step), max(1, self.total // 100)
         progress.say(f"training from step {self.state.step} to {self.total}")
         self.network.train()
         with Stop() as stop:
@@ -125,14 +116,15 @@ class Loop:
                 self.sums += self._step(self.state.step)
                 self.state.step, self.state.count = self.state.step + 1, self.state.count + 1
                 step = self.state.step
-                if step % every == 0 or step in self.due:
+                due = step % self.spacing == 0 or step == self.total  # as transformers has it for shares of the steps
+                if step % every == 0 or due:
                     self._log()
                 left, epochs = eta.left(step, self.total), self.total / self.per_epoch
                 progress.at(Numbers(step, self.total, left, step / self.per_epoch, epochs, self.latest, self.validated))
-                if step in self.due:
+                if due:
                     self._validate()
                 stopped = stop.due(step)
-                if stopped or step in self.due:
+                if stopped or due:
                     self._save()
                 if stopped:
                     raise Stopped(step)
@@ -153,7 +145,7 @@ class Loop:
             chosen = index[rows].to(self.device)
             labels = self.data.labels[chosen]
             pixels = augment(self.data.images[chosen], vision.crop_padding, shifts[rows], flags[rows])
-            inputs = normalize(pixels, self.job.images.mean, self.job.images.std)
+            inputs = normalize(pixels, self.images.mean, self.images.std)
             last = part == train.gradient_accumulation - 1
             wait = contextlib.nullcontext() if last or not self.shared else self.model.no_sync()
             with wait:
@@ -183,17 +175,17 @@ class Loop:
     def _validate(self) -> None:
         """Score the validation part; keep the weights if it is the best so far (without such a part: the newest)."""
         self._average()
-        step, images = self.state.step, self.job.images
-        found: dict[str, Any] = {"step": step, "accuracy": None, "loss": None}
+        step, images = self.state.step, self.images
+        scored: dict[str, Any] = {"step": step, "accuracy": None, "loss": None}
         if len(images.validation):
-            scores = image_score.score(self.network, images.validation, images, self.phase)
-            found |= {"accuracy": scores["accuracy"], "loss": scores["loss"]}
+            scores = image_network.score(self.network, images.validation, images, self.phase)
+            scored |= {"accuracy": scores["accuracy"], "loss": scores["loss"]}
             self.validated = {"loss": scores["loss"], "accuracy": scores["accuracy"]}
             self._note({"step": step, "eval_accuracy": scores["accuracy"], "eval_loss": scores["loss"]})
             text = f"validation accuracy {scores['accuracy']:.1%}, loss {scores['loss']:.3f}"
-            self.job.progress.say(f"step {step}/{self.total} {text}")
-        if better(found, self.state.best):
-            self.state.best = found
+            self.progress.say(f"step {step}/{self.total} {text}")
+        if better(scored, self.state.best):
+            self.state.best = scored
             self.state.weights = {k: v.detach().cpu().clone() for k, v in self.network.state_dict().items()}
 
     def _average(self) -> None:
@@ -224,29 +216,19 @@ class Loop:
                 "ranks": own,
             }
             folder = self.folder / f"checkpoint-{self.state.step}"
-
-            def save() -> None:
+            with checkpoints.explained_if_full(self.folder, folder.name):
                 folder.mkdir(parents=True, exist_ok=True)
                 torch.save(content, folder / STATE)
                 checkpoints.mark(folder)
                 checkpoints.rotate(self.folder, self.phase.train.keep_checkpoints, None)
-
-            self.write(save, folder.name)
         dist.barrier()
-
-    def write(self, call: Any, what: str) -> None:
-        """Call what writes; a full volume becomes a clear error."""
-        try:
-            call()
-        except Exception as error:  # OSError, SafetensorError or torch's RuntimeError, by the file that hit the limit
-            raise checkpoints.explain_full(error, self.folder, what) or error from None
 
     def resume(self) -> int:
         """Resume from the newest complete checkpoint, if there is one; return its step."""
-        path = checkpoints.last_good_everywhere(self.folder, self.job.progress.say)
+        path = checkpoints.last_good_everywhere(self.folder, self.progress.say)
         if path is None:
             return 0
-        self.job.progress.say(f"resuming from {path}")
+        self.progress.say(f"resuming from {path}")
         content = torch.load(path / STATE, map_location="cpu", weights_only=True)
         self.network.load_state_dict(content.pop("model"))
         self.optimizer.load_state_dict(content.pop("optimizer"))
@@ -264,13 +246,13 @@ class Loop:
         """Return training_summary.json without the hardware."""
         history, best, train = self.state.history, self.state.best or {}, self.phase.train
         losses = [entry["loss"] for entry in history if "loss" in entry]
-        count = networks.parameters(self.network)
+        count = image_network.parameters(self.network)
         return {
             "recipe": self.phase.recipe,
             "parameters": {"trainable": count, "total": count, "share": 1.0},
-            "rows": len(self.job.images.train),
-            "validation_rows": len(self.job.images.validation),
-            "test_rows": len(self.job.images.test),
+            "rows": len(self.images.train),
+            "validation_rows": len(self.images.validation),
+            "test_rows": len(self.images.test),
             "world_size": dist.world_size(),
             "effective_batch": self.batch,
             "epochs": train.epochs,
@@ -292,15 +274,3 @@ def better(new: dict[str, Any], old: dict[str, Any] | None) -> bool:
     if old is None or new["accuracy"] is None or old["accuracy"] is None:
         return True
     return bool((new["accuracy"], -new["loss"]) > (old["accuracy"], -old["loss"]))
-
-
-def about(job: ImageJob) -> dict[str, Any]:
-    """Return what a server must know besides the weights."""
-    images = job.images
-    return {
-        "image_size": job.phase.vision.image_size,
-        "labels": list(images.classes),
-        "mean": list(images.mean),
-        "std": list(images.std),
-        "data": job.phase.data.source,
-    }

@@ -17,8 +17,10 @@ import torch
 from trainlab.config import LanguagePhase
 from trainlab.engine import dist
 from trainlab.errors import UserError
-from trainlab.evaluation.benchmarks.store import KEY
-from trainlab.evaluation.benchmarks.tasks import Benchmarks, load
+from trainlab.evaluation.tasks import KEY, Benchmarks, load
+
+DEFAULT_TOKENS = 256
+"""What the harness lets a task generate that does not say how much."""
 
 
 def score(model: Any, tokenizer: Any, phase: LanguagePhase, models: Path) -> dict[str, Any]:
@@ -32,10 +34,12 @@ def score(model: Any, tokenizer: Any, phase: LanguagePhase, models: Path) -> dic
     began = time.monotonic()
     benchmarks = load(phase, models)
     limit = phase.evaluate.task_limit
-    few = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in benchmarks.tasks.values())
-    ranks = dist.world_size() if few >= dist.world_size() else 1  # the harness needs an item of each task for each rank
-    found = _run(model, tokenizer, phase, benchmarks, ranks) if dist.rank() < ranks else None
-    results: dict[str, Any] = dist.gather(found)[0] or {}
+    fewest = min(min(len(task.eval_docs), limit or len(task.eval_docs)) for task in benchmarks.tasks.values())
+    ranks = (
+        dist.world_size() if fewest >= dist.world_size() else 1
+    )  # the harness needs an item of each task for each rank
+    own = _run(model, tokenizer, phase, benchmarks, ranks) if dist.rank() < ranks else None
+    results: dict[str, Any] = dist.gather(own)[0] or {}
     return {
         "harness": version("lm_eval"),
         "seconds": round(max(dist.gather(time.monotonic() - began)), 2),
@@ -51,7 +55,7 @@ def _run(model: Any, tokenizer: Any, phase: LanguagePhase, benchmarks: Benchmark
     wrapped = _wrap(model, tokenizer, phase, ranks)
     _fits(benchmarks, wrapped.max_length)
     os.environ.setdefault("DISABLE_MULTIPROC", "1")  # its bootstrap would fork a process holding a GPU
-    found: Any = evaluate(
+    output: Any = evaluate(
         wrapped,
         {"tasks": benchmarks.tasks, "groups": benchmarks.groups},
         limit=phase.evaluate.task_limit,
@@ -60,7 +64,7 @@ def _run(model: Any, tokenizer: Any, phase: LanguagePhase, benchmarks: Benchmark
     cut = {name: _cut(task, wrapped) for name, task in benchmarks.tasks.items()}
     if ranks > 1:
         cut = {name: sum(part[name] for part in dist.gather(cut)) for name in cut}
-    return None if found is None else {name: _result(name, found, cut.get(name, 0)) for name in benchmarks.told}
+    return None if output is None else {name: _result(name, output, cut.get(name, 0)) for name in benchmarks.reported}
 
 
 def _wrap(model: Any, tokenizer: Any, phase: LanguagePhase, ranks: int) -> Any:
@@ -73,7 +77,7 @@ def _wrap(model: Any, tokenizer: Any, phase: LanguagePhase, ranks: int) -> Any:
         setattr(wrapped, kind, partial(getattr(wrapped, kind), disable_tqdm=True))
     if ranks > 1:
         wrapped._rank, wrapped._world_size = dist.rank(), ranks
-        wrapped.all_gather = lambda tensor: torch.cat([one.reshape(-1) for one in dist.gather(tensor.cpu())])
+        wrapped.all_gather = lambda tensor: torch.cat([part.reshape(-1) for part in dist.gather(tensor.cpu())])
         wrapped.gather_object = lambda value, dst=0: dist.gather(value)
         wrapped.barrier = dist.barrier
     return wrapped
@@ -81,9 +85,7 @@ def _wrap(model: Any, tokenizer: Any, phase: LanguagePhase, ranks: int) -> Any:
 
 def _fits(benchmarks: Benchmarks, context: int) -> None:
     for name, task in benchmarks.tasks.items():
-        wanted = int(
-            (task.get_config("generation_kwargs") or {}).get("max_gen_toks", 256)
-        )  # 256: the harness's default
+        wanted = int((task.get_config("generation_kwargs") or {}).get("max_gen_toks", DEFAULT_TOKENS))
         if task.OUTPUT_TYPE == "generate_until" and wanted >= context:
             raise UserError(
                 f"{KEY}: {name} generates up to {wanted} tokens, the model has {context} positions in all; remove it, or "
@@ -97,18 +99,19 @@ def _cut(task: Any, wrapped: Any) -> int:
     for request in task.instances:
         context, rest = request.args[0], request.args[1] if len(request.args) > 1 else ""
         if isinstance(rest, dict):
-            count += len(wrapped.tok_encode(context)) > wrapped.max_length - int(rest.get("max_gen_toks", 256))
+            count += len(wrapped.tok_encode(context)) > wrapped.max_length - int(
+                rest.get("max_gen_toks", DEFAULT_TOKENS)
+            )
         else:
-            count += (
-                len(wrapped.tok_encode(context + rest)) > wrapped.max_length + 1
-            )  # the last token is only predicted
+            # the last token is only predicted
+            count += len(wrapped.tok_encode(context + rest)) > wrapped.max_length + 1
     return count
 
 
-def _result(name: str, found: Any, cut: int) -> dict[str, Any]:
+def _result(name: str, output: Any, cut: int) -> dict[str, Any]:
     """Return one task (or group) of what `evaluate` returned."""
-    numbers, samples = found["results"][name], found["samples"].get(name, [])
-    counts = found["n-samples"].get(name, {})
+    numbers, samples = output["results"][name], output["samples"].get(name, [])
+    counts = output["n-samples"].get(name, {})
     metrics = {}
     for key, value in numbers.items():
         metric, _, kind = key.partition(",")
@@ -118,24 +121,26 @@ def _result(name: str, found: Any, cut: int) -> dict[str, Any]:
         metrics[key] = {
             "value": float(value),
             "stderr": float(spread) if isinstance(spread, int | float) and math.isfinite(spread) else None,
-            "higher_is_better": bool(found["higher_is_better"].get(name, {}).get(metric, True)),
+            "higher_is_better": bool(output["higher_is_better"].get(name, {}).get(metric, True)),
             "values": _values(samples, metric, kind, float(value)),
         }
     return {
         "items": counts.get("effective"),
         "of": counts.get("original"),
-        "few_shot": found["n-shot"].get(name),
-        "version": found["versions"].get(name),
+        "few_shot": output["n-shot"].get(name),
+        "version": output["versions"].get(name),
         "cut": cut,
         "metrics": metrics,
     }
 
 
-def _values(samples: Any, metric: str, kind: str, whole: float) -> list[float] | None:
+def _values(samples: Any, metric: str, kind: str, mean: float) -> list[float] | None:
     """Return the score of each item in the order of the data set where their mean is the task's score, else None."""
-    own = sorted((one for one in samples if one["filter"] == kind and metric in one), key=lambda one: one["doc_id"])
-    values = [one[metric] for one in own]
+    own = sorted(
+        (item for item in samples if item["filter"] == kind and metric in item), key=lambda item: item["doc_id"]
+    )
+    values = [item[metric] for item in own]
     if not values or not all(isinstance(value, int | float) for value in values):
         return None
     values = [float(value) for value in values]
-    return values if math.isclose(sum(values) / len(values), whole, rel_tol=1e-9, abs_tol=1e-9) else None
+    return values if math.isclose(sum(values) / len(values), mean, rel_tol=1e-9, abs_tol=1e-9) else None

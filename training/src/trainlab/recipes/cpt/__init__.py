@@ -1,1 +1,0 @@
-"""Continued pre-training on running text, judged by its perplexity."""

@@ -1,1 +1,0 @@
-"""Direct Preference Optimization of a parent stage: pairs of a chosen and a rejected answer."""

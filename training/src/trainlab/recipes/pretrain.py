@@ -1,0 +1,228 @@
+"""Pre-training, the first stage: weights drawn at random in the model volume, and recipe cpt with a curriculum of sequence lengths.
+
+The order of blocks never changes with the curriculum: a batch of blocks is cut into shorter sequences (engine/trainer.py), so that
+each step has the same number of tokens and a resumed run continues at the length it had reached.
+"""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlab import files
+from trainlab.config import PretrainPhase
+from trainlab.config.types import TOPICS
+from trainlab.data import corpus
+from trainlab.data.prepare import blocks as prepared
+from trainlab.data.prepare.options import Options
+from trainlab.errors import UserError
+from trainlab.models import architectures
+from trainlab.models.fetch import datasets_dir
+from trainlab.models.fetch import fetch as fetch_model
+from trainlab.progress import Progress
+from trainlab.recipes import cpt, language
+from trainlab.recipes.base import Run
+
+if TYPE_CHECKING:
+    from trainlab.data.pack import Blocks
+
+SCORES, decide, fit, rehearse, report = cpt.SCORES, cpt.decide, cpt.fit, cpt.rehearse, cpt.report
+preload, probe, serve = language.preload, language.probe, language.serve
+KEY = "phase.text.prepare"
+END, START, PAD = "<|im_end|>", "<|im_start|>", "<|pad|>"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def fetch(phase: PretrainPhase, models: Path, wheels: Path | None) -> Path:
+    """Fetch the text if it is on a hub, its blocks if text.prepare asks for them, the tokenizer; initialize the weights."""
+    corpus.fetch(phase, models)
+    prepare_text(phase, models, wheels)
+    return initialize(phase, models, corpus.place(phase, models, None), wheels)
+
+
+def prepare_text(phase: PretrainPhase, models: Path, wheels: Path | None) -> None:
+    """Run `trainlab prepare` into the folder of `data.source` if `text.prepare` is set.
+
+    A finished folder of the same content is left as it is, and a killed one goes on where it was (data/prepare/pipeline.py). Pods of
+    several nodes take turns: one prepares, the others wait and find it done. Raises UserError with the remedy.
+    """
+    section = phase.text.prepare
+    if section is None:
+        return
+    from filelock import FileLock
+
+    from trainlab.data.prepare.pipeline import prepare
+
+    root = datasets_dir(models)
+    out, source = (root / name.removeprefix("pvc:") for name in (phase.data.source, section.source))
+    if section.source != TOPICS and not source.exists():
+        raise UserError(f"{KEY}.source is {section.source}: nothing at {source}; put it there first")
+    options = Options(
+        tokenizer=fetch_model(phase.stage.tokenizer, models, wheels),
+        column=phase.text.column,
+        document_start=phase.text.document_start,
+        block_length=phase.model.max_length,
+        min_chars=section.min_chars,
+        near=section.near,
+        skip_bad=section.skip_bad,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(out.with_name(f".{out.name}.lock")), Progress(speaks=True) as progress:
+        try:
+            prepare([TOPICS if section.source == TOPICS else str(source)], out, options, progress)
+        except UserError as error:
+            raise UserError(f"{KEY} (its --out is phase.data.source {phase.data.source}): {error}") from None
+
+
+def initialize(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Path:
+    """Make sure that the first model, random weights and a tokenizer, is in `models`; return its folder.
+
+    The number of parameters is counted, not named. Raises UserError with the remedy.
+    """
+    target = architectures.random_init_dir(phase, models)
+    if (target / "source.json").exists():
+        return target
+    from filelock import FileLock
+
+    models.mkdir(parents=True, exist_ok=True)
+    with FileLock(models / f".{target.name}.lock"):
+        if not (target / "source.json").exists():
+            with files.atomic_folder(target) as folder:
+                count = _write_model(phase, folder, _tokenizer(phase, models, data, wheels))
+                known = {"source": phase.model.source, "parameters": count, "seed": phase.seed}
+                note = {**known, "text": _text_digest(phase, data), "sha256": files.folder_sha256(folder)}
+                files.write_json(folder / "source.json", note)
+            print(f"trainlab: drew {count:,} parameters into {target}", file=sys.stderr, flush=True)
+    return target
+
+
+def check_text(phase: PretrainPhase, folder: Path, data: Path) -> None:
+    """Raise UserError where the tokenizer was trained on another text: text that is now held out may have shaped it."""
+    if files.read_json(folder / "source.json").get("text") != _text_digest(phase, data):
+        raise UserError(
+            f"phase.data.source is {phase.data.source}: {data} is not the text that the tokenizer in {folder} was trained "
+            "on; remove that folder and run `trainlab fetch` again"
+        )
+
+
+def _text_digest(phase: PretrainPhase, data: Path) -> str | None:
+    """Return the digest of the text that the tokenizer is trained on, None for a tokenizer from elsewhere."""
+    if phase.stage.tokenizer != "trained" or prepared.is_prepared(data):
+        return None
+    return str(corpus.origin(phase, data)["sha256"])
+
+
+def _write_model(phase: PretrainPhase, folder: Path, tokenizer: Any) -> int:
+    """Write random weights and the tokenizer; return the number of parameters."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    from trainlab.models import export
+
+    arch = architectures.of_phase(phase)
+    if len(tokenizer) > arch.vocab:
+        raise UserError(
+            f"phase.stage.tokenizer is {phase.stage.tokenizer}: it has {len(tokenizer)} tokens, {arch.name} {arch.vocab}; "
+            "use a larger model or another tokenizer"
+        )
+    tokens = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    torch.manual_seed(phase.seed)
+    dtype = torch.bfloat16 if phase.model.dtype == "bfloat16" else torch.float32
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**arch.config, **tokens), dtype=dtype)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    export.add_v4_keys(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _tokenizer(phase: PretrainPhase, models: Path, data: Path, wheels: Path | None) -> Any:
+    """Return the tokenizer with EOS, a separate pad token and a chat template, which a later stage needs."""
+    from transformers import AutoTokenizer
+
+    source = phase.stage.tokenizer
+    if source != "trained":
+        tokenizer = AutoTokenizer.from_pretrained(fetch_model(source, models, wheels))
+    elif prepared.is_prepared(data):
+        if not (data / "tokenizer.json").exists():
+            raise UserError(
+                f"phase.stage.tokenizer is trained: {data} holds tokens of another tokenizer and no tokenizer.json; name "
+                "the tokenizer that made them"
+            )
+        tokenizer = AutoTokenizer.from_pretrained(data)
+    else:
+        tokenizer = _trained_tokenizer(phase, data)
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = TEMPLATE
+        tokenizer.add_special_tokens({"additional_special_tokens": [START, END]})
+    if tokenizer.eos_token_id is None:
+        tokenizer.eos_token = END
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+        tokenizer.add_special_tokens({"pad_token": PAD})
+    return tokenizer
+
+
+def _trained_tokenizer(phase: PretrainPhase, data: Path) -> Any:
+    """Return a byte-level BPE trained on the training text (never on held-out text), with the model's vocabulary size."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=architectures.of_phase(phase).vocab,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+
+    def texts() -> Iterator[str]:
+        yield from (document.text for document in corpus.load(phase, data).train)
+
+    tokenizer.train_from_iterator(texts(), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, chat_template=TEMPLATE)
+
+
+def folders(phase: PretrainPhase, models: Path, data: Path | None) -> tuple[Path, Path]:
+    """Return (folder of the random model, file or folder of the text)."""
+    return architectures.random_init_dir(phase, models), corpus.place(phase, models, data)
+
+
+def preflight(phase: PretrainPhase, model_dir: Path, data_dir: Path) -> None:
+    """Raise UserError for a missing model, broken text or blocks, and a tokenizer that was trained on another text."""
+    if prepared.is_prepared(data_dir):
+        from trainlab.recipes import prepared_blocks
+
+        language.check_model(phase, model_dir)
+        prepared_blocks.open_blocks(data_dir, phase).verify()
+    else:
+        cpt.preflight(phase, model_dir, data_dir)
+        check_text(phase, model_dir, data_dir)
+
+
+def origin(phase: PretrainPhase, model_dir: Path, data_dir: Path) -> dict[str, dict[str, Any]]:
+    """Return where model and text come from; the digest of an index covers its shards, whose digests it contains."""
+    if not prepared.is_prepared(data_dir):
+        return cpt.origin(phase, model_dir, data_dir)
+    index = data_dir / prepared.INDEX
+    facts = {key: files.read_json(index).get(key) for key in ("blocks", "tokens", "documents")}
+    data = {"source": phase.data.source, "sha256": files.sha256(index), **facts}
+    return {"model": language.model_origin(phase, model_dir), "data": data}
+
+
+def read_blocks(run: Run, tokenizer: Any) -> "Blocks":
+    """Return the text in blocks of tokens, those that `trainlab prepare` made where there are any."""
+    if not prepared.is_prepared(run.data_dir):
+        return cpt.read_blocks(run, tokenizer)
+    from trainlab.recipes import prepared_blocks
+
+    blocks = prepared_blocks.load(run.data_dir, run.phase, tokenizer, architectures.of_phase(run.phase).vocab)
+    run.progress.say(f"prepared {blocks.sentence()}")
+    return blocks
+
+
+train, rescore = partial(cpt.train, read=read_blocks), partial(cpt.rescore, read=read_blocks)
