@@ -1,7 +1,12 @@
 {{/*
 Everything that is refused before an object is made. Types and bounds of single keys are in values.schema.json, which Helm
 checks earlier; what else there is comes from keys.json and rules.json, so that the sentences are those of `trainlab check`.
+Each check prints a line for each refusal, which begins with the key; `trainjob.refuse` makes one failure of all of them.
 */}}
+
+{{- define "trainjob.refuse" -}}
+{{- with trim . -}}{{- fail (splitList "\n" . | uniq | join "\n") -}}{{- end -}}
+{{- end -}}
 
 {{- define "trainjob.checkKeys" -}}
 {{- $keys := .Files.Get "keys.json" | fromJson -}}
@@ -16,7 +21,7 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- range $at, $names := $required -}}
 {{- $block := (include "trainjob.value" (dict "values" $.Values "key" $at) | fromJson).value -}}
 {{- range kindIs "map" $block | ternary $names list -}}
-{{- if not (index $block .) -}}{{- fail (printf "%s.%s: missing; add it" $at .) -}}{{- end -}}
+{{- if not (index $block .) -}}{{- print (printf "%s.%s: missing; add it" $at .) "\n" -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -34,9 +39,10 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- end -}}
 {{- end -}}
 {{- if $others -}}
-{{- fail (printf "%s: recipe %s does not read it, only %s; remove it" $path $.recipe (join ", " $others)) -}}
+{{- print (printf "%s: recipe %s does not read it, only %s; remove it" $path $.recipe (join ", " $others)) "\n" -}}
+{{- else -}}
+{{- print (printf "%s: unknown key; known keys: %s" $path (keys $.known | sortAlpha | join ", ")) "\n" -}}
 {{- end -}}
-{{- fail (printf "%s: unknown key; known keys: %s" $path (keys $.known | sortAlpha | join ", ")) -}}
 {{- else if and (kindIs "map" (index $.known $key)) (kindIs "map" $value) -}}
 {{- include "trainjob.walk" (dict "given" $value "known" (index $.known $key) "at" (printf "%s." $path) "keys" $.keys "recipe" $.recipe) -}}
 {{- end -}}
@@ -47,23 +53,24 @@ checks earlier; what else there is comes from keys.json and rules.json, so that 
 {{- $phase := .phase -}}
 {{- $release := .root.Release.Name -}}
 {{- if or (gt (len $release) 30) (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $release)) -}}
-{{- fail (printf "release name: %s is no name for pods; take at most 30 small letters, digits and -, a letter first" $release) -}}
+{{- print (printf "release name: %s is no name for pods; take at most 30 small letters, digits and -, a letter first" $release) "\n" -}}
 {{- end -}}
 {{- /* KServe's own Ingress names a host so, and KServe checks that it is one (0.15, ingress/domain.go and kube_ingress_reconciler.go). */ -}}
 {{- $host := printf "%s-predictor-%s" $release .root.Release.Namespace -}}
 {{- if and .root.Values.site.serving (gt (len $host) 63) -}}
-{{- fail (printf "release name: %s with namespace %s makes %s of %d characters, and KServe's names of hosts hold 63; shorten one of the two, or set site.serving to false" $release .root.Release.Namespace $host (len $host)) -}}
+{{- print (printf "release name: %s with namespace %s makes %s of %d characters, and KServe's names of hosts hold 63; shorten one of the two, or set site.serving to false" $release .root.Release.Namespace $host (len $host)) "\n" -}}
 {{- end -}}
 {{- $tables := .root.Files.Get "rules.json" | fromJson -}}
 {{- $values := dict "phase" $phase "site" .root.Values.site -}}
 {{- range $key, $form := index $tables.forms $phase.recipe -}}
 {{- $value := (include "trainjob.value" (dict "values" $values "key" $key) | fromJson).value -}}
 {{- if not (or (kindIs "invalid" $value) (regexMatch (first $form) $value)) -}}
-{{- fail (printf "%s is '%s': %s" $key $value (last $form)) -}}
+{{- print (printf "%s is '%s': %s" $key $value (last $form)) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- range $tables.rules -}}
 {{- include "trainjob.rule" (dict "rule" . "values" $values) -}}
 {{- end -}}
 {{- include "trainjob.computed" $values -}}
+{{- if not .root.Values.site.images.trainer -}}{{- print (include "trainjob.noImage" .) "\n" -}}{{- end -}}
 {{- end -}}

@@ -24,7 +24,7 @@ no key. Of what is looked up here only the size is rendered: what the cluster fi
 {{- $existing := (index .resolved.site.storage .name).existing -}}
 {{- if and $existing (not (lookup "v1" "PersistentVolumeClaim" .resolved.namespace $existing)) -}}
 {{- if hasKey (lookup "v1" "PersistentVolumeClaim" .resolved.namespace "") "items" -}}
-{{- fail (printf "site.storage.%s.existing: namespace %s has no claim %s; the pods would wait for it; create it, or set existing to '' so that the release creates one" .name .resolved.namespace $existing) -}}
+{{- print (printf "site.storage.%s.existing: namespace %s has no claim %s; the pods would wait for it; create it, or set existing to '' so that the release creates one" .name .resolved.namespace $existing) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -37,7 +37,7 @@ no key. Of what is looked up here only the size is rendered: what the cluster fi
 {{- if $live -}}
 {{- $modes := $live.spec.accessModes -}}
 {{- if not (has $volume.accessMode $modes) -}}
-{{- fail (printf "%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" $key $volume.accessMode $claim (join ", " $modes)) -}}
+{{- print (printf "%s.accessMode: %s, but the claim %s exists with %s; set that, or delete the claim with its data" $key $volume.accessMode $claim (join ", " $modes)) "\n" -}}
 {{- end -}}
 {{- if not $volume.existing -}}
 {{- $class := index ($live.metadata.annotations | default dict) (include "trainjob.classAnnotation" .) -}}
@@ -46,17 +46,17 @@ no key. Of what is looked up here only the size is rendered: what the cluster fi
 {{- $class = ternary ($live.spec.storageClassName | default "") "" (ne $volume.storageClass "") -}}
 {{- end -}}
 {{- if ne $class $volume.storageClass -}}
-{{- fail (printf "%s.storageClass: %s, but the claim %s was made with %s; set '%s', or delete the claim with its data" $key $asked $claim ($class | default "the default") $class) -}}
+{{- print (printf "%s.storageClass: %s, but the claim %s was made with %s; set '%s', or delete the claim with its data" $key $asked $claim ($class | default "the default") $class) "\n" -}}
 {{- end -}}
 {{- $has := $live.spec.resources.requests.storage -}}
 {{- $size := include "trainjob.claimSize" . -}}
 {{- $more := sub (include "trainjob.bytes" $size | float64 | int64) (include "trainjob.bytes" $has | float64 | int64) -}}
 {{- if lt $more 0 -}}
-{{- fail (printf "%s.size: %s, but the claim %s has %s and no claim can shrink; set %s, or delete the claim with its data" $key $size $claim $has $has) -}}
+{{- print (printf "%s.size: %s, but the claim %s has %s and no claim can shrink; set %s, or delete the claim with its data" $key $size $claim $has $has) "\n" -}}
 {{- else if and (gt $more 0) (not $volume.size) -}}
-{{- fail (printf "phase.needs.%s: %s, but the claim %s has %s; set %s.size to %s to let it grow, which no helm rollback can undo, or to %s to leave it" .name $size $claim $has $key $size $has) -}}
+{{- print (printf "phase.needs.%s: %s, but the claim %s has %s; set %s.size to %s to let it grow, which no helm rollback can undo, or to %s to leave it" .name $size $claim $has $key $size $has) "\n" -}}
 {{- else if and (gt $more 0) (ne ($live.status.phase | default "Pending") "Bound") -}}
-{{- fail (printf "%s.size: %s, but the claim %s has %s and is not bound, and only a bound one can grow; set %s, or delete the claim" $key $size $claim $has $has) -}}
+{{- print (printf "%s.size: %s, but the claim %s has %s and is not bound, and only a bound one can grow; set %s, or delete the claim" $key $size $claim $has $has) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -3,45 +3,52 @@
 {{- define "trainjob.computed" -}}
 {{- range $name, $_ := .site.env -}}
 {{- if not (regexMatch "^[A-Za-z_][A-Za-z0-9_]*$" $name) -}}
-{{- fail (printf "site.env: '%s' is not a variable name; use letters, digits and _, no digit first" $name) -}}
+{{- print (printf "site.env: '%s' is not a variable name; use letters, digits and _, no digit first" $name) "\n" -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $_ := .site.podLabels -}}
+{{- if regexMatch "^(app.kubernetes.io|helm.sh|trainlab.dev)/" $name -}}
+{{- print (printf "site.podLabels: %s is set by the chart; remove it" $name) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- $tasks := .phase.evaluate.tasks | default list -}}
 {{- range $i, $task := $tasks -}}
 {{- if has $task (slice $tasks 0 $i) -}}
-{{- fail (printf "phase.evaluate.tasks: %s is listed twice; name it once" $task) -}}
+{{- print (printf "phase.evaluate.tasks: %s is listed twice; name it once" $task) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- $asked := .phase.resources -}}
 {{- if gt (include "trainjob.bytes" $asked.shared_memory | float64) (include "trainjob.bytes" $asked.memory | float64) -}}
-{{- fail (printf "phase.resources.shared_memory: %s is more than resources.memory %s, of which it is a part; lower it" $asked.shared_memory $asked.memory) -}}
+{{- print (printf "phase.resources.shared_memory: %s is more than resources.memory %s, of which it is a part; lower it" $asked.shared_memory $asked.memory) "\n" -}}
 {{- end -}}
 {{- $steps := (.phase.stage | default dict).curriculum | default list -}}
 {{- $longest := int .phase.model.max_length -}}
+{{- $wrong := "" -}}
 {{- range $steps -}}
-{{- if mod $longest (int .length) -}}
-{{- fail (printf "phase.stage.curriculum: length %d does not divide model.max_length %d; take one that does" (int .length) $longest) -}}
+{{- if and (not $wrong) (mod $longest (int .length)) -}}
+{{- $wrong = (printf "phase.stage.curriculum: length %d does not divide model.max_length %d; take one that does" (int .length) $longest) -}}
 {{- end -}}
 {{- end -}}
 {{- $last := 0 -}}
 {{- $total := 0.0 -}}
 {{- range $steps -}}
-{{- if lt (int .length) $last -}}
-{{- fail "phase.stage.curriculum: lengths decrease; put the short ones first" -}}
+{{- if and (not $wrong) (lt (int .length) $last) -}}
+{{- $wrong = "phase.stage.curriculum: lengths decrease; put the short ones first" -}}
 {{- end -}}
 {{- $last = int .length -}}
 {{- $total = addf $total (float64 .share) -}}
 {{- end -}}
-{{- if and $steps (or (lt $total 0.999999) (gt $total 1.000001)) -}}
-{{- fail (printf "phase.stage.curriculum: shares add up to %g; make it 1" $total) -}}
+{{- if and $steps (not $wrong) (or (lt $total 0.999999) (gt $total 1.000001)) -}}
+{{- $wrong = printf "phase.stage.curriculum: shares add up to %g; make it 1" $total -}}
 {{- end -}}
+{{- with $wrong -}}{{- print . "\n" -}}{{- end -}}
 {{- $ranks := mul (int $asked.nodes) (int $asked.gpus_per_node) -}}
 {{- if and (gt $ranks 1) (not (and (eq (int $asked.gpus_per_node) 1) (eq .site.spread "required"))) -}}
 {{- $label := "nvidia.com/gpu.product" -}}
 {{- $product := list (printf "site.nodeSelector %s" $label) (index (.site.nodeSelector | default dict) $label | default "") -}}
 {{- range list (list "site.gpuResource" .site.gpuResource) $product -}}
 {{- if regexMatch "/mig-|\\.shared$|-MIG-|-SHARED$" (last .) -}}
-{{- fail (printf "%s: %s is a part of a GPU, and the job has %d ranks: two of them on one GPU end in NCCL (Duplicate GPU detected); choose whole GPUs, or set phase.resources.nodes and gpus_per_node to 1, or gpus_per_node to 1 and site.spread to required" (first .) (last .) $ranks) -}}
+{{- print (printf "%s: %s is a part of a GPU, and the job has %d ranks: two of them on one GPU end in NCCL (Duplicate GPU detected); choose whole GPUs, or set phase.resources.nodes and gpus_per_node to 1, or gpus_per_node to 1 and site.spread to required" (first .) (last .) $ranks) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -16,7 +16,7 @@
 {{- if regexMatch "(?s)^.{81}" $shown -}}{{- $shown = printf "%s..." (regexFind "(?s)^.{77}" $shown) -}}{{- end -}}
 {{- $says = replace . $shown $says -}}
 {{- end -}}
-{{- fail (printf "%s: %s" .rule.key $says) -}}
+{{- print (printf "%s: %s" .rule.key $says) "\n" -}}
 {{- end -}}
 {{- end -}}
 

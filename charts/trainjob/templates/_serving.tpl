@@ -109,11 +109,15 @@ spec:
         {{- else }}
         - --tensor-parallel-size={{ int $asked.gpus }}
         {{- end }}
+        {{- range $asked.args }}
+        - {{ quote . }}
+        {{- end }}
       {{- else }}
       {{- include "trainjob.image" $resolved.site | nindent 6 }}
       command: [trainlab, serve, /etc/trainlab/phase.json]
       args: [--models={{ $models }}, --run-dir={{ $run }}, --port=8080]
       {{- end }}
+      {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       env:
         {{- include "trainjob.env" . | nindent 8 }}
         {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 8 . }}{{ end }}
@@ -214,6 +218,9 @@ spec:
     deploymentStrategy: {type: Recreate}
     automountServiceAccountToken: false
     enableServiceLinks: false
+    {{- with .site.podLabels }}
+    labels: {{ toJson . }}
+    {{- end }}
     {{- with include "trainjob.podAnnotations" . | trim }}{{ nindent 4 . }}{{ end }}
     securityContext:
       {{- include "trainjob.podSecurity" . | nindent 6 }}

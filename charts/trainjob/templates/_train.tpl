@@ -11,6 +11,7 @@
 {{- define "trainjob.trainPodLabels" -}}
 {{ include "trainjob.stableLabels" . }}
 app.kubernetes.io/component: train
+{{- include "trainjob.podLabels" . }}
 {{- end -}}
 
 {{- define "trainjob.trainPod" -}}
@@ -46,6 +47,7 @@ initContainers:
   - name: fetch
     {{- include "trainjob.image" $resolved.site | nindent 4 }}
     command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
+    {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 4 . }}{{ end }}
     env:
       {{- include "trainjob.env" . | nindent 6 }}
       - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
@@ -75,6 +77,7 @@ containers:
   - name: {{ .container }}
     {{- include "trainjob.image" $resolved.site | nindent 4 }}
     command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
+    {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 4 . }}{{ end }}
     env:
       {{- include "trainjob.env" . | nindent 6 }}
       - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}

@@ -138,6 +138,11 @@ class AnswerServe(Serve):
         description="Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before "
         "the training, for comparison, until it is tuned again. Neither change trains anything.",
     )
+    args: tuple[str, ...] | None = Field(
+        None,
+        description="Further arguments of vLLM, such as --quantization=fp8; they come last, so that they win over the chart's own. "
+        "`trainlab plan` counts without them.",
+    )
     max_adapters: int = Field(
         16,
         ge=0,

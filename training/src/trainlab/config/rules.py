@@ -191,6 +191,11 @@ RULES: tuple[Rule, ...] = (
         "vllm in stage {phase.stage.name}, whose base is a run's model; set trainlab",
         (("phase.serve.runtime", "is", "vllm"), _set("phase.stage.name")),
     ),
+    Rule(
+        "phase.serve.args",
+        "{phase.serve.args} with runtime {phase.serve.runtime}; only vllm takes arguments: remove them, or set runtime vllm",
+        (_set("phase.serve.args"), ("phase.serve.runtime", "is not", "vllm")),
+    ),
     *(
         Rule(
             "phase.serve.weights",

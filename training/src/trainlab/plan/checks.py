@@ -79,8 +79,8 @@ TEN_GIB = 10 * 2**30
 
 def check(plan: Plan) -> list[Finding]:
     """Return all findings about a plan, refusals first."""
-    found = [finding for rule in RULES for finding in rule(plan)]
-    return sorted(found, key=lambda finding: finding.level != "refuse")
+    findings = [finding for rule in RULES for finding in rule(plan)]
+    return sorted(findings, key=lambda finding: finding.level != "refuse")
 
 
 def check_volumes(plan: Plan) -> list[Finding]:

@@ -115,8 +115,8 @@ def _check_template(values: Values, template: str | None) -> list[Finding]:
     except UserError as error:
         return [refuse("chat-template", str(error))]
     if values.phase.data.system_prompt and not chat_template.has_system_role(template):
-        told = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
-        return [warn("chat-template", told)]
+        text = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
+        return [warn("chat-template", text)]
     return []
 
 
