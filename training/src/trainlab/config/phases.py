@@ -194,22 +194,22 @@ class Phase(Strict):
     @property
     def stage_block(self) -> Stage | None:
         """The section `stage:`; None for a standalone phase."""
-        return None
+        return getattr(self, "stage", None)
 
     @property
     def parent(self) -> str:
         """The stage whose model this one continues from; empty if there is none."""
-        return ""
+        return getattr(self.stage_block, "parent", "")
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks of `evaluate.tasks`; none if the model is not a language model."""
-        return ()
+        return getattr(self.evaluate, "tasks", ())
 
     @property
     def adapter_rank(self) -> int:
         """Rank of the adapters; 0 if the model's own weights are trained."""
-        return 0
+        return getattr(getattr(self, "lora", None), "rank", 0)
 
 
 class ResnetPhase(Phase):
@@ -236,11 +236,6 @@ class LanguagePhase(Phase):
         description="Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for "
         "demo_outputs/ and the report.",
     )
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """As Phase.tasks."""
-        return self.evaluate.tasks
 
 
 class TextPhase(LanguagePhase):
@@ -270,11 +265,6 @@ class PretrainPhase(TextPhase):
     text: PretrainText = PretrainText()
     stage: PretrainStage = PretrainStage()
 
-    @property
-    def stage_block(self) -> PretrainStage:
-        """As Phase.stage_block."""
-        return self.stage
-
 
 class ChatPhase(LanguagePhase):
     """A language model that answers questions."""
@@ -299,21 +289,6 @@ class SftPhase(ChatPhase):
     gate: AnswerGate = AnswerGate()
     serve: AnswerServe = AnswerServe()
 
-    @property
-    def stage_block(self) -> AnswerStage | None:
-        """As Phase.stage_block."""
-        return self.stage
-
-    @property
-    def parent(self) -> str:
-        """As Phase.parent."""
-        return self.stage.parent if self.stage else ""
-
-    @property
-    def adapter_rank(self) -> int:
-        """As Phase.adapter_rank."""
-        return self.lora.rank
-
 
 class DpoPhase(ChatPhase):
     """Preference tuning (Rafailov et al., arXiv 2305.18290), a stage."""
@@ -324,16 +299,6 @@ class DpoPhase(ChatPhase):
     stage: PairStage
     gate: PairGate = PairGate()
     serve: TextServe = TextServe()
-
-    @property
-    def stage_block(self) -> PairStage:
-        """As Phase.stage_block."""
-        return self.stage
-
-    @property
-    def parent(self) -> str:
-        """As Phase.parent."""
-        return self.stage.parent
 
 
 AnyPhase = Annotated[

@@ -1,6 +1,6 @@
 """A rule over several keys of a values file, and whether it is broken; `computed` has those that a table cannot express.
 
-charts/trainjob/templates/_rules.tpl evaluates the same rules (rules.json) in Helm, _computed.tpl the computed ones except for Python's
+charts/trainjob/templates/_checks.tpl evaluates the same rules (rules.json) in Helm, and the computed ones except for Python's
 regular expressions; tests compare the two.
 """
 
@@ -84,9 +84,12 @@ def shown(content: Any) -> str:
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """Label of a node, set by GPU feature discovery."""
-OWN_LABELS = ("app.kubernetes.io/", "helm.sh/", "trainlab.dev/")
-PART_OF_GPU = r"/mig-|\.shared$|-MIG-|-SHARED$"
-"""In the name of a resource or of a product: a slice, or a share that the device plugin renames; shares may have the name of whole GPUs."""
+OWN_LABEL = "^(app.kubernetes.io|helm.sh|trainlab.dev)/"
+"""Of labels that the chart sets."""
+SHARE = r"\.shared$|-SHARED$"
+"""In the name of a resource or of a product: a share that the device plugin renames; shares may have the name of whole GPUs."""
+PART_OF_GPU = f"/mig-|-MIG-|{SHARE}"
+"""A slice, or a share."""
 
 
 def computed(values: Mapping[str, Any]) -> list[str]:
@@ -118,7 +121,7 @@ def _env(values: Mapping[str, Any]) -> str | None:
 
 def _pod_labels(values: Mapping[str, Any]) -> str | None:
     labels = sorted(value(values, "site.podLabels") or ())
-    own = next((name for name in labels if name.startswith(OWN_LABELS)), None)
+    own = next((name for name in labels if re.search(OWN_LABEL, name)), None)
     return own and f"site.podLabels: {own} is set by the chart; remove it"
 
 

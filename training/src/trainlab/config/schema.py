@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from trainlab import files
 from trainlab.config import NOT_TRAINING, PHASES, RULES, Preset, Site, Values, preset
 from trainlab.config.messages import block_of, choice, keys_of, options, wrong_form
+from trainlab.config.rule import OWN_LABEL, PART_OF_GPU
 
 HEAD = """# Values
 
@@ -122,6 +123,7 @@ def rules() -> Tree:
     values.schema.json has the others.
     """
     tables: Tree = {"required": {}, "forms": {}, "rules": [asdict(rule) for rule in RULES]}
+    tables["patterns"] = {"own_label": OWN_LABEL, "part_of_gpu": PART_OF_GPU}
     flat = json_schema()["definitions"]["phase"]
     for recipe, model in PHASES.items():
         required: dict[str, list[str]] = {}

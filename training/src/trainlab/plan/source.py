@@ -4,6 +4,7 @@ Used by plan_command and by the engine. Blocks that only some recipes have (`lor
 """
 
 import os
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
 from trainlab.config.phases import AnswerServe
-from trainlab.config.rule import PRODUCT_LABEL
+from trainlab.config.rule import PRODUCT_LABEL, SHARE
 from trainlab.config.training import STAGES
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
@@ -25,10 +26,6 @@ from trainlab.plan.job import Job, Trainable, Volume
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
-SHARED = (
-    "-SHARED",
-    ".SHARED",
-)  # ends of the product of a GPU in time slices, and of a resource that the device plugin renames
 DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names a GPU
 SLICED_GPU = "A100-80GB"  # the same for a slice, which an L40S has not
 EXPANDED_BYTES = 4  # of a weight of a GGUF file, which is expanded beside it
@@ -180,7 +177,7 @@ def _slice(name: str, resource: str) -> Device:
 
 def _is_share(*names: str) -> bool:
     """True if a product or a resource is a time-sliced GPU; one that the device plugin does not rename is seen by verify.yml alone."""
-    return any(name.upper().endswith(SHARED) for name in names)
+    return any(re.search(SHARE, name, re.IGNORECASE) for name in names)
 
 
 def _data_bytes(phase: Phase) -> float | None:
