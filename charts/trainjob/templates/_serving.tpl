@@ -128,7 +128,7 @@ spec:
         - {name: VLLM_NO_USAGE_STATS, value: "1"}
         {{- end }}
         {{- if $onCpu }}
-        # GiB, whole ones; plan/memory.py counts the same.
+        # GiB, whole ones; plan/device_memory.py counts the same.
         - {name: VLLM_CPU_KVCACHE_SPACE, value: {{ max 1 (divf (include "trainjob.bytes" $asked.memory) 4294967296 | floor) | quote }}}
         # Otherwise it takes all cores of the node, one thread bound to each.
         - {name: VLLM_CPU_OMP_THREADS_BIND, value: nobind}

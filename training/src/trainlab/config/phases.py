@@ -22,7 +22,7 @@ from trainlab.config.inputs import (
     TunedModel,
     TunedText,
 )
-from trainlab.config.training import (
+from trainlab.config.methods import (
     AdamTrain,
     AnswerEvaluate,
     AnswerGate,

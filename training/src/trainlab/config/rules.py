@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 
 from trainlab.config.inputs import QUESTIONS, VERSES
+from trainlab.config.methods import STAGES
 from trainlab.config.rule import Condition, Rule
-from trainlab.config.training import STAGES
 from trainlab.config.types import PATH
 
 TESTS = ("is not", "is", "in", "starts not", "starts", "holds", "has not form", "differs", "exceeds")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainlab.plan import rounding
+from trainlab.plan.device_memory import LOGIT_BYTES
 from trainlab.plan.estimate import Plan, flop_per_token
-from trainlab.plan.memory import LOGIT_BYTES
 from trainlab.plan.units import claim, count, gib, seconds, size
 
 # What to change in a values file, by finding code.

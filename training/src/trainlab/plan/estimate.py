@@ -14,9 +14,7 @@ from trainlab.config import ResnetPhase
 from trainlab.config.types import CIFAR10, DIGITS
 from trainlab.models.architectures import Architecture
 from trainlab.plan import volumes
-from trainlab.plan.devices import Device
-from trainlab.plan.job import Job
-from trainlab.plan.memory import (
+from trainlab.plan.device_memory import (
     CONTEXT_BYTES,
     REDUCED_BYTES,
     Memory,
@@ -27,6 +25,8 @@ from trainlab.plan.memory import (
     server,
     trainable,
 )
+from trainlab.plan.devices import Device
+from trainlab.plan.job import Job
 from trainlab.plan.volumes import VolumeNeed
 
 

@@ -18,10 +18,10 @@ from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import source
 from trainlab.plan.checks import Finding, check, check_volumes, refuse, served_rank, warn
+from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import Plan, estimate, estimate_images
 from trainlab.plan.job import Job
-from trainlab.plan.memory import PARTS, Server
 from trainlab.plan.units import DEFAULT_NETWORK, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
+from trainlab.config.methods import STAGES
 from trainlab.config.phases import AnswerServe
 from trainlab.config.rule import PRODUCT_LABEL, SHARE
-from trainlab.config.training import STAGES
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
 from trainlab.errors import UserError

@@ -9,8 +9,8 @@ rank, the schedule and the log (`_save_checkpoint`, transformers 5.23). FSDP2's 
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.device_memory import MASTER_BYTES, parameters, trainable
 from trainlab.plan.job import Job
-from trainlab.plan.memory import MASTER_BYTES, parameters, trainable
 from trainlab.plan.units import size
 
 MOMENT_BYTES = 8  # Adam: two float32 numbers of each trained weight

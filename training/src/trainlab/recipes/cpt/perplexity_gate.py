@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from trainlab.config import TextPhase
-from trainlab.config.training import PretrainStage
+from trainlab.config.methods import PretrainStage
 from trainlab.evaluation import gate
 from trainlab.evaluation.gate import Scores, Unit
 

@@ -7,7 +7,7 @@ has the same number of tokens and a resumed run continues at the length it had r
 from functools import partial
 from typing import Any
 
-from trainlab.config.training import CurriculumStep, PretrainStage
+from trainlab.config.methods import CurriculumStep, PretrainStage
 from trainlab.recipes.cpt import cpt_trainer
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from trainlab.config import ResnetPhase
-from trainlab.config.training import Train
+from trainlab.config.methods import Train
 
 
 def optimizer(network: nn.Module, phase: ResnetPhase) -> torch.optim.Optimizer:
