@@ -55,7 +55,7 @@ OVERRIDES = {
 
 def _rows(table: str) -> Iterator[Rule]:
     for row in re.split(r"\n(?! )", table.strip()):
-        sentence, _, conditions = re.sub(r"\n +", " ", row).rpartition(" if ")
+        sentence, conditions = re.sub(r"\n +", " ", row).rsplit(" if ", 1)
         yield _rule(*sentence.split(": ", 1), conditions)
 
 
@@ -65,11 +65,11 @@ def _rule(key: str, says: str, *conditions: str) -> Rule:
 
 
 def _condition(text: str) -> Condition:
-    key, _, rest = text.removeprefix("no ").partition(" ")
-    if not rest:
+    key, *condition = text.removeprefix("no ").split(" ", 1)
+    if not condition:
         return key, "unset" if text.startswith("no ") else "set", True
-    test = next(test for test in TESTS if rest.startswith(f"{test} "))
-    operand = rest.removeprefix(f"{test} ")
+    test = next(test for test in TESTS if condition[0].startswith(f"{test} "))
+    operand = condition[0].removeprefix(f"{test} ")
     if test in ("in", "holds"):
         return key, test, operand.split()
     return key, test, json.loads(operand) if re.fullmatch("null|[0-9]+", operand) else operand
