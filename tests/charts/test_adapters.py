@@ -7,7 +7,7 @@ import pytest
 from trainlab.models.fetch import model_dir
 from trainlab.plan.checks import VLLM_RANKS
 
-from charts.rendering import VALUES, documents, one, served, template
+from charts.rendering import VALUES, documents, one, run_of, served, template
 
 FULL = str(VALUES / "lyrics.yaml")
 
@@ -41,6 +41,12 @@ def test_vllm_is_given_a_rank_that_it_takes(rank: int, served: int) -> None:
 def test_the_base_is_where_fetch_puts_it(source: str) -> None:
     folder = model_dir(source, Path("/models"))
     assert f"--model={folder}" in server(f"phase.model.source={source}")["args"]
+
+
+def test_further_arguments_come_last_and_change_no_run() -> None:
+    setting = 'phase.serve.args=["--quantization=fp8", "--tool-call-parser=1.0"]'
+    assert server(setting)["args"] == [*server()["args"], "--quantization=fp8", "--tool-call-parser=1.0"]
+    assert run_of(documents(template((FULL,), setting))) == run_of(documents(template((FULL,))))
 
 
 def test_without_adapters_base_is_served_on_request() -> None:

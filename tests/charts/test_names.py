@@ -25,6 +25,8 @@ ODD: dict[str, Any] = {
     "priorityClass": "11",
     "runtimeClass": "12",
     "podAnnotations": {"a": "13"},
+    "podLabels": {"a": "19", "on": "off"},
+    "envSecrets": ["20", "21.5"],
     "nodeSelector": {"b": "14"},
     "hfTokenSecret": "15",
     "hardwareProfile": {"name": "16", "namespace": "17"},

@@ -110,8 +110,8 @@ def test_notes_name_how_it_is_served_again(gpus: int, again: str) -> None:
 
 
 def test_a_mistake_on_standard_input_is_named() -> None:
-    done = trainlab("check", "-", given="phase: {naem: x}")
-    assert done.returncode == 2 and done.stderr.startswith("error: standard input: phase.naem: unknown key")
+    done = trainlab("check", "-", given="phase: {}")
+    assert done.returncode == 2 and done.stderr.startswith("error: standard input: phase.recipe: missing; add it")
     done = trainlab("plan", "-")
     assert (done.returncode, done.stderr) == (
         2,

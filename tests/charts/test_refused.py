@@ -107,6 +107,7 @@ BROKEN = [
     ("staged-lora", "phase.lora.rank", "phase: {lora: {rank: 0}}"),
     ("staged-sft", "phase.train.cache_frozen_activations", CACHED % "lora: {rank: 0}"),
     ("staged-sft", "phase.serve.runtime", "phase: {serve: {runtime: vllm, gpus: 1}}"),
+    ("quick", "phase.serve.args", "phase: {serve: {args: [--quantization=fp8]}}"),
     ("survival", "phase.serve.weights", "phase: {serve: {weights: base}}"),
     ("quick", "phase.serve.weights", "phase: {serve: {weights: base}}"),
     ("staged-lora", "phase.stage.fsdp", "phase: {stage: {fsdp: true}}"),
@@ -176,10 +177,8 @@ BROKEN = [
     ("survival", "site.hardwareProfile.name", "site: {serving: false, hardwareProfile: {name: a}}"),
     ("survival", "site.hardwareProfile.name", "site: {platform: kubernetes, hardwareProfile: {name: a}}"),
     ("survival", "site.hardwareProfile.namespace", "site: {hardwareProfile: {namespace: a}}"),
-    *(
-        ("survival", key, f"site: {{serving: false, {key.split('.')[1]}: {{enabled: true}}}}")
-        for key in ("site.expose.enabled", "site.monitoring.enabled")
-    ),
+    ("survival", "site.expose.enabled", "site: {serving: false, expose: {enabled: true, host: a}}"),
+    ("survival", "site.monitoring.enabled", "site: {serving: false, monitoring: {enabled: true}}"),
     *(
         ("survival", f"site.expose.{key}", f"site: {{expose: {{{key}: a}}}}")
         for key in ("host", "ingressClass", "tlsSecret")
@@ -206,6 +205,8 @@ BROKEN = [
 COMPUTED = [
     ("survival", "site.env", "site: {env: {HTTP-PROXY: a}}"),
     ("survival", "site.env", "site: {env: {1A: a}}"),
+    ("survival", "site.podLabels", "site: {podLabels: {a: b, trainlab.dev/run: c}}"),
+    ("survival", "site.podLabels", "site: {podLabels: {app.kubernetes.io/name: c}}"),
     ("survival", "phase.evaluate.tasks", "phase: {evaluate: {tasks: [arc_easy, gsm8k, hellaswag, gsm8k]}}"),
     ("survival", "phase.resources.shared_memory", "phase: {resources: {memory: 1000Mi, shared_memory: 1Gi}}"),
     ("survival", "phase.resources.shared_memory", 'phase: {resources: {memory: "1000000000", shared_memory: 1.1G}}'),
@@ -259,9 +260,28 @@ def test_helm_says_the_sentence_of_the_check(phase: str, key: str, text: str, tm
     file.write_text(text, encoding="utf-8")
     done, told = template((full, str(file))), check(full, str(file))
     assert done.returncode != 0 and told.returncode == 2
-    sentence = done.stderr.split("): ", 1)[1].splitlines()[0]
-    assert sentence.startswith((f"{key}: ", f"{key} is '"))
-    assert sentence in told.stderr
+    sentences = done.stderr.split("refused.yaml:2:10): ", 1)[1].split("\n\n")[0].splitlines()
+    expected = [one for one in sentences if one.startswith((f"{key}: ", f"{key} is '"))]
+    of_rules = (phase, key, text) in (*BROKEN, *COMPUTED)
+    assert expected and all(one in told.stderr for one in (sentences if of_rules else expected))
+
+
+@pytest.mark.parametrize("name", HELMS)
+def test_one_failure_names_all_mistakes(name: str, tmp_path: Path) -> None:
+    """Of keys, rules, what is computed, and the cluster; each begins with its key, and the position names no unrelated template."""
+    file = tmp_path / "wrong.yaml"
+    file.write_text(
+        "phase: {train: {epoch: 3}, lora: {target_modules: [lm_head]}, resources: {shared_memory: 900Gi}}\n"
+        "site: {trainingApi: trainjob, images: {trainer: ''}, env: {HOME: a}}\n",
+        encoding="utf-8",
+    )
+    done = template((FULL, str(file)), name=name, served=REAL_CLUSTER)
+    said = done.stderr.split("(trainjob/templates/checks/values/refused.yaml:2:10): ", 1)[1].strip().splitlines()
+    keys = [
+        *("phase.train.epoch", "phase.lora.target_modules", "site.env", "phase.resources.shared_memory"),
+        *("site.images.trainer", "site.trainingApi"),
+    ]
+    assert [one.split(":")[0] for one in said if ": " in one][: len(keys)] == keys, done.stderr
 
 
 def test_every_rule_is_among_these(tmp_path: Path) -> None:

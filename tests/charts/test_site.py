@@ -181,6 +181,24 @@ def test_classes_and_annotations_reach_the_pods(api: str) -> None:
     assert text.count('"a.b/c": "d"') == {"pytorchjob": 4, "trainjob": 3}[api]  # training, promotion, test
 
 
+@pytest.mark.parametrize("api", ["pytorchjob", "trainjob"])
+def test_labels_reach_all_pods(api: str) -> None:
+    """The lease's too, and the server's; without any no job is made anew."""
+    found = objects("site.podLabels.team=a", "phase.serve.hours=1", f"site.trainingApi={api}")
+    lease = one(found, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    predictor = one(found, "InferenceService")["spec"]["predictor"]["labels"]
+    labels = [lease, predictor, *(labels for _, labels, _ in pods(found))]
+    assert {each.get("team") for each in labels} == {"a"} and len(labels) == {"pytorchjob": 6, "trainjob": 5}[api]
+
+
+def test_secrets_become_environment_of_who_fetches_trains_and_serves() -> None:
+    sets = ('site.envSecrets=["s3", "other"]',)
+    pod, server = train_pod(*sets), one(objects(*sets), "ServingRuntime")["spec"]["containers"][0]
+    for container in (pod["initContainers"][0], pod["containers"][0], server):
+        assert container["envFrom"] == [{"secretRef": {"name": "s3"}}, {"secretRef": {"name": "other"}}]
+    assert "envFrom" not in json.dumps([one(objects(*sets), "Job"), *objects()])
+
+
 def test_a_prepared_account_promotes_without_a_role_of_ours() -> None:
     kinds = {"Role", "RoleBinding", "ServiceAccount"}
     assert kinds <= {each["kind"] for each in objects()}

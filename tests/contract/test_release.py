@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from ansible.plugins.filter.core import regex_replace
 from jinja2 import Environment
-from trainlab.config.training import STAGES
+from trainlab.config.methods import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS = "roles/phase/defaults/main.yml"

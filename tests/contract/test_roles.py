@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from trainlab.config.training import AnswerTrain, Unfreeze
+from trainlab.config.methods import AnswerTrain, Unfreeze
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if (path / "tasks").is_dir())

@@ -5,42 +5,48 @@ kinds, so `v1/Pod` in it tells a real cluster.
 
 {{- define "trainjob.api" -}}
 {{- $served := .Capabilities.APIVersions -}}
-{{- $real := $served.Has "v1/Pod" -}}
-{{- $v1 := $served.Has "kubeflow.org/v1/PyTorchJob" -}}
-{{- $v2 := $served.Has "trainer.kubeflow.org/v1alpha1/TrainJob" -}}
-{{- $asked := .Values.site.trainingApi -}}
-{{- if and $real (eq $asked "auto") (not $v1) (not $v2) -}}
-{{- fail "site.trainingApi: auto, but the cluster serves neither kubeflow.org/v1 PyTorchJob nor trainer.kubeflow.org/v1alpha1 TrainJob; install one of the two operators (OpenShift AI: set trainingoperator or trainer to Managed)" -}}
-{{- else if and $real (eq $asked "pytorchjob") (not $v1) -}}
-{{- fail "site.trainingApi: pytorchjob, but the cluster serves no kubeflow.org/v1 PyTorchJob; install the training operator or set auto" -}}
-{{- else if and $real (eq $asked "trainjob") (not $v2) -}}
-{{- fail "site.trainingApi: trainjob, but the cluster serves no trainer.kubeflow.org/v1alpha1 TrainJob; install Trainer v2 or set auto" -}}
-{{- end -}}
-{{- if eq $asked "auto" -}}{{ and $v2 (not $v1) | ternary "trainjob" "pytorchjob" }}{{- else -}}{{ $asked }}{{- end -}}
+{{- $v2 := and ($served.Has "trainer.kubeflow.org/v1alpha1/TrainJob") (not ($served.Has "kubeflow.org/v1/PyTorchJob")) -}}
+{{- eq .Values.site.trainingApi "auto" | ternary ($v2 | ternary "trainjob" "pytorchjob") .Values.site.trainingApi -}}
 {{- end -}}
 
+{{- define "trainjob.checkApi" -}}
+{{- $v1 := .Capabilities.APIVersions.Has "kubeflow.org/v1/PyTorchJob" -}}
+{{- $v2 := .Capabilities.APIVersions.Has "trainer.kubeflow.org/v1alpha1/TrainJob" -}}
+{{- $asked := .Values.site.trainingApi -}}
+{{- if and (eq $asked "auto") (not $v1) (not $v2) -}}
+{{- print "site.trainingApi: auto, but the cluster serves neither kubeflow.org/v1 PyTorchJob nor trainer.kubeflow.org/v1alpha1 TrainJob; install one of the two operators (OpenShift AI: set trainingoperator or trainer to Managed)" "\n" -}}
+{{- else if and (eq $asked "pytorchjob") (not $v1) -}}
+{{- print "site.trainingApi: pytorchjob, but the cluster serves no kubeflow.org/v1 PyTorchJob; install the training operator or set auto" "\n" -}}
+{{- else if and (eq $asked "trainjob") (not $v2) -}}
+{{- print "site.trainingApi: trainjob, but the cluster serves no trainer.kubeflow.org/v1alpha1 TrainJob; install Trainer v2 or set auto" "\n" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Of the .root and what is .resolved: what the cluster cannot do. */}}
 {{- define "trainjob.checkCluster" -}}
-{{- $resolved := include "trainjob.resolved" . | fromJson -}}
-{{- if and $resolved.site.serving (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "serving.kserve.io/v1beta1")) -}}
-{{- fail "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" -}}
+{{- $resolved := .resolved -}}
+{{- $served := .root.Capabilities.APIVersions -}}
+{{- $real := $served.Has "v1/Pod" -}}
+{{- if $real -}}{{- include "trainjob.checkApi" .root -}}{{- end -}}
+{{- if and $resolved.site.serving $real (not ($served.Has "serving.kserve.io/v1beta1")) -}}
+{{- print "site.serving: true, but the cluster serves no serving.kserve.io/v1beta1 InferenceService; install KServe or set site.serving to false" "\n" -}}
 {{- end -}}
-{{- if and $resolved.site.monitoring.enabled (.Capabilities.APIVersions.Has "v1/Pod") (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
-{{- fail "site.monitoring.enabled: true, but the cluster serves no monitoring.coreos.com/v1 PodMonitor; install the Prometheus operator or set it to false" -}}
+{{- if and $resolved.site.monitoring.enabled $real (not ($served.Has "monitoring.coreos.com/v1/PodMonitor")) -}}
+{{- print "site.monitoring.enabled: true, but the cluster serves no monitoring.coreos.com/v1 PodMonitor; install the Prometheus operator or set it to false" "\n" -}}
 {{- end -}}
-{{- $served := .Capabilities.APIVersions -}}
-{{- if and $resolved.site.auth ($served.Has "v1/Pod") (not (or ($served.Has "datasciencecluster.opendatahub.io/v1") ($served.Has "datasciencecluster.opendatahub.io/v2"))) -}}
-{{- fail "site.auth: true, but the cluster has no OpenShift AI, which alone checks tokens; set false" -}}
+{{- if and $resolved.site.auth $real (not (or ($served.Has "datasciencecluster.opendatahub.io/v1") ($served.Has "datasciencecluster.opendatahub.io/v2"))) -}}
+{{- print "site.auth: true, but the cluster has no OpenShift AI, which alone checks tokens; set false" "\n" -}}
 {{- end -}}
 {{- with $resolved.site.hardwareProfile.name -}}
-{{- if and ($served.Has "v1/Pod") (not (or ($served.Has "infrastructure.opendatahub.io/v1") ($served.Has "infrastructure.opendatahub.io/v1alpha1"))) -}}
-{{- fail (printf "site.hardwareProfile.name: %s, but the cluster serves no HardwareProfile of infrastructure.opendatahub.io, OpenShift AI's; remove it, and use site.nodeSelector and site.tolerations" .) -}}
+{{- if and $real (not (or ($served.Has "infrastructure.opendatahub.io/v1") ($served.Has "infrastructure.opendatahub.io/v1alpha1"))) -}}
+{{- print (printf "site.hardwareProfile.name: %s, but the cluster serves no HardwareProfile of infrastructure.opendatahub.io, OpenShift AI's; remove it, and use site.nodeSelector and site.tolerations" .) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- include "trainjob.checkExposure" $resolved -}}
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkClaim" (dict "resolved" $resolved "name" .) -}}
 {{- end -}}
-{{- include "trainjob: looks at quotas and limits; who installs must be allowed to list resourcequotas and limitranges in the namespace" (dict "resolved" $resolved "install" .Release.IsInstall) -}}
+{{- include "trainjob: looks at quotas and limits; who installs must be allowed to list resourcequotas and limitranges in the namespace" (dict "resolved" $resolved "install" .root.Release.IsInstall) -}}
 {{- if and $resolved.site.serving (not $resolved.site.serviceAccount) -}}
 {{- include "trainjob: makes a Role for the promotion; where you may not, name a ServiceAccount that may promote with site.serviceAccount" $resolved -}}
 {{- end -}}
@@ -52,7 +58,7 @@ kinds, so `v1/Pod` in it tells a real cluster.
 {{- end -}}
 {{- if $resolved.site.preflight -}}
 {{- $scaled := $served.Has "autoscaling.openshift.io/v1beta1/MachineAutoscaler" -}}
-{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" (set $resolved "scaled" $scaled) -}}
+{{- include "trainjob: looks at nodes and StorageClasses; where you may not, use --set site.preflight=false" (merge (dict "scaled" $scaled) $resolved) -}}
 {{- end -}}
 {{- range $resolved.volumes -}}
 {{- include "trainjob.checkExisting" (dict "resolved" $resolved "name" .) -}}
@@ -97,7 +103,7 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- $wanted := $volume.storageClass | default $default -}}
 {{- if not (has $wanted $names) -}}
 {{- $what := empty $wanted | ternary "empty, and the cluster has no default StorageClass" (printf "there is no StorageClass %s" $wanted) -}}
-{{- fail (printf "site.storage.%s.storageClass: %s; the claim would stay Pending, and every pod with it; set site.storage.%s.storageClass to one of: %s" . $what . (sortAlpha $names | join ", " | default "none exist, install one")) -}}
+{{- print (printf "site.storage.%s.storageClass: %s; the claim would stay Pending, and every pod with it; set site.storage.%s.storageClass to one of: %s" . $what . (sortAlpha $names | join ", " | default "none exist, install one")) "\n" -}}
 {{- end -}}
 {{- $volumeName := . -}}
 {{- range $classes -}}
@@ -111,7 +117,7 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- if gt $nodes 1 -}}
 {{- $says = printf "the %d pods of the job run on several nodes and share the volume; set %s.storageClass to a class of shared storage, or phase.resources.nodes to 1 and %s.accessMode to ReadWriteOnce" $nodes $key $key -}}
 {{- end -}}
-{{- fail (printf "%s: StorageClass %s (%s) does not offer ReadWriteMany; %s" $key $wanted .provisioner $says) -}}
+{{- print (printf "%s: StorageClass %s (%s) does not offer ReadWriteMany; %s" $key $wanted .provisioner $says) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -131,12 +137,12 @@ openshift-storage.rbd.csi.ceph.com pd.csi.storage.gke.io topolvm.io vpc.block.cs
 {{- end -}}
 {{- if and (lt $most (int $asked)) (or $most (not $resolved.scaled)) -}}
 {{- $without := $resolved.preset | ternary "set preset.scale to local, which" (printf "add the overlay values/local/%s.yaml, which" $resolved.phase.name) -}}
-{{- fail (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, set site.preflight to false where an autoscaler adds such nodes, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) -}}
+{{- print (printf "%s: %d asked, but no node of the cluster offers more than %d %s; set it to what a node has, take another site.gpuResource, set site.preflight to false where an autoscaler adds such nodes, or %s needs no GPU" $key (int $asked) (int $most) $resolved.site.gpuResource $without) "\n" -}}
 {{- end -}}
 {{- $ranks := mul (int $resolved.phase.resources.nodes) (int $asked) -}}
 {{- $alone := and (eq (int $asked) 1) (eq $resolved.site.spread "required") -}}
 {{- if and (contains "resources" $key) $most (not $whole) (gt $ranks 1) (not $alone) -}}
-{{- fail (printf "%s: the job has %d ranks, and every %s of the cluster is a part of a GPU (labels nvidia.com/*.replicas and .product of its nodes): two of them on one GPU end in NCCL (Duplicate GPU detected); set phase.resources.nodes and gpus_per_node to 1, gpus_per_node to 1 and site.spread to required, or site.preflight to false where whole GPUs are to come" $key $ranks $resolved.site.gpuResource) -}}
+{{- print (printf "%s: the job has %d ranks, and every %s of the cluster is a part of a GPU (labels nvidia.com/*.replicas and .product of its nodes): two of them on one GPU end in NCCL (Duplicate GPU detected); set phase.resources.nodes and gpus_per_node to 1, gpus_per_node to 1 and site.spread to required, or site.preflight to false where whole GPUs are to come" $key $ranks $resolved.site.gpuResource) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

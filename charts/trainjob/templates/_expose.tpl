@@ -13,13 +13,13 @@
 {{- if eq .exposure "route" -}}
 {{- range $key := list "ingressClass" "tlsSecret" -}}
 {{- with index $asked $key -}}
-{{- fail (printf "site.expose.%s: %s, but OpenShift exposes by a Route, which has none; remove it" $key .) -}}
+{{- print (printf "site.expose.%s: %s, but OpenShift exposes by a Route, which has none; remove it" $key .) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- else if and (eq .exposure "ingress") .site.auth -}}
-{{- fail "site.auth: true with an Ingress, which does not reach what checks tokens; set site.platform to openshift (a `helm template` for OpenShift), or false" -}}
+{{- print "site.auth: true with an Ingress, which does not reach what checks tokens; set site.platform to openshift (a `helm template` for OpenShift), or false" "\n" -}}
 {{- else if and (eq .exposure "ingress") (not $asked.host) -}}
-{{- fail "site.expose.host: empty; an Ingress needs the host name that its clients use: set it (a `helm template` for OpenShift: set site.platform to openshift)" -}}
+{{- print "site.expose.host: empty; an Ingress needs the host name that its clients use: set it (a `helm template` for OpenShift: set site.platform to openshift)" "\n" -}}
 {{- end -}}
 {{- end -}}
 

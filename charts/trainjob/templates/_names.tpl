@@ -26,7 +26,8 @@ site, the run, the release. Each template starts with it: that runs all checks b
 
 {{- define "trainjob.resolve" -}}
 {{- include "trainjob.preset" . -}}
-{{- include "trainjob.checkKeys" . -}}
+{{- $refused := include "trainjob.checkKeys" . -}}
+{{- if contains ": missing; add it" $refused -}}{{- include "trainjob.refuse" $refused -}}{{- end -}}
 {{- $given := include "trainjob.clean" .Values.phase | fromJson -}}
 {{- $defaults := .Files.Get "defaults.json" | fromJson -}}
 {{- $_ := set .Values "site" (mergeOverwrite $defaults.site (include "trainjob.clean" (.Values.site | default dict) | fromJson)) -}}
@@ -40,7 +41,7 @@ site, the run, the release. Each template starts with it: that runs all checks b
 {{- $phase = mergeOverwrite $phase $whole -}}
 {{- end -}}
 {{- end -}}
-{{- include "trainjob.checkRules" (dict "root" . "phase" $phase) -}}
+{{- $refused = print $refused (include "trainjob.checkRules" (dict "root" . "phase" $phase)) -}}
 {{- /* The hash covers what is trained, so another `site:` or title is the same run; with its defaults, so that
 Ansible, which passes all keys, and a short values file name the same run. trainlab.config.loading.phase_hash gives the same. */ -}}
 {{- $trained := deepCopy $phase -}}
@@ -56,7 +57,7 @@ Ansible, which passes all keys, and a short values file name the same run. train
 {{- if eq $platform "auto" -}}
 {{- $platform = .Capabilities.APIVersions.Has "security.openshift.io/v1" | ternary "openshift" ($real | ternary "kubernetes" "") -}}
 {{- end -}}
-{{- dict
+{{- $resolved := dict
     "phase" $phase "preset" (not (empty (.Values.preset | default dict).phase)) "site" .Values.site "release" .Release.Name "namespace" .Release.Namespace
     "run" $run "trained" $trained
     "protocol" (index $defaults.protocol $phase.recipe)
@@ -68,6 +69,8 @@ Ansible, which passes all keys, and a short values file name the same run. train
     "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")
     "version" .Chart.AppVersion "managedBy" .Release.Service
   | toJson -}}
+{{- print $refused (include "trainjob.checkCluster" (dict "root" . "resolved" (fromJson $resolved))) | include "trainjob.refuse" -}}
+{{- $resolved -}}
 {{- end -}}
 
 {{- /* Folder of a model reference in the model volume, as `trainlab fetch` names it (fetch.model_dir). */}}

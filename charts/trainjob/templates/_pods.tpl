@@ -101,6 +101,13 @@ annotations: {{ toJson . }}
 {{- end }}
 {{- end -}}
 
+{{- /* Further labels, below those of the chart. */}}
+{{- define "trainjob.podLabels" -}}
+{{- with .site.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "trainjob.noImage" -}}
 site.images.trainer: missing, as no registry offers the trainer image; add -f artifacts/site.yaml, which
 {{- print " " -}} `ansible-playbook -i YOUR_INVENTORY playbooks/image.yml -e image_site_file=artifacts/site.yaml` writes in a checkout (YOUR_INVENTORY
@@ -109,7 +116,7 @@ site.images.trainer: missing, as no registry offers the trainer image; add -f ar
 {{- end -}}
 
 {{- define "trainjob.image" -}}
-image: {{ required (include "trainjob.noImage" .) .images.trainer | quote }}
+image: {{ .images.trainer | quote }}
 imagePullPolicy: {{ .images.pullPolicy }}
 terminationMessagePolicy: FallbackToLogsOnError
 {{- end -}}
@@ -123,6 +130,15 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- define "trainjob.siteEnv" -}}
 {{- range $name, $value := .site.env }}
 - {name: {{ include "trainjob.word" $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end -}}
+
+{{- define "trainjob.envFrom" -}}
+{{- with .site.envSecrets }}
+envFrom:
+  {{- range . }}
+  - {secretRef: {name: {{ include "trainjob.word" . }}}}
+  {{- end }}
 {{- end }}
 {{- end -}}
 

@@ -10,7 +10,7 @@ would. training/src/trainlab/config/preset.py does the same and says the same.
 {{- $names := keys $presets | sortAlpha -}}
 {{- $asked := .Values.preset | default dict -}}
 {{- $keys := .Files.Get "keys.json" | fromJson -}}
-{{- include "trainjob.walk" (dict "given" $asked "known" $keys.preset "at" "preset." "keys" $keys "recipe" "") -}}
+{{- include "trainjob.walk" (dict "given" $asked "known" $keys.preset "at" "preset." "keys" $keys "recipe" "") | include "trainjob.refuse" -}}
 {{- $name := $asked.phase | default "" -}}
 {{- $scale := $asked.scale | default "full" -}}
 {{- if and $name (not (hasKey $presets $name)) -}}

@@ -14,6 +14,7 @@ template:
     labels:
       app.kubernetes.io/component: promote
       {{- include "trainjob.stableLabels" $resolved | nindent 6 }}
+      {{- with include "trainjob.podLabels" $resolved | trim }}{{ nindent 6 . }}{{ end }}
     {{- with include "trainjob.podAnnotations" $resolved | trim }}{{ nindent 4 . }}{{ end }}
   spec:
     restartPolicy: Never

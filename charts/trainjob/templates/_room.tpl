@@ -20,20 +20,20 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- $amount := include "trainjob.bytes" $each.amount | float64 -}}
 {{- $most := index ($limit.max | default dict) $each.resource -}}
 {{- if and $most (lt (include "trainjob.bytes" (toString $most) | float64) $amount) -}}
-{{- fail (printf "LimitRange %s: a %s may have %s of %s at most, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $limit.type $most $each.resource $each.key $each.amount $each.key) -}}
+{{- print (printf "LimitRange %s: a %s may have %s of %s at most, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $limit.type $most $each.resource $each.key $each.amount $each.key) "\n" -}}
 {{- end -}}
 {{- $least := index ($limit.min | default dict) $each.resource -}}
 {{- if and $least (gt (include "trainjob.bytes" (toString $least) | float64) $amount) -}}
-{{- fail (printf "LimitRange %s: a %s has to have %s of %s at least, %s is %s; the API server refuses the pods; lower it%s" $range.metadata.name $limit.type $least $each.resource $each.key $each.amount (hasPrefix "phase." $each.key | ternary (printf ", or raise %s" $each.key) "")) -}}
+{{- print (printf "LimitRange %s: a %s has to have %s of %s at least, %s is %s; the API server refuses the pods; lower it%s" $range.metadata.name $limit.type $least $each.resource $each.key $each.amount (hasPrefix "phase." $each.key | ternary (printf ", or raise %s" $each.key) "")) "\n" -}}
 {{- end -}}
 {{- $given := index ($limit.default | default dict) $each.resource -}}
 {{- if and $given (eq $each.resource "cpu") (lt (include "trainjob.bytes" (toString $given) | float64) $amount) -}}
-{{- fail (printf "LimitRange %s: it limits containers to %s of cpu by default, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $given $each.key $each.amount $each.key) -}}
+{{- print (printf "LimitRange %s: it limits containers to %s of cpu by default, %s is %s; the API server refuses the pods; raise it, or lower %s" $range.metadata.name $given $each.key $each.amount $each.key) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- /* For containers the API server makes a default of it (k8s.io/kubernetes, apis/core/v1/defaults.go: SetDefaults_LimitRangeItem). */ -}}
 {{- if and (eq $limit.type "Pod") (hasKey ($limit.max | default dict) "cpu") (not (hasKey $defaults.limits "cpu")) -}}
-{{- fail (printf "LimitRange %s: a Pod may have %v of cpu at most, and no LimitRange sets a limit; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove max.cpu from it, or give namespace %s a LimitRange with a default" $range.metadata.name $limit.max.cpu $resolved.namespace) -}}
+{{- print (printf "LimitRange %s: a Pod may have %v of cpu at most, and no LimitRange sets a limit; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove max.cpu from it, or give namespace %s a LimitRange with a default" $range.metadata.name $limit.max.cpu $resolved.namespace) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -44,12 +44,12 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- $wanted := concat (include "trainjob.wantedByPods" (dict "pods" $pods "nodes" (int $resolved.phase.resources.nodes) "counts" $counts) | fromJsonArray) $ofClaims -}}
 {{- $hard := $quota.spec.hard | default dict -}}
 {{- if and (hasKey $hard "limits.cpu") (not (hasKey $defaults.limits "cpu")) -}}
-{{- fail (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) -}}
+{{- print (printf "ResourceQuota %s counts limits.cpu, and no LimitRange sets one; the API server refuses pods without a CPU limit, and a limit slows all ranks of a job; remove limits.cpu from it, or give namespace %s a LimitRange with a default" $quota.metadata.name $resolved.namespace) "\n" -}}
 {{- end -}}
 {{- range $entry, $default := dict "limits.ephemeral-storage" "default" "requests.ephemeral-storage" "defaultRequest" "ephemeral-storage" "defaultRequest" -}}
 {{- $set := eq $default "default" | ternary $defaults.limits $defaults.requests -}}
 {{- if and (hasKey $hard $entry) (not (hasKey $set "ephemeral-storage")) -}}
-{{- fail (printf "ResourceQuota %s counts %s, and no LimitRange sets one; the API server refuses pods without it; remove %s from it, or give namespace %s a LimitRange with a %s" $quota.metadata.name $entry $entry $resolved.namespace $default) -}}
+{{- print (printf "ResourceQuota %s counts %s, and no LimitRange sets one; the API server refuses pods without it; remove %s from it, or give namespace %s a LimitRange with a %s" $quota.metadata.name $entry $entry $resolved.namespace $default) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- range $each := $wanted -}}
@@ -59,7 +59,7 @@ not; so it is told before. plugins/plugin_utils/checks/limits.py says the same i
 {{- $used := or $.install (hasKey $each "new") | ternary (index (($quota.status | default dict).used | default dict) $entry | default "0") "0" -}}
 {{- $left := subf (include "trainjob.bytes" (toString (index $hard $entry))) (include "trainjob.bytes" (toString $used)) -}}
 {{- if lt $left ($each.total | float64) -}}
-{{- fail (printf "ResourceQuota %s: %s is %v, %v in use, %s" $quota.metadata.name $entry (index $hard $entry) $used $each.says) -}}
+{{- print (printf "ResourceQuota %s: %s is %v, %v in use, %s" $quota.metadata.name $entry (index $hard $entry) $used $each.says) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -114,9 +114,9 @@ is one, which a user may not look up. */}}
 {{- $size := include "trainjob.bytes" .size | float64 -}}
 {{- $says := printf "%s requests %s; the API server refuses the claim" .claim .size -}}
 {{- if and $most (lt (include "trainjob.bytes" (toString $most) | float64) $size) -}}
-{{- fail (printf "LimitRange %s: a PersistentVolumeClaim may have %v of storage at most, %s; raise it, or set %s.size" $.range $most $says .key) -}}
+{{- print (printf "LimitRange %s: a PersistentVolumeClaim may have %v of storage at most, %s; raise it, or set %s.size" $.range $most $says .key) "\n" -}}
 {{- else if and $least (gt (include "trainjob.bytes" (toString $least) | float64) $size) -}}
-{{- fail (printf "LimitRange %s: a PersistentVolumeClaim has to have %v of storage at least, %s; lower it, or set %s.size" $.range $least $says .key) -}}
+{{- print (printf "LimitRange %s: a PersistentVolumeClaim has to have %v of storage at least, %s; lower it, or set %s.size" $.range $least $says .key) "\n" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

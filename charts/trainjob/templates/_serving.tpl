@@ -109,11 +109,15 @@ spec:
         {{- else }}
         - --tensor-parallel-size={{ int $asked.gpus }}
         {{- end }}
+        {{- range $asked.args }}
+        - {{ quote . }}
+        {{- end }}
       {{- else }}
       {{- include "trainjob.image" $resolved.site | nindent 6 }}
       command: [trainlab, serve, /etc/trainlab/phase.json]
       args: [--models={{ $models }}, --run-dir={{ $run }}, --port=8080]
       {{- end }}
+      {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 6 . }}{{ end }}
       env:
         {{- include "trainjob.env" . | nindent 8 }}
         {{- with include "trainjob.siteEnv" $resolved | trim }}{{ nindent 8 . }}{{ end }}
@@ -124,7 +128,7 @@ spec:
         - {name: VLLM_NO_USAGE_STATS, value: "1"}
         {{- end }}
         {{- if $onCpu }}
-        # GiB, whole ones; plan/memory.py counts the same.
+        # GiB, whole ones; plan/device_memory.py counts the same.
         - {name: VLLM_CPU_KVCACHE_SPACE, value: {{ max 1 (divf (include "trainjob.bytes" $asked.memory) 4294967296 | floor) | quote }}}
         # Otherwise it takes all cores of the node, one thread bound to each.
         - {name: VLLM_CPU_OMP_THREADS_BIND, value: nobind}
@@ -214,6 +218,9 @@ spec:
     deploymentStrategy: {type: Recreate}
     automountServiceAccountToken: false
     enableServiceLinks: false
+    {{- with .site.podLabels }}
+    labels: {{ toJson . }}
+    {{- end }}
     {{- with include "trainjob.podAnnotations" . | trim }}{{ nindent 4 . }}{{ end }}
     securityContext:
       {{- include "trainjob.podSecurity" . | nindent 6 }}

@@ -11,6 +11,7 @@
 {{- define "trainjob.trainPodLabels" -}}
 {{ include "trainjob.stableLabels" . }}
 app.kubernetes.io/component: train
+{{- include "trainjob.podLabels" . }}
 {{- end -}}
 
 {{- define "trainjob.trainPod" -}}
@@ -46,6 +47,7 @@ initContainers:
   - name: fetch
     {{- include "trainjob.image" $resolved.site | nindent 4 }}
     command: [trainlab, fetch, /etc/trainlab/phase.json, --models, /models]
+    {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 4 . }}{{ end }}
     env:
       {{- include "trainjob.env" . | nindent 6 }}
       - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
@@ -75,6 +77,7 @@ containers:
   - name: {{ .container }}
     {{- include "trainjob.image" $resolved.site | nindent 4 }}
     command: [trainlab, run, /etc/trainlab/phase.json, --models, /models, --out, /runs]
+    {{- with include "trainjob.envFrom" $resolved | trim }}{{ nindent 4 . }}{{ end }}
     env:
       {{- include "trainjob.env" . | nindent 6 }}
       - {name: TRAINLAB_FETCH_ERROR, value: /tmp/fetch-error}
@@ -119,4 +122,77 @@ another job of the same run: it resumes, or ends at once if the run is complete.
 {{- $spec := eq .api "trainjob" | ternary "trainjob.trainingRuntimeSpec" "trainjob.pytorchjobSpec" -}}
 {{- $content := list .api .site.queue .phase.resources.nodes .phase.resources.processes_per_node (include $spec .) -}}
 {{- printf "%s-%s" .run (join "\n" $content | sha256sum | trunc 6) -}}
+{{- end -}}
+
+{{- /* The spec of a PyTorchJob. */}}
+{{- define "trainjob.pytorchjobSpec" -}}
+{{- $resolved := . -}}
+{{- $nodes := int $resolved.phase.resources.nodes -}}
+{{- $restarts := gt (int $resolved.phase.resources.restarts) 0 -}}
+nprocPerNode: {{ $resolved.phase.resources.processes_per_node | quote }}
+runPolicy:
+  # None keeps the pods with their logs.
+  cleanPodPolicy: None
+  {{- if not $restarts }}
+  backoffLimit: 0
+  {{- end }}
+  activeDeadlineSeconds: {{ mul (int $resolved.phase.resources.timeout_minutes) 60 }}
+pytorchReplicaSpecs:
+  {{- range $role, $replicas := dict "Master" 1 "Worker" (sub $nodes 1) }}
+  {{- if $replicas }}
+  {{ $role }}:
+    replicas: {{ $replicas }}
+    # ExitCode makes a pod again that is gone or ended with 128 or more (a signal, a lost peer), and ends the job at any other code.
+    # It counts nothing: backoffLimit 0 ends the job at the first loss, and a higher one never does (training-operator 1.9.4,
+    # pkg/controller.v1/common/job.go: the queue that it asks is a fake). So `trainlab run` counts (run/attempts.py).
+    restartPolicy: {{ $restarts | ternary "ExitCode" "Never" }}
+    template:
+      metadata:
+        labels:
+          {{- include "trainjob.trainPodLabels" $resolved | nindent 10 }}
+        {{- with include "trainjob.podAnnotations" $resolved | trim }}{{ nindent 8 . }}{{ end }}
+      spec:
+        {{- include "trainjob.trainPod" (dict "resolved" $resolved "container" "pytorch") | nindent 8 }}
+  {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{- /* The spec of a TrainingRuntime. */}}
+{{- define "trainjob.trainingRuntimeSpec" -}}
+mlPolicy:
+  numNodes: {{ .phase.resources.nodes }}
+  # The number of processes is in the TrainJob: from Trainer 2.2 on there is no such key here.
+  torch: {}
+template:
+  spec:
+    {{- with int .phase.resources.restarts }}
+    # All pods start again together. A rank's own error (below) and the deadline end the job at once.
+    failurePolicy:
+      maxRestarts: {{ . }}
+      rules: [{name: ends, action: FailJobSet, onJobFailureReasons: [PodFailurePolicy, DeadlineExceeded]}]
+    {{- end }}
+    replicatedJobs:
+      - name: node
+        template:
+          metadata:
+            labels:
+              trainer.kubeflow.org/trainjob-ancestor-step: trainer
+          spec:
+            backoffLimit: 0
+            # Counted from each start and each return from a queue. Pods that SIGTERM ends for ever are bounded by nothing else.
+            activeDeadlineSeconds: {{ mul (int .phase.resources.timeout_minutes) 60 }}
+            {{- if int .phase.resources.restarts }}
+            podFailurePolicy:
+              rules:
+                - {action: FailJob, onExitCodes: {operator: In, values: [1, 2]}}
+                # A pod that was told to end (preempted, drained) has kept a checkpoint and counts nothing: the Job makes it again.
+                - {action: Ignore, onExitCodes: {operator: In, values: [143]}}
+            {{- end }}
+            template:
+              metadata:
+                labels:
+                  {{- include "trainjob.trainPodLabels" . | nindent 18 }}
+                {{- with include "trainjob.podAnnotations" . | trim }}{{ nindent 16 . }}{{ end }}
+              spec:
+                {{- include "trainjob.trainPod" (dict "resolved" . "container" "node") | nindent 16 }}
 {{- end -}}

@@ -11,7 +11,7 @@ from trainlab import files
 from trainlab.config.loading import load_values
 from trainlab.engine import gpus, memory
 from trainlab.engine.trainer import StepReporter
-from trainlab.plan.memory import POD_BYTES
+from trainlab.plan.device_memory import POD_BYTES
 from trainlab.progress import Progress
 from trainlab.recipes.base import Run
 from trainlab.run import worker

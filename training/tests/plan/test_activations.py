@@ -9,7 +9,7 @@ from checkout import VALUES
 from peft import LoraConfig, get_peft_model
 from trainlab.config.loading import load_values
 from trainlab.models.architectures import Architecture
-from trainlab.plan import devices, memory, source
+from trainlab.plan import device_memory, devices, source
 from trainlab.plan.job import Job
 from transformers import AutoConfig, AutoModel
 
@@ -27,7 +27,7 @@ LORA = replace(ALL, trainable="lora", lora_rank=RANK)
 def planned(arch: Architecture, job: Job, device: devices.Device) -> float:
     """Bytes that the planner counts per token of one layer."""
     one = replace(arch, layers=1)
-    return memory.activation_bytes(replace(job, arch=one), one, device, 1.0)
+    return device_memory.activation_bytes(replace(job, arch=one), one, device, 1.0)
 
 
 def kept(arch: Architecture, job: Job, autocast: bool) -> float:
@@ -97,7 +97,7 @@ def test_checkpointing_keeps_the_input_of_each_layer() -> None:
     for job, width in ((ALL, 4), (LORA, 2), (replace(ALL, sharded=True), 2)):
         ten = replace(LLAMA, layers=10)
         saving = replace(job, arch=ten, checkpointing=True)
-        got = memory.activation_bytes(saving, ten, H100, 1.0)
+        got = device_memory.activation_bytes(saving, ten, H100, 1.0)
         assert got == planned(LLAMA, job, H100) + 10 * width * 256
 
 
@@ -117,5 +117,5 @@ def test_as_measured_on_one_gpu(names: list[str], measured: float) -> None:
     paths = [VALUES / f"{name}.yaml" for name in names]
     job = replace(source.job_of(load_values(paths, {}), paths), nodes=1, devices_per_node=1)
     assert job.arch
-    need = memory.memory(job, job.arch, H100)
+    need = device_memory.memory(job, job.arch, H100)
     assert (need.training - need.context) / 2**30 == pytest.approx(measured, rel=0.08)

@@ -13,7 +13,7 @@ import pytest
 from checkout import ROOT
 from trainlab.errors import UserError
 from trainlab.models import architectures
-from trainlab.plan import devices, estimate, memory, units
+from trainlab.plan import device_memory, devices, estimate, units
 from trainlab.plan.checks import check
 from trainlab.plan.plan_command import command
 
@@ -80,10 +80,10 @@ def test_a_source_names_its_model(source: str, name: str | None) -> None:
 
 def test_trainable_share_of_survival() -> None:
     """Two layers and the head are 418.9 M: 13.62 % while tied, 12.55 % of the larger model with a head of its own."""
-    tied = memory.trainable(jobs.SURVIVAL, jobs.SMOL3) / memory.parameters(jobs.SURVIVAL, jobs.SMOL3)
+    tied = device_memory.trainable(jobs.SURVIVAL, jobs.SMOL3) / device_memory.parameters(jobs.SURVIVAL, jobs.SMOL3)
     own = replace(jobs.SURVIVAL, tie_word_embeddings=False)
     assert round(100 * tied, 2) == 13.62
-    assert round(100 * memory.trainable(own, jobs.SMOL3) / memory.parameters(own, jobs.SMOL3), 2) == 12.55
+    assert round(100 * device_memory.trainable(own, jobs.SMOL3) / device_memory.parameters(own, jobs.SMOL3), 2) == 12.55
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_steps() -> None:
 def test_memory_of_the_large_ones() -> None:
     """AdamW with fp32 weights for 7.39 B is 118 GB, 59 GB in pure bf16; Gemma's logits of 4 x 2,048 are 21.5 GB."""
     device = devices.DEVICES["H100-80GB"]
-    assert memory.memory(jobs.PRETRAIN, jobs.SEVEN, device).states == pytest.approx(118e9, rel=0.01)
+    assert device_memory.memory(jobs.PRETRAIN, jobs.SEVEN, device).states == pytest.approx(118e9, rel=0.01)
     narrow = replace(jobs.PRETRAIN, state_bytes=8)
-    assert memory.memory(narrow, jobs.SEVEN, device).states == pytest.approx(59e9, rel=0.01)
-    assert memory.memory(jobs.WIKI, jobs.GEMMA, device).logits == pytest.approx(21.5e9, rel=0.01)
-    chunked = memory.memory(replace(jobs.WIKI, chunked_loss=True), jobs.GEMMA, device)
+    assert device_memory.memory(narrow, jobs.SEVEN, device).states == pytest.approx(59e9, rel=0.01)
+    assert device_memory.memory(jobs.WIKI, jobs.GEMMA, device).logits == pytest.approx(21.5e9, rel=0.01)
+    chunked = device_memory.memory(replace(jobs.WIKI, chunked_loss=True), jobs.GEMMA, device)
     assert chunked.logits == pytest.approx(21.5e9 / 8, rel=0.01)
 
 

@@ -16,8 +16,8 @@ from trainlab.engine import acceleration
 from trainlab.errors import UserError
 from trainlab.plan import devices, estimate
 from trainlab.plan.checks import check
+from trainlab.plan.device_memory import REDUCED_BYTES, Memory, Server
 from trainlab.plan.job import Job
-from trainlab.plan.memory import REDUCED_BYTES, Memory, Server
 from trainlab.plan.plan_command import command
 
 H100, L40S = devices.DEVICES["H100-80GB"], devices.DEVICES["L40S"]

@@ -84,9 +84,11 @@ def _remedy(field: FieldInfo | None) -> str:
 
 def choice(options: Sequence[str]) -> str:
     """Return what to set where only these values are allowed."""
-    *most, last = options
+    *others, last = options
     return (
-        f"must be one of {', '.join(most)} or {last}; set one of these" if most else f"must be {last}; set it to that"
+        f"must be one of {', '.join(others)} or {last}; set one of these"
+        if others
+        else f"must be {last}; set it to that"
     )
 
 

@@ -22,7 +22,7 @@ from trainlab.config.inputs import (
     TunedModel,
     TunedText,
 )
-from trainlab.config.training import (
+from trainlab.config.methods import (
     AdamTrain,
     AnswerEvaluate,
     AnswerGate,
@@ -138,6 +138,11 @@ class AnswerServe(Serve):
         description="Which model vLLM answers as after a training of the whole model, as it has room for one: base is the model before "
         "the training, for comparison, until it is tuned again. Neither change trains anything.",
     )
+    args: tuple[str, ...] | None = Field(
+        None,
+        description="Further arguments of vLLM, such as --quantization=fp8; they come last, so that they win over the chart's own. "
+        "`trainlab plan` counts without them.",
+    )
     max_adapters: int = Field(
         16,
         ge=0,
@@ -189,22 +194,22 @@ class Phase(Strict):
     @property
     def stage_block(self) -> Stage | None:
         """The section `stage:`; None for a standalone phase."""
-        return None
+        return getattr(self, "stage", None)
 
     @property
     def parent(self) -> str:
         """The stage whose model this one continues from; empty if there is none."""
-        return ""
+        return getattr(self.stage_block, "parent", "")
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks of `evaluate.tasks`; none if the model is not a language model."""
-        return ()
+        return getattr(self.evaluate, "tasks", ())
 
     @property
     def adapter_rank(self) -> int:
         """Rank of the adapters; 0 if the model's own weights are trained."""
-        return 0
+        return getattr(getattr(self, "lora", None), "rank", 0)
 
 
 class ResnetPhase(Phase):
@@ -231,11 +236,6 @@ class LanguagePhase(Phase):
         description="Questions to ask (recipes cpt, pretrain: texts to continue) before and after training for "
         "demo_outputs/ and the report.",
     )
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """As Phase.tasks."""
-        return self.evaluate.tasks
 
 
 class TextPhase(LanguagePhase):
@@ -265,11 +265,6 @@ class PretrainPhase(TextPhase):
     text: PretrainText = PretrainText()
     stage: PretrainStage = PretrainStage()
 
-    @property
-    def stage_block(self) -> PretrainStage:
-        """As Phase.stage_block."""
-        return self.stage
-
 
 class ChatPhase(LanguagePhase):
     """A language model that answers questions."""
@@ -294,21 +289,6 @@ class SftPhase(ChatPhase):
     gate: AnswerGate = AnswerGate()
     serve: AnswerServe = AnswerServe()
 
-    @property
-    def stage_block(self) -> AnswerStage | None:
-        """As Phase.stage_block."""
-        return self.stage
-
-    @property
-    def parent(self) -> str:
-        """As Phase.parent."""
-        return self.stage.parent if self.stage else ""
-
-    @property
-    def adapter_rank(self) -> int:
-        """As Phase.adapter_rank."""
-        return self.lora.rank
-
 
 class DpoPhase(ChatPhase):
     """Preference tuning (Rafailov et al., arXiv 2305.18290), a stage."""
@@ -319,16 +299,6 @@ class DpoPhase(ChatPhase):
     stage: PairStage
     gate: PairGate = PairGate()
     serve: TextServe = TextServe()
-
-    @property
-    def stage_block(self) -> PairStage:
-        """As Phase.stage_block."""
-        return self.stage
-
-    @property
-    def parent(self) -> str:
-        """As Phase.parent."""
-        return self.stage.parent
 
 
 AnyPhase = Annotated[

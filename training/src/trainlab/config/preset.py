@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from trainlab.config.rule import shown
 from trainlab.config.types import Strict
 from trainlab.config.yamlfile import read_mapping
 
@@ -48,7 +49,7 @@ def mistake(preset: Any) -> str:
             "preset.phase: the folder values of the checkout is not beside this package; give the phase's files instead"
         )
     if phase not in known:
-        return f"preset.phase is '{phase}': must be one of {', '.join(known)}; set one of these"
+        return f"preset.phase is '{shown(phase)}': must be one of {', '.join(known)}; set one of these"
     if not files(phase, scale)[-1].is_file():
         return f"preset.scale: {scale}, which {phase} does not have; set full"
     return ""
@@ -64,8 +65,8 @@ def chosen(preset: Any) -> list[Path]:
 
 def carried() -> dict[str, dict[str, Any]]:
     """Return phase -> scale -> block `phase` of that values file, an overlay with its nulls: the content of presets.json."""
-    found: dict[str, dict[str, Any]] = {}
-    for phase in names():
-        last = {scale: files(phase, scale)[-1] for scale in get_args(Scale)}
-        found[phase] = {scale: read_mapping(path)["phase"] for scale, path in last.items() if path.is_file()}
-    return found
+    last = {phase: {scale: files(phase, scale)[-1] for scale in get_args(Scale)} for phase in names()}
+    return {
+        phase: {scale: read_mapping(path)["phase"] for scale, path in paths.items() if path.is_file()}
+        for phase, paths in last.items()
+    }

@@ -1,6 +1,6 @@
 """A rule over several keys of a values file, and whether it is broken; `computed` has those that a table cannot express.
 
-charts/trainjob/templates/_rules.tpl evaluates the same rules (rules.json) in Helm, _computed.tpl the computed ones except for Python's
+charts/trainjob/templates/_checks.tpl evaluates the same rules (rules.json) in Helm, and the computed ones except for Python's
 regular expressions; tests compare the two.
 """
 
@@ -35,62 +35,66 @@ class Rule:
         """Return the sentence if these values (nested, with all defaults) break the rule, else None."""
         if not all(_holds(values, *condition) for condition in self.when):
             return None
-        return f"{self.key}: {re.sub('{([a-zA-Z_.]+)}', lambda found: shown(value(values, found[1])), self.says)}"
+        return f"{self.key}: {re.sub('{([a-zA-Z_.]+)}', lambda match: shown(value(values, match[1])), self.says)}"
 
 
 def value(values: Mapping[str, Any], key: str) -> Any:
     """Return the value of a dotted key, None if it or a section above it is absent."""
-    found: Any = values
+    node: Any = values
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
 
 
 def _holds(values: Mapping[str, Any], key: str, test: str, operand: Any) -> bool:
-    found = value(values, key)
+    actual = value(values, key)
     if test == "unset":
-        return not found
-    if found is None:
+        return not actual
+    if actual is None:
         return False
     match test:
         case "set":
-            return bool(found)
+            return bool(actual)
         case "is" | "is not":
-            return (found == operand) == (test == "is")
+            return (actual == operand) == (test == "is")
         case "in":
-            return found in operand
+            return actual in operand
         case "starts" | "starts not":
-            return str(found).startswith(operand) == (test == "starts")
+            return str(actual).startswith(operand) == (test == "starts")
         case "holds":
-            return any(one in found for one in operand)
+            return any(item in actual for item in operand)
         case "has not form":
-            return not re.search(operand, found)
+            return not re.search(operand, actual)
     other = value(values, operand)
     if other is None:
         return False
     match test:
         case "differs":
-            return bool(found != other)
+            return bool(actual != other)
         case "exceeds":
-            return bool(found > other)
+            return bool(actual > other)
     raise ValueError(f"{test}: no test of a rule")
 
 
-def shown(found: Any) -> str:
+def shown(content: Any) -> str:
     """Return a value as a sentence shows it: text as it is, anything else as JSON, at most SHOWN characters."""
-    text = found if isinstance(found, str) else json.dumps(found)
+    text = content if isinstance(content, str) else json.dumps(content)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 """Label of a node, set by GPU feature discovery."""
-PART_OF_GPU = r"/mig-|\.shared$|-MIG-|-SHARED$"
-"""In the name of a resource or of a product: a slice, or a share that the device plugin renames; shares may have the name of whole GPUs."""
+OWN_LABEL = "^(app.kubernetes.io|helm.sh|trainlab.dev)/"
+"""Of labels that the chart sets."""
+SHARE = r"\.shared$|-SHARED$"
+"""In the name of a resource or of a product: a share that the device plugin renames; shares may have the name of whole GPUs."""
+PART_OF_GPU = f"/mig-|-MIG-|{SHARE}"
+"""A slice, or a share."""
 
 
 def computed(values: Mapping[str, Any]) -> list[str]:
     """Return a sentence `key: reason; remedy` for each rule that a table cannot express and that these values break."""
-    checks = (_env, _tasks, _shared_memory, _curriculum, _document_start, _parts_of_gpus)
+    checks = (_env, _pod_labels, _tasks, _shared_memory, _curriculum, _document_start, _parts_of_gpus)
     return [sentence for check in checks if (sentence := check(values))]
 
 
@@ -115,6 +119,12 @@ def _env(values: Mapping[str, Any]) -> str | None:
     return f"site.env: '{odd}' is not a variable name; use letters, digits and _, no digit first"
 
 
+def _pod_labels(values: Mapping[str, Any]) -> str | None:
+    labels = sorted(value(values, "site.podLabels") or ())
+    own = next((name for name in labels if re.search(OWN_LABEL, name)), None)
+    return own and f"site.podLabels: {own} is set by the chart; remove it"
+
+
 def _curriculum(values: Mapping[str, Any]) -> str | None:
     key, steps = "phase.stage.curriculum", value(values, "phase.stage.curriculum")
     if not steps:
@@ -123,7 +133,7 @@ def _curriculum(values: Mapping[str, Any]) -> str | None:
     for step in steps:
         if longest % step["length"]:
             return f"{key}: length {step['length']} does not divide model.max_length {longest}; take one that does"
-    if any(one["length"] > other["length"] for one, other in pairwise(steps)):
+    if any(step["length"] > following["length"] for step, following in pairwise(steps)):
         return f"{key}: lengths decrease; put the short ones first"
     total = sum(step["share"] for step in steps)
     return None if abs(total - 1) < 1e-6 else f"{key}: shares add up to {total:g}; make it 1"

@@ -158,7 +158,16 @@ class Site(SiteBlock):
     runtime_class: ObjectName = Field(
         "", description="RuntimeClass of training and serving pods, such as nvidia; empty for none."
     )
+    env_secrets: tuple[ObjectName, ...] = Field(
+        (),
+        description="Names of Secrets whose keys become environment variables of the containers that fetch, train and serve; what "
+        "`env` and the chart set wins, and a pod that trains refuses a variable that would change what is trained.",
+    )
     pod_annotations: dict[str, str] = Field({}, description="Annotations of all pods.")
+    pod_labels: dict[str, str] = Field(
+        {},
+        description="Further labels of all pods, such as a cost center's; those below app.kubernetes.io, helm.sh and trainlab.dev are the chart's.",
+    )
     hf_token_secret: ObjectName = Field("", description="Secret with key `token` for gated models; empty for none.")
     service_account: ObjectName = Field(
         "",

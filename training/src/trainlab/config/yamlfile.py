@@ -90,8 +90,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise UserError(f"{name}: holds a {type(value).__name__}; it must be a mapping with the block `phase:`")
-    found: dict[str, Any] = _plain(value, name, [], [])
-    return found
+    content: dict[str, Any] = _plain(value, name, [], [])
+    return content
 
 
 def _plain(value: Any, name: str, above: list[int], count: list[None]) -> Any:
@@ -103,7 +103,7 @@ def _plain(value: Any, name: str, above: list[int], count: list[None]) -> Any:
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):
-        return {str(key): _plain(one, name, [*above, id(value)], count) for key, one in value.items()}
+        return {str(key): _plain(item, name, [*above, id(value)], count) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(one, name, [*above, id(value)], count) for one in value]
+        return [_plain(item, name, [*above, id(value)], count) for item in value]
     return value

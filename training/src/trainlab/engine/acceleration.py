@@ -17,7 +17,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from trainlab import files
 from trainlab.config import Phase
-from trainlab.config.training import Stage
+from trainlab.config.methods import Stage
 from trainlab.engine import dist, gpus
 from trainlab.errors import UserError
 from trainlab.models import compute

@@ -27,7 +27,7 @@ from trl import SFTTrainer
 
 from trainlab import files
 from trainlab.config import LanguagePhase, Phase, SftPhase
-from trainlab.config.training import CurriculumStep
+from trainlab.config.methods import CurriculumStep
 from trainlab.engine import acceleration, checkpoints, dist
 from trainlab.engine.activation_cache import ActivationCache
 from trainlab.engine.answer_loss import answer_loss

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainlab import files
 from trainlab.config import LanguagePhase, Phase, PretrainPhase
-from trainlab.config.training import STAGES, ChildStage
+from trainlab.config.methods import STAGES, ChildStage
 from trainlab.errors import UserError
 from trainlab.models import architectures, fetch
 from trainlab.progress import note

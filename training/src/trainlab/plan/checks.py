@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainlab.plan import rounding
+from trainlab.plan.device_memory import LOGIT_BYTES
 from trainlab.plan.estimate import Plan, flop_per_token
-from trainlab.plan.memory import LOGIT_BYTES
 from trainlab.plan.units import claim, count, gib, seconds, size
 
 # What to change in a values file, by finding code.
@@ -79,8 +79,8 @@ TEN_GIB = 10 * 2**30
 
 def check(plan: Plan) -> list[Finding]:
     """Return all findings about a plan, refusals first."""
-    found = [finding for rule in RULES for finding in rule(plan)]
-    return sorted(found, key=lambda finding: finding.level != "refuse")
+    findings = [finding for rule in RULES for finding in rule(plan)]
+    return sorted(findings, key=lambda finding: finding.level != "refuse")
 
 
 def check_volumes(plan: Plan) -> list[Finding]:

@@ -104,13 +104,13 @@ def slice_of(device: Device, name: str) -> Device:
 
     A profile's GB are taken as 10^9 bytes.
     """
-    found = SLICE.search(name)
-    if found is None:
+    match = SLICE.search(name)
+    if match is None:
         return device
-    part, gigabytes = int(found[1]) / SEVENTHS, int(found[2])
+    part, gigabytes = int(match[1]) / SEVENTHS, int(match[2])
     return replace(
         device,
-        name=f"{device.name} {found[0].lower()}",
+        name=f"{device.name} {match[0].lower()}",
         nominal_gib=gigabytes,
         reported_gib=gigabytes * 1e9 / 2**30,
         bf16=device.bf16 * part,

@@ -14,9 +14,7 @@ from trainlab.config import ResnetPhase
 from trainlab.config.types import CIFAR10, DIGITS
 from trainlab.models.architectures import Architecture
 from trainlab.plan import volumes
-from trainlab.plan.devices import Device
-from trainlab.plan.job import Job
-from trainlab.plan.memory import (
+from trainlab.plan.device_memory import (
     CONTEXT_BYTES,
     REDUCED_BYTES,
     Memory,
@@ -27,6 +25,8 @@ from trainlab.plan.memory import (
     server,
     trainable,
 )
+from trainlab.plan.devices import Device
+from trainlab.plan.job import Job
 from trainlab.plan.volumes import VolumeNeed
 
 
@@ -139,13 +139,13 @@ def ring_bytes(world: int, payload: float) -> float:
     return 2.0 * (world - 1) / world * payload
 
 
-def sharded_bytes(job: Job, whole: int, trained: int) -> float:
+def sharded_bytes(job: Job, parameters: int, trained: int) -> float:
     """Bytes that each rank sends per optimizer step under FSDP2.
 
     Weights are gathered for each batch forward and again backward (`reshard_after_forward`), in the dtype that computes; gradients
     are reduced and scattered once.
     """
-    gathered = 2.0 * job.accumulation * whole * job.weight_bytes
+    gathered = 2.0 * job.accumulation * parameters * job.weight_bytes
     return (job.world - 1) / job.world * (gathered + trained * REDUCED_BYTES)
 
 
@@ -186,30 +186,30 @@ def image_counts(width: int, channels: int, classes: int, size: int) -> tuple[in
     """
     pixels = size * size
     parameters, work = 9 * channels * width + 2 * width, 9 * channels * width * pixels
-    kept = channels * pixels + 2 * width * pixels
-    given = width
+    activations = channels * pixels + 2 * width * pixels
+    inputs = width
     for stage in range(4):
-        wide = width * 2**stage
+        outputs = width * 2**stage
         area = math.ceil(size / 2**stage) ** 2
         for _ in range(2):
-            parameters += 9 * (given * wide + wide * wide) + 4 * wide
-            work += 9 * (given * wide + wide * wide) * area
-            kept += 4 * wide * area
-            if given != wide:
-                parameters += given * wide + 2 * wide
-                work += given * wide * area
-                kept += wide * area
-            given = wide
-    return parameters + given * classes + classes, work + given * classes, kept
+            parameters += 9 * (inputs * outputs + outputs * outputs) + 4 * outputs
+            work += 9 * (inputs * outputs + outputs * outputs) * area
+            activations += 4 * outputs * area
+            if inputs != outputs:
+                parameters += inputs * outputs + 2 * outputs
+                work += inputs * outputs * area
+                activations += outputs * area
+            inputs = outputs
+    return parameters + inputs * classes + classes, work + inputs * classes, activations
 
 
 def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float) -> Plan:
     """Return the plan of `job` on `device`, nodes linked with `network` bytes per second."""
     channels, classes = SHAPES.get(phase.data.source, SHAPES[CIFAR10])
     size = phase.vision.image_size
-    parameters, work, kept = image_counts(phase.vision.width, channels, classes, size)
-    whole = job.rows or ROWS.get(phase.data.source, ROWS[CIFAR10])
-    images = whole - round(whole * phase.train.validation_fraction)
+    parameters, work, activations_per_image = image_counts(phase.vision.width, channels, classes, size)
+    rows = job.rows or ROWS.get(phase.data.source, ROWS[CIFAR10])
+    images = rows - round(rows * phase.train.validation_fraction)
     narrow = phase.model.dtype == "bfloat16" or (phase.model.dtype == "auto" and device.capability >= 8)
     job = replace(job, rows=images, unit="image", precision="bf16" if narrow else "fp32")
     when = _image_schedule(job, images)
@@ -218,10 +218,10 @@ def estimate_images(phase: ResnetPhase, job: Job, device: Device, network: float
     memory = Memory(
         weights=0.0,  # with the states: all of them are trained
         states=processes * parameters * (8.0 + moments),  # float32 weight and gradient, and the optimizer's
-        activations=processes * job.batch * kept * (2.0 if narrow else 4.0),
+        activations=processes * job.batch * activations_per_image * (2.0 if narrow else 4.0),
         logits=0.0,
         # the whole set is on the device as bytes, where images are cropped and mirrored
-        context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + whole * channels * size * size),
+        context=processes * (CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"] + rows * channels * size * size),
     )
     mfu = 1.0 if device.is_cpu else IMAGE_MFU
     rate = device.peak(job.precision) * mfu

@@ -18,10 +18,10 @@ from trainlab.errors import UserError
 from trainlab.models import architectures
 from trainlab.plan import source
 from trainlab.plan.checks import Finding, check, check_volumes, refuse, served_rank, warn
+from trainlab.plan.device_memory import PARTS, Server
 from trainlab.plan.devices import Device, UnknownDevice, find
 from trainlab.plan.estimate import Plan, estimate, estimate_images
 from trainlab.plan.job import Job
-from trainlab.plan.memory import PARTS, Server
 from trainlab.plan.units import DEFAULT_NETWORK, claim, count, gib, seconds, size
 from trainlab.plan.units import network as link_speed
 
@@ -115,8 +115,8 @@ def _check_template(values: Values, template: str | None) -> list[Finding]:
     except UserError as error:
         return [refuse("chat-template", str(error))]
     if values.phase.data.system_prompt and not chat_template.has_system_role(template):
-        told = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
-        return [warn("chat-template", told)]
+        text = "the model's chat template has no role system: phase.data.system_prompt goes before the question, in the first turn"
+        return [warn("chat-template", text)]
     return []
 
 

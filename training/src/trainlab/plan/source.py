@@ -4,15 +4,16 @@ Used by plan_command and by the engine. Blocks that only some recipes have (`lor
 """
 
 import os
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainlab.config import CptPhase, DpoPhase, Phase, PretrainPhase, SftPhase, TextPhase, Values
+from trainlab.config.methods import STAGES
 from trainlab.config.phases import AnswerServe
-from trainlab.config.rule import PRODUCT_LABEL
-from trainlab.config.training import STAGES
+from trainlab.config.rule import PRODUCT_LABEL, SHARE
 from trainlab.config.types import CIFAR10, TOPICS, quantity
 from trainlab.data import chat_rows, corpus, table_files
 from trainlab.errors import UserError
@@ -25,10 +26,6 @@ from trainlab.plan.job import Job, Trainable, Volume
 CHARS_PER_TOKEN = 4.0  # English with the vocabularies of the table
 TEMPLATE_TOKENS = 15  # chat markers of a system, user and assistant turn
 NOT_TEXT = ("id", "style", "theme", "form")  # keys of a row that the model never reads
-SHARED = (
-    "-SHARED",
-    ".SHARED",
-)  # ends of the product of a GPU in time slices, and of a resource that the device plugin renames
 DEFAULT_GPU = "L40S"  # if neither node selector nor phase.needs.gpu_model names a GPU
 SLICED_GPU = "A100-80GB"  # the same for a slice, which an L40S has not
 EXPANDED_BYTES = 4  # of a weight of a GGUF file, which is expanded beside it
@@ -54,8 +51,8 @@ def job_of(values: Values, files: list[Path]) -> Job:
     needs = phase.needs.model_dump()
     sharded, weight_bytes = bool(stage and stage.fsdp), 2 if narrow else 4
     saved_bytes, served_bytes = (
-        {"bfloat16": 2, "float32": 4}.get(chosen, weight_bytes)
-        for chosen in (block["model"].get("saved_dtype"), block["serve"].get("dtype"))
+        {"bfloat16": 2, "float32": 4}.get(name, weight_bytes)
+        for name in (block["model"].get("saved_dtype"), block["serve"].get("dtype"))
     )
     return Job(
         name=phase.name,
@@ -128,9 +125,9 @@ def listed(job: Job) -> tuple[Job, str | None]:
 
     if not job.model.startswith("hf:"):
         raise UserError(f"--hub: phase.model.source is {job.model}, which is on no hub; plan without --hub")
-    chosen, template = stored_weights.files_on_hub(job.model)
-    expanded = EXPANDED_BYTES * job.arch.parameters if chosen.gguf and job.arch else 0
-    return replace(job, model_bytes=float(sum(chosen.files.values()) + expanded)), template
+    listing, template = stored_weights.files_on_hub(job.model)
+    expanded = EXPANDED_BYTES * job.arch.parameters if listing.gguf and job.arch else 0
+    return replace(job, model_bytes=float(sum(listing.files.values()) + expanded)), template
 
 
 def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, str]:
@@ -174,13 +171,13 @@ def device_of(values: Values, job: Job, gpu: str | None) -> tuple[Job, Device, s
 
 def _slice(name: str, resource: str) -> Device:
     """Return the device of a name, or the slice of it that a resource is."""
-    found = devices.find(name)
-    return found if devices.SLICE.search(name) else devices.slice_of(found, resource)
+    device = devices.find(name)
+    return device if devices.SLICE.search(name) else devices.slice_of(device, resource)
 
 
 def _is_share(*names: str) -> bool:
     """True if a product or a resource is a time-sliced GPU; one that the device plugin does not rename is seen by verify.yml alone."""
-    return any(name.upper().endswith(SHARED) for name in names)
+    return any(re.search(SHARE, name, re.IGNORECASE) for name in names)
 
 
 def _data_bytes(phase: Phase) -> float | None:
@@ -215,8 +212,8 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
     folder = _folder(name, files) if kind == "builtin" else None
     hub = data.get("hub")
     if kind == "hf" and hub and hub["fetch_rows"]:  # an upper bound: some rows are dropped when they are fetched
-        most = round(hub["fetch_rows"] * (1 - hub["heldout_fraction"]))
-        return min(most, data.get("train_rows") or most), None
+        rows = round(hub["fetch_rows"] * (1 - hub["heldout_fraction"]))
+        return min(rows, data.get("train_rows") or rows), None
     if folder is None:
         return data.get("train_rows"), None
     if isinstance(phase, SftPhase):
@@ -232,12 +229,12 @@ def _data(phase: Phase, files: list[Path]) -> tuple[int | None, float | None]:
 
 def _lengths(folder: Path) -> list[int]:
     """Return the number of characters of each training row."""
-    found: list[int] = []
+    lengths: list[int] = []
     for path in sorted(folder.glob("train/*.jsonl")):
         for _, row in table_files.records(path):
             texts = [value for key, value in row.items() if isinstance(value, str) and key not in NOT_TEXT]
-            found += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
-    return found
+            lengths += [sum(map(len, texts))] * (1 + len(row.get("phrasings") or ()))
+    return lengths
 
 
 def _folder(name: str, files: list[Path]) -> Path | None:

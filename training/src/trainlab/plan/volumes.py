@@ -9,8 +9,8 @@ rank, the schedule and the log (`_save_checkpoint`, transformers 5.23). FSDP2's 
 from dataclasses import dataclass
 
 from trainlab.models.architectures import Architecture
+from trainlab.plan.device_memory import MASTER_BYTES, parameters, trainable
 from trainlab.plan.job import Job
-from trainlab.plan.memory import MASTER_BYTES, parameters, trainable
 from trainlab.plan.units import size
 
 MOMENT_BYTES = 8  # Adam: two float32 numbers of each trained weight
@@ -35,8 +35,8 @@ class VolumeNeed:
 
 def needs(job: Job, arch: Architecture, steps: int | None) -> tuple[VolumeNeed, ...]:
     """Return what the volumes of a language model's job must hold; `steps` is None where rows are unknown."""
-    whole = parameters(job, arch)
-    result = trainable(job, arch) if job.trainable == "lora" else whole
+    total = parameters(job, arch)
+    result = trainable(job, arch) if job.trainable == "lora" else total
     tuned = result * job.saved_bytes + _tokenizer(arch)
     before = job.stages_before * (arch.parameters * job.saved_bytes + _tokenizer(arch))
     base = arch.parameters * job.stored_bytes + _tokenizer(arch) if job.model_bytes is None else job.model_bytes
@@ -66,13 +66,17 @@ def inputs(job: Job, what: str, model: float) -> tuple[VolumeNeed, ...]:
     own = any(volume.name == "data" for volume in job.volumes)
     unknown = ("a data set of unknown size",) if job.data_bytes is None else ()
     data, text, working = job.data_bytes or 0.0, job.text_bytes, job.text_bytes * WORKING
-    told = (*unknown, *([f"data set {size(data)}"] if data else []), *([f"its text {size(text)}"] if text else []))
+    texts = (
+        *unknown,
+        *([f"data set {size(data)}"] if data else []),
+        *([f"its text {size(text)}"] if text else []),
+    )
     made = (f"working files of text.prepare {size(working)}",)
     stored = (f"{what} {size(model)}",) if model else ()
     if own:
-        return VolumeNeed("models", model, stored), VolumeNeed("data", data + text + working, told + made * bool(text))
+        return VolumeNeed("models", model, stored), VolumeNeed("data", data + text + working, texts + made * bool(text))
     remedy = ", or give the data set a volume of its own (site.storage.data.size)" if data else ""
-    parts = (*stored, *told) if model >= working else (*told, *made)
+    parts = (*stored, *texts) if model >= working else (*texts, *made)
     return (VolumeNeed("models", data + text + max(model, working), parts, remedy),)
 
 
@@ -82,16 +86,16 @@ def runs(job: Job, each: float, result: float, steps: int | None, before: float 
     engine/checkpoints.py removes a checkpoint when the next one is complete, and never the best one, which may be the oldest.
     """
     planned = min(job.checkpoints or steps or 1, steps or job.checkpoints or 1)
-    kept = min(planned, job.keep_checkpoints + job.keeps_best)
-    most = min(planned, kept + 1)
-    details = [f"{min(kept, job.keep_checkpoints)} kept"]
-    details += ["the best one"] if kept > job.keep_checkpoints else []
-    if most * each >= kept * each + result:
-        details += ["one being written"] if most > kept else []
-        held, parts = most * each, [f"{most} checkpoints of {size(each)} ({', '.join(details)})"]
+    stored = min(planned, job.keep_checkpoints + job.keeps_best)
+    peak = min(planned, stored + 1)
+    details = [f"{min(stored, job.keep_checkpoints)} kept"]
+    details += ["the best one"] if stored > job.keep_checkpoints else []
+    if peak * each >= stored * each + result:
+        details += ["one being written"] if peak > stored else []
+        held, parts = peak * each, [f"{peak} checkpoints of {size(each)} ({', '.join(details)})"]
     else:
-        held = kept * each + result
-        parts = [f"{kept} checkpoints of {size(each)} ({', '.join(details)})", f"tuned model {size(result)}"]
+        held = stored * each + result
+        parts = [f"{stored} checkpoints of {size(each)} ({', '.join(details)})", f"tuned model {size(result)}"]
     if before:
         parts.append(f"models of the stages before it ({job.stages_before}) {size(before)}")
     remedy = f", or lower phase.train.keep_checkpoints ({job.keep_checkpoints})" if job.keep_checkpoints > 1 else ""

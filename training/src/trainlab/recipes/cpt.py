@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlab.config import CptPhase, TextPhase
-from trainlab.config.training import PretrainStage
+from trainlab.config.methods import PretrainStage
 from trainlab.data import corpus
 from trainlab.errors import UserError
 from trainlab.evaluation import gate

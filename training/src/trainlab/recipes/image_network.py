@@ -19,7 +19,7 @@ from torch import nn
 
 from trainlab import files
 from trainlab.config import ResnetPhase
-from trainlab.config.training import Train
+from trainlab.config.methods import Train
 from trainlab.engine import dist
 from trainlab.errors import UserError
 from trainlab.models import compute

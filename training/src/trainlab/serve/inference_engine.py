@@ -114,7 +114,7 @@ class Engine:
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def fits(self, rows: Sequence[Row]) -> bool:
-        """Tell whether a batch needs no more memory for keys and values than the planner counts for one model (plan/memory.py)."""
+        """Tell whether a batch needs no more memory for keys and values than the planner counts for one model (plan/device_memory.py)."""
         return padded_tokens(rows) <= max(
             self.context, min(self._phase.serve.max_concurrency * self.context, self._positions)
         )

@@ -14,7 +14,7 @@ from stages import DPO, PRETRAIN, SFT, phase_of
 from tiny import train, write_data, write_text
 from trained import assert_same, weights
 from trainlab import cli, files, recipes
-from trainlab.config.training import CurriculumStep
+from trainlab.config.methods import CurriculumStep
 from trainlab.engine import acceleration
 from trainlab.engine.trainer import TrainingJob, length_at
 from trainlab.errors import UserError

@@ -14,7 +14,7 @@ from stages import DPO, PRETRAIN, SFT, phase_of
 from trainlab import files, recipes
 from trainlab.config import Phase
 from trainlab.config.loading import load_values
-from trainlab.config.training import STAGES
+from trainlab.config.methods import STAGES
 from trainlab.errors import UserError
 from trainlab.models import architectures as table
 from trainlab.models import parents

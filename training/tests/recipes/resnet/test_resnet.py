@@ -19,7 +19,7 @@ from pictures import make_images, make_phase
 from trained import weights
 from trainlab import files
 from trainlab.config import Phase
-from trainlab.config.training import Vision
+from trainlab.config.methods import Vision
 from trainlab.engine.stopping import Stopped
 from trainlab.errors import UserError
 from trainlab.progress import Progress

@@ -79,26 +79,26 @@ def _layer(job: Job, arch: Architecture, device: Device) -> float:
     computed = HALF if narrow else FLOAT32
     hidden, queries, keys = arch.hidden, arch.heads * arch.dim, arch.kv_heads * arch.dim
     inputs = 2 if arch.fused else 5  # matrices that read a norm's output: of attention, of the MLP
-    kept = computed * (2 * queries + 2 * keys)  # queries, keys, values and the output of attention
+    total = computed * (2 * queries + 2 * keys)  # queries, keys, values and the output of attention
     if job.compiled and job.trainable != "lora":
         # Element-wise operations are computed again, and what the matrices read is kept once.
-        return kept + arch.norms * stream * hidden + 2 * computed * hidden + 3 * computed * arch.intermediate
+        return total + arch.norms * stream * hidden + 2 * computed * hidden + 3 * computed * arch.intermediate
     copied = queries if arch.fused else 0  # of attention's output: Phi-3's queries lie otherwise in memory
     normalized = hidden * arch.norms + (queries + keys if arch.qk_norm else 0)
-    kept += FLOAT32 * normalized  # norms compute in float32
-    kept += 3 * computed * arch.intermediate  # gate, its activation, up
+    total += FLOAT32 * normalized  # norms compute in float32
+    total += 3 * computed * arch.intermediate  # gate, its activation, up
     if job.trainable == "lora":
         read = inputs * hidden + queries + arch.intermediate
-        kept += computed * job.lora_rank * (inputs + 2)
+        total += computed * job.lora_rank * (inputs + 2)
         if job.lora_dropout:
             mask = FLOAT32 if device.is_cpu else 1
-            return kept + read * (computed + mask)
+            return total + read * (computed + mask)
         shared = 2 * hidden + arch.intermediate + copied  # float32 adapters read what norms and attention gave
-        return kept + computed * (read if narrow else shared)
-    kept += stream * normalized  # for the gradient of the norms' weights
-    kept += computed * (arch.intermediate + copied)  # gate times up, which the last matrix reads
+        return total + computed * (read if narrow else shared)
+    total += stream * normalized  # for the gradient of the norms' weights
+    total += computed * (arch.intermediate + copied)  # gate times up, which the last matrix reads
     copies = inputs if narrow and stream == FLOAT32 else 2  # autocast copies for each matrix what a norm gave
-    return kept + computed * copies * hidden
+    return total + computed * copies * hidden
 
 
 CHUNK_TOKENS = 1024  # of a chunked loss head: logits exist for this many tokens at a time
@@ -144,7 +144,7 @@ PARTS = tuple(part.name for part in fields(Memory) if part.name != "sharding")
 
 def memory(job: Job, arch: Architecture, device: Device) -> Memory:
     """Bytes on one device, for rows of the maximum length; of a pod without GPU, for all of its ranks."""
-    whole, trained = parameters(job, arch), trainable(job, arch)
+    total, trained = parameters(job, arch), trainable(job, arch)
     shards = job.world if job.sharded else 1
     tokens = float(job.batch * job.sequences * job.max_length)
     logit_tokens = min(tokens, CHUNK_TOKENS) if job.chunked_loss else tokens
@@ -152,7 +152,7 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
     context = CONTEXT_BYTES["cpu" if device.is_cpu else "gpu"]
     cached = activation_cache(job, arch) if device.is_cpu else 0.0  # in the pod's memory, not the GPU's
     return Memory(
-        weights=processes * (whole - trained) * job.weight_bytes / shards + _gathered(job, arch),
+        weights=processes * (total - trained) * job.weight_bytes / shards + _gathered(job, arch),
         states=processes * trained * job.state_bytes / shards,
         activations=processes * activation_bytes(job, arch, device, tokens),
         logits=processes * logit_tokens * arch.vocab * LOGIT_BYTES,
@@ -160,7 +160,7 @@ def memory(job: Job, arch: Architecture, device: Device) -> Memory:
         copies=processes * autocast_copies(job, device, trained),
         gradients=processes * _gradients(job, trained),
         cache=processes * cached,
-        sharding=_sharding(job, whole) + context if job.sharded else 0.0,
+        sharding=_sharding(job, total) + context if job.sharded else 0.0,
     )
 
 
@@ -190,13 +190,13 @@ def _gradients(job: Job, trained: int) -> float:
     return float(trained * MASTER_BYTES) if job.world > 1 else 0.0
 
 
-def _sharding(job: Job, whole: int) -> float:
+def _sharding(job: Job, parameters: int) -> float:
     """Bytes of weights on one GPU when the model is sharded, all of them float32.
 
     With a reference (DPO: TRL loads a second model, in the dtype of the first one, for the pass before training, and moves all
     of it to the GPU before it is sharded, `prepare_fsdp`) the trained model is there whole: it is sharded when training starts.
     """
-    full = float(whole * MASTER_BYTES)
+    full = float(parameters * MASTER_BYTES)
     return 2 * full if job.reference else full + full / job.world
 
 
@@ -262,7 +262,7 @@ def own_requests(job: Job, arch: Architecture) -> float:
 
 def _vllm_on_cpu(weights: float, cache: float, memory: float) -> Server:
     """vLLM in a pod of `memory` bytes: what it keeps for keys and values must fit, and one request into that."""
-    kept = float(max(1, int(memory // 2**32)) * 2**30)
-    fits = weights + VLLM_ON_CPU + kept <= memory
-    room = weights + VLLM_ON_CPU + kept if fits else memory
-    return Server("vllm", 0, weights, cache if fits else max(cache, kept), VLLM_ON_CPU, room)
+    reserved = float(max(1, int(memory // 2**32)) * 2**30)
+    fits = weights + VLLM_ON_CPU + reserved <= memory
+    room = weights + VLLM_ON_CPU + reserved if fits else memory
+    return Server("vllm", 0, weights, cache if fits else max(cache, reserved), VLLM_ON_CPU, room)
