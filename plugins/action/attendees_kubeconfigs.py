@@ -9,10 +9,10 @@ from pathlib import Path
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import tokens
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+
+from ..plugin_utils import tokens
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json
 
 SITE = "site.yaml"
 SHORTEST_HOURS = 1.0
@@ -25,7 +25,6 @@ class ActionModule(ClusterAction):
     """Creates what is missing or about to expire."""
 
     OPERATION = "a token for an attendee"
-    TARGET = CLUSTER
 
     def refuse(self, args: Json) -> None:
         """Refuse a lifetime in which no training finishes."""

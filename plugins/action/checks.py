@@ -6,11 +6,12 @@ import textwrap
 from dataclasses import asdict
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import ClusterState, Finding, Options
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json, Unreachable, connect
+
+from ..plugin_utils.checks import run_all
+from ..plugin_utils.checks.cluster_state import ClusterState, Finding, Options
+from ..plugin_utils.checks.junit import junit
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import ApiError, Json, Unreachable, connect
 
 WIDTH = 110
 

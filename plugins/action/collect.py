@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer, containers, images, troubled
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import READY, Verdict
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.recording import CHANGES, Recording
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.redaction import clean, clean_text
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+
+from ..plugin_utils import bundle
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import ApiError, Json
+from ..plugin_utils.observing import Observer, containers, images, troubled
+from ..plugin_utils.platform_ready import READY, Verdict
+from ..plugin_utils.recording import CHANGES, Recording
+from ..plugin_utils.redaction import clean, clean_text
+from ..plugin_utils.waiting import StatusLines
 
 MISSING = "does not exist yet"
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
@@ -31,7 +31,6 @@ class ActionModule(ClusterAction):
     """Looks, records what has changed, and looks again until the time is over."""
 
     OPERATION = "collecting"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Collect; returns `bundle`, `changes` and `unread`."""

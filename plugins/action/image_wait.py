@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import pulled
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
+
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json
+from ..plugin_utils.pods import pulled
+from ..plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
 
 
 class ActionModule(ClusterAction):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import projects
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import ApiError, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import plain, title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines, polls
+
+from ..plugin_utils import projects
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import ApiError, Json
+from ..plugin_utils.platform_api import plain, title
+from ..plugin_utils.removing import remove
+from ..plugin_utils.waiting import StatusLines, polls
 
 FORBIDDEN, CONFLICT = 403, 409
 POLL_SECONDS = 1.0

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER, RELEASE
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain, title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+
+from ..plugin_utils import labels
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import NOT_FOUND, ApiError, Json, Unreachable
+from ..plugin_utils.platform_api import failure, plain, title
+from ..plugin_utils.removing import remove
+from ..plugin_utils.waiting import StatusLines
 
 SHOWN = 5
 FORBIDDEN = 403
@@ -31,10 +31,6 @@ class ActionModule(ClusterAction):
     """Applies what differs from the document or its hash."""
 
     OPERATION = "applying the objects of {owner}"
-
-    def target(self, args: Json) -> tuple[str, ...]:
-        """Without a namespace the objects are the whole cluster's."""
-        return RELEASE if args["namespace"] else CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (a line for each that was changed) and the number of requests."""

@@ -11,12 +11,13 @@ import json
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import build_context, builds
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, ApiError, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, plain
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import title as named
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import ApiRetries, StatusLines, polls
+
+from ..plugin_utils import build_context, builds
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import NOT_FOUND, ApiError, Json
+from ..plugin_utils.platform_api import failure, plain
+from ..plugin_utils.platform_api import title as named
+from ..plugin_utils.waiting import ApiRetries, StatusLines, polls
 
 LOG_LINES = 25
 REGISTRY_SECONDS = 20.0

@@ -10,17 +10,16 @@ import time
 from typing import Any
 
 import yaml
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import NOT_FOUND, PAUSES, ApiError, Json, Unreachable
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import failure, labeled, ours, plain, title
+
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import NOT_FOUND, PAUSES, ApiError, Json, Unreachable
+from ..plugin_utils.platform_api import failure, labeled, ours, plain, title
 
 
 class ActionModule(ClusterAction):
     """Applies the documents in their order."""
 
     OPERATION = "applying objects"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Apply; returns changed, objects (one line each), drift (sentences) and the number of requests."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import fields
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.contradictions import contradictions
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
+
+from ..plugin_utils import labels
+from ..plugin_utils.contradictions import contradictions
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json, wrong_cluster
+from ..plugin_utils.olm_plan import (
     EFS,
     OLM,
     Seen,
@@ -27,8 +27,8 @@ from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import (
     without_role,
     wrong_names,
 )
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi, ours
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+from ..plugin_utils.platform_api import PlatformApi, ours
+from ..plugin_utils.releases import releases
 
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
@@ -40,7 +40,6 @@ class ActionModule(ClusterAction):
     """Queries everything it needs, then decides."""
 
     OPERATION = "looking at the cluster's operators"
-    TARGET = CLUSTER
 
     def refuse(self, args: Json) -> None:
         """Refuse an inventory that no cluster can fulfil."""

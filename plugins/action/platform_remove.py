@@ -8,17 +8,17 @@ the versions, their CustomResourceDefinitions, and last the namespaces. Running 
 from __future__ import annotations
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import CLUSTER
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.losses import KINDS, PART_OF, Losses
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import OLM, by_olm
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import OWNER, ours, title
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import words
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import KUEUE, in_use
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.removing import remove
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import StatusLines
+
+from ..plugin_utils import labels
+from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.kube import Json
+from ..plugin_utils.losses import KINDS, PART_OF, Losses
+from ..plugin_utils.olm_plan import OLM, by_olm
+from ..plugin_utils.platform_api import OWNER, ours, title
+from ..plugin_utils.playbooks import words
+from ..plugin_utils.queue_pool import KUEUE, in_use
+from ..plugin_utils.removing import remove
+from ..plugin_utils.waiting import StatusLines
 
 CRD_API, CRD_KIND = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 GROUPS = "operators.coreos.com/v1"
@@ -29,7 +29,6 @@ class ActionModule(ClusterAction):
     """Goes through the table in reverse order."""
 
     OPERATION = "removing the platform"
-    TARGET = CLUSTER
 
     def run_on_cluster(self, args: Json) -> Json:
         """Remove; returns `removed`, one line for each object, and `kept`, sentences about what was not ours."""

@@ -9,8 +9,9 @@ import subprocess
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json
+
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Json
 
 SCHEMA = "values.schema.json"
 MADE = (

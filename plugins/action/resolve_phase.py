@@ -13,10 +13,11 @@ from pathlib import Path
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import merge_hash
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import api_servers, cluster_proxy
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect, wrong_cluster
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import short
+
+from ..plugin_utils import api_servers, cluster_proxy
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Api, Json, connect, wrong_cluster
+from ..plugin_utils.playbooks import short
 
 COLLECTION = Path(__file__).resolve().parents[2]
 SOURCES = COLLECTION / "training" / "src"

@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, labels, served
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import condition, name
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+
+from ..plugin_utils import jobs, labels, served
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Api, ApiError, Json, Unreachable, connect
+from ..plugin_utils.pods import condition, name
+from ..plugin_utils.waiting import (
     POLL_SECONDS,
     ApiRetries,
     StatusLines,

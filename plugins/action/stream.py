@@ -12,7 +12,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
+
+from ..plugin_utils.documented import DocumentedAction
 
 KEPT_LINES = 20
 CHANGED = re.compile(r"^changed=(true|false)$")
@@ -20,8 +21,6 @@ CHANGED = re.compile(r"^changed=(true|false)$")
 
 class ActionModule(DocumentedAction):
     """Runs a command on the controller and prints its output as it comes."""
-
-    TARGET = ()
 
     def run_on_controller(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return changed and answer as the last line says; AnsibleActionFail with the last lines of a failure."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Json, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
+from ..plugin_utils import jobs
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Json, connect
+from ..plugin_utils.pods import name
 
 
 class ActionModule(DocumentedAction):

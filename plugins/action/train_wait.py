@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, queueing
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.documented import DocumentedAction
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json, connect
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.waiting import (
+
+from ..plugin_utils import jobs, queueing
+from ..plugin_utils.documented import DocumentedAction
+from ..plugin_utils.kube import Api, Json, connect
+from ..plugin_utils.pods import name
+from ..plugin_utils.waiting import (
     ApiRetries,
     Follower,
     StatusLines,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import image_set as sets
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import releases
+from ..plugin_utils import image_set as sets
+from ..plugin_utils.olm_plan import Wanted
+from ..plugin_utils.releases import releases
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.plain import to_yaml
+from ..plugin_utils.plain import to_yaml
 
 DOCUMENTATION = r"""
 name: plain_yaml

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.queue_pool import share
+from ..plugin_utils.queue_pool import share
 
 Json = dict[str, Any]
 

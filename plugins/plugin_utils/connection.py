@@ -18,7 +18,8 @@ from typing import Any
 from urllib.request import getproxies
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import embedded_words
+
+from .playbooks import embedded_words
 
 DEFAULT_FILE = "~/.kube/config"
 TOKEN, HOST, PROXY = "K8S_AUTH_API_KEY", "K8S_AUTH_HOST", "K8S_AUTH_PROXY"

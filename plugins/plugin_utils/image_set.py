@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.olm_plan import Wanted, choice, in_order, wrong_names
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.releases import pair, releases, span
+from .olm_plan import Wanted, choice, in_order, wrong_names
+from .releases import pair, releases, span
 
 Json = dict[str, Any]
 INDEXES = {"redhat-operators": "redhat-operator-index", "certified-operators": "certified-operator-index"}

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import connection
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.connection import Connection
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.playbooks import embedded_words
+
+from . import connection
+from .connection import Connection
+from .playbooks import embedded_words
 
 Json = dict[str, Any]
 CONNECT_SECONDS = 5.0

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_ready import version
+from . import labels
+from .platform_ready import version
 
 Json = dict[str, Any]
 OLM = "operators.coreos.com/v1alpha1"

@@ -11,8 +11,9 @@ import re
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import labels
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import (
+
+from . import labels
+from .kube import (
     NOT_FOUND,
     Api,
     ApiError,

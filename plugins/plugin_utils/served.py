@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.kube import Api, Json
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.pods import name
+from .kube import Api, Json
+from .pods import name
 
 AUTH = "security.opendatahub.io/enable-auth"
 
