@@ -7,7 +7,7 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils import projects
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import ApiError, Json
-from ..plugin_utils.platform_api import plain, title
+from ..plugin_utils.platform_api import title
 from ..plugin_utils.removing import remove
 from ..plugin_utils.waiting import StatusLines, polls
 
@@ -32,7 +32,7 @@ class ActionModule(ClusterAction):
             ours = projects.ours(found)
             changed, how = self._labels(found, args["labels"], notes), "found"
         elif projects.may(self.api, "create", "namespaces"):
-            self._apply(args["labels"] | projects.MARK)
+            self.api.put(self._document(args["labels"] | projects.MARK), None, self.check)
             changed, how, ours = True, "namespace", True
         else:
             self._request(notes)
@@ -49,9 +49,8 @@ class ActionModule(ClusterAction):
                 raise
             return None
 
-    def _apply(self, labels: Json) -> Json:
-        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name, "labels": labels}}
-        return self.api.apply(f"/api/v1/namespaces/{self._name}", document, dry_run=self.check)
+    def _document(self, labels: Json) -> Json:
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._name, "labels": labels}}
 
     def _labels(self, found: Json, labels: Json, notes: list[str]) -> bool:
         """Set the labels that a namespace of ours lacks; without the right, leave them to an administrator and say so."""
@@ -68,7 +67,7 @@ class ActionModule(ClusterAction):
         # a namespace from a ProjectRequest is recognized by its description: its user may not label it
         mark = {} if projects.requested(found) else projects.MARK
         try:
-            return plain(found) != plain(self._apply(labels | mark))
+            return self.api.put(self._document(labels | mark), found, self.check) != "unchanged"
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils import build_context, builds
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import NOT_FOUND, ApiError, Json
-from ..plugin_utils.platform_api import failure, plain
+from ..plugin_utils.platform_api import failure
 from ..plugin_utils.platform_api import title as named
 from ..plugin_utils.waiting import ApiRetries, StatusLines, polls
 
@@ -78,20 +78,15 @@ class ActionModule(ClusterAction):
         changed = False
         for document in documents:
             metadata = document["metadata"]
-            path = self.api.path(document["apiVersion"], document["kind"], metadata["namespace"], metadata["name"])
-            before = self.api.get(str(path))
+            before = self.api.look(document["apiVersion"], document["kind"], metadata["name"], metadata["namespace"])
             try:
-                after = self.api.apply(str(path), document, dry_run=self.check)
+                changed = self.api.put(document, before, self.check) != "unchanged" or changed
             except ApiError as error:
-                if error.status == NOT_FOUND and self.check:
-                    changed = True  # the namespace would have been created before
-                    continue
                 if error.status == NOT_FOUND:
                     raise AnsibleActionFail(
                         f"{named(document)}: {error}; run playbooks/workspace.yml first, or set image_namespace"
                     ) from error
                 raise failure(error, named(document)) from error
-            changed = changed or before is None or plain(before) != plain(after)
         return changed
 
     def _registry(self) -> None:

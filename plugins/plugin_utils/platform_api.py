@@ -88,6 +88,24 @@ class PlatformApi(Api):
         query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         return self._send_as("application/apply-patch+yaml", path, body, **query)
 
+    def put(self, document: Json, before: Json | None, dry_run: bool) -> str:
+        """Apply a document whose kind is served, of which `before` is there; return created, changed or unchanged.
+
+        A dry run answers `would create` or `would change`.
+        """
+        metadata = document["metadata"]
+        path = self.path(document["apiVersion"], document["kind"], metadata.get("namespace", ""), metadata["name"])
+        try:
+            after = self.apply(str(path), document, dry_run)
+        except ApiError as error:
+            if dry_run and before is None and error.status == NOT_FOUND:  # its namespace would have been created before
+                return "would create"
+            raise
+        if before is not None and plain(before) == plain(after):  # the quantity 1000m, too, which is stored as 1
+            return "unchanged"
+        word = "create" if before is None else "change"
+        return f"would {word}" if dry_run else f"{word}d"
+
     def _send_as(self, content_type: str, path: str, body: Json, **query: Any) -> Json:
         self._content_type = content_type
         try:
@@ -124,12 +142,6 @@ class PlatformApi(Api):
 def ours(thing: Json) -> bool:
     """Tell whether the platform role created this object."""
     return (thing["metadata"].get("labels") or {}).get(labels.OWNER) == OWNER
-
-
-def labeled(document: Json) -> Json:
-    """Return the document with our owner label."""
-    metadata = document["metadata"]
-    return document | {"metadata": metadata | {"labels": (metadata.get("labels") or {}) | {labels.OWNER: OWNER}}}
 
 
 def plain(thing: Json) -> Json:
