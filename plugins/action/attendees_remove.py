@@ -7,9 +7,8 @@ from pathlib import Path
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json
-from ..plugin_utils.platform_api import title
+from ..plugin_utils.platform_api import remove, title
 from ..plugin_utils.queue_pool import KUEUE
-from ..plugin_utils.removing import remove
 from ..plugin_utils.waiting import StatusLines
 
 OWNER = "attendees"

@@ -14,13 +14,11 @@ from typing import Any
 
 import yaml
 
-from ..plugin_utils import bundle
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import ApiError, Json
 from ..plugin_utils.observing import Observer, containers, images, troubled
 from ..plugin_utils.platform_ready import READY, Verdict
-from ..plugin_utils.recording import CHANGES, Recording
-from ..plugin_utils.redaction import clean, clean_text
+from ..plugin_utils.recording import CHANGES, Recording, clean, clean_text, write_bundle
 from ..plugin_utils.waiting import StatusLines
 
 MISSING = "does not exist yet"
@@ -143,7 +141,7 @@ class ActionModule(ClusterAction):
         files["versions.yaml"] = _yaml(clean(self._versions()))
         files["waits.yaml"] = _yaml({title: _timed(told) for title, told in self._waits.items()})
         files["unread.yaml"] = _yaml(self._unread())
-        bundle.write(archive, files)
+        write_bundle(archive, files)
 
     def _versions(self) -> Json:
         subscriptions = {}

@@ -21,13 +21,11 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
-from ..plugin_utils.kube import NOT_FOUND, PAUSES, ApiError, Json, Unreachable
-from ..plugin_utils.platform_api import failure, title
-from ..plugin_utils.removing import remove
+from ..plugin_utils.kube import FORBIDDEN, NOT_FOUND, PAUSES, ApiError, Json, Unreachable
+from ..plugin_utils.platform_api import failure, remove, title
 from ..plugin_utils.waiting import StatusLines
 
 SHOWN = 5
-FORBIDDEN = 403
 REMOVE_SECONDS, POLL_SECONDS = 120.0, 1.0
 
 

@@ -24,11 +24,11 @@ from ..plugin_utils.olm_plan import (
     decide,
     documents,
     in_order,
+    releases,
     without_role,
     wrong_names,
 )
 from ..plugin_utils.platform_api import PlatformApi, ours
-from ..plugin_utils.releases import releases
 
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
@@ -99,23 +99,12 @@ def _refuse(errors: list[str]) -> None:
 
 def _missing_rights(api: PlatformApi) -> list[str]:
     """Ask the API server whether we may install operators at all, before half of it is refused."""
-    missing = []
-    for group, resource in (("", "namespaces"), ("operators.coreos.com", "subscriptions")):
-        review = api.send(
-            "POST",
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-            {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": {"verb": "create", "group": group, "resource": resource}},
-            },
-        )
-        if not review["status"]["allowed"]:
-            missing.append(
-                f"trainlab_kubeconfig: this user may not create {resource} in the cluster; use one with cluster-admin "
-                "rights, or let an administrator run playbooks/platform.yml"
-            )
-    return missing
+    return [
+        f"trainlab_kubeconfig: this user may not create {resource} in the cluster; use one with cluster-admin "
+        "rights, or let an administrator run playbooks/platform.yml"
+        for group, resource in (("", "namespaces"), ("operators.coreos.com", "subscriptions"))
+        if not api.may("create", resource, group)
+    ]
 
 
 def _missing_driver(api: PlatformApi, storage: Json) -> list[str]:

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
 from ..plugin_utils.documented import ClusterAction
-from ..plugin_utils.gpu_ready import judge_gpus
+from ..plugin_utils.gpu_inventory import judge_gpus
 from ..plugin_utils.kube import Json
 from ..plugin_utils.platform_ready import (
     FAILED,

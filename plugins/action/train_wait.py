@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils import jobs, queueing
+from ..plugin_utils import jobs
 from ..plugin_utils.documented import DocumentedAction
 from ..plugin_utils.kube import Api, Json, connect
 from ..plugin_utils.pods import name
@@ -75,7 +75,7 @@ class ActionModule(DocumentedAction):
             why = jobs.took_too_long(api, namespace, kind, job) or trouble or message
             raise AnsibleActionFail(f"training {run} failed: {why}\n{AGAIN}{how}")
         if word == "queued":
-            why = queueing.waits_for(queueing.workload_of(api, namespace, job))
+            why = jobs.waits_for(jobs.workload_of(api, namespace, job))
             lines.changed(run, f"waits in the queue: {why or message}")
         if word == "queued" or pods:
             self._due = lines.seconds

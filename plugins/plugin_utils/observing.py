@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import jobs, workload_waits
-from .gpu_ready import judge_gpus
-from .kube import ApiError, Unreachable
+from . import builds, jobs
+from .gpu_inventory import judge_gpus
+from .kube import ApiError, Json, Unreachable
 from .platform_api import PlatformApi
-from .platform_ready import FAILED, READY, Verdict, judge, judge_installed, judge_subscription, judge_version
-from .recording import Json, Place, Seen
+from .platform_ready import FAILED, READY, WAITING, Verdict, judge, judge_installed, judge_subscription, judge_version
+from .pods import pulled
+from .recording import Place, Seen
 
 OLM = "operators.coreos.com/v1alpha1"
 CSV, PREPULL = "ClusterServiceVersion", "trainlab-prepull"
@@ -25,6 +26,7 @@ SPOKEN = ("type", "status", "reason", "message")
 REQUIREMENT = ("group", "version", "kind", "name", "status", "message")
 """All that OLM's API wants of one, so that it can be reported again."""
 RUNTIME = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "architecture")
+WORDS = {"succeeded": READY, "failed": FAILED}
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ class Observer:
                 status = self.subscription(self._table[name]).get("status") or {}
                 ready = ready | {"said_by": str(status.get("installedCSV") or "")}
             found[one["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
-        return found | workload_waits.verdicts(self.objects)
+        return found | workload_verdicts(self.objects)
 
     def _operator(self, one: Json) -> Verdict:
         """Judge an operator as the role does; which version an inventory expects is not known here."""
@@ -310,3 +312,39 @@ def images(pods: list[Json]) -> dict[str, Any]:
             if one.get("imageID"):
                 found.setdefault(str(one.get("image")), set()).add(str(one["imageID"]))
     return {name: sorted(ids) for name, ids in sorted(found.items())}
+
+
+def workload_verdicts(objects: dict[str, list[Json]]) -> dict[str, Verdict]:
+    """Return the verdicts by title, of the objects by kind: builds, prepull, jobs and their pods, promotions, servers."""
+    found: dict[str, Verdict] = {}
+    for title, build in _each(objects, "Build"):
+        state = READY if builds.phase(build) == builds.COMPLETE else WAITING
+        found[title] = Verdict(FAILED if builds.phase(build) in builds.FAILED else state, builds.says(build))
+    for title, daemons in _each(objects, "DaemonSet"):
+        wanted, ready = pulled(daemons)
+        found[title] = Verdict(READY if ready == wanted else WAITING, f"images on {ready or 0} of {wanted} nodes")
+    for kind in (*jobs.KINDS.values(), jobs.BATCH):
+        for title, job in _each(objects, kind.kind):
+            word, message = jobs.outcome(kind, job)
+            found[title] = Verdict(WORDS.get(word, WAITING), f"{word}: {message}" if message else word)
+            if kind != jobs.BATCH:
+                found[f"pods of {title}"] = _scheduled(kind, job, objects.get("Pod", []))
+    for title, service in _each(objects, "InferenceService"):
+        found[title] = judge(service, {"condition": "Ready"})
+    return found
+
+
+def _each(objects: dict[str, list[Json]], kind: str) -> Iterator[tuple[str, Json]]:
+    for thing in objects.get(kind, []):
+        metadata = thing["metadata"]
+        yield f"{kind} {Place(kind, metadata.get('namespace') or '', metadata['name']).full_name}", thing
+
+
+def _scheduled(kind: jobs.Kind, job: Json, pods: list[Json]) -> Verdict:
+    """Judge whether each pod of a job has a node; a job that has ended is past that, whatever is left of its pods."""
+    if jobs.outcome(kind, job)[0] in WORDS:
+        return Verdict(READY, "the job has ended")
+    label = job["metadata"]["name"]
+    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(kind.pod_label) == label]
+    placed = [pod for pod in mine if (pod.get("spec") or {}).get("nodeName")]
+    return Verdict(READY if mine and len(placed) == len(mine) else WAITING, f"{len(placed)} of {len(mine)} have a node")

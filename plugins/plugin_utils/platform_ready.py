@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-Json = dict[str, Any]
+from .kube import Json, condition
+
 READY, WAITING, FAILED = "ready", "waiting", "failed"
 HOPELESS_SUBSCRIPTION = {"BundleUnpackFailed": "True", "InstallPlanFailed": "True"}
 HOPELESS_VERSION = {
@@ -46,12 +47,6 @@ class Verdict:
     reason: str = ""
     brief: bool = False
     note: str = ""
-
-
-def condition(thing: Json, kind: str) -> Json:
-    """Return the condition of this type, {} without one."""
-    found = (thing.get("status") or {}).get("conditions") or []
-    return next((one for one in found if one.get("type") == kind), {})
 
 
 def _words(one: Json) -> str:

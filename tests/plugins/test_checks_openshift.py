@@ -9,8 +9,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from ansible_collections.trainlab.rhoai.plugins.action.checks import junit
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks import run_all
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.junit import junit
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.resources import gpus
 from api_server import recorded
 from api_server.scopes import CLASS, COUNTED, by_class, told

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible_collections.trainlab.rhoai.plugins.plugin_utils import bundle, kube
+from ansible_collections.trainlab.rhoai.plugins.plugin_utils import kube, recording
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.observing import Observer
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.platform_api import PlatformApi
 
@@ -138,4 +138,4 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         AnsibleActionFail, match=r"collect_dest: .*/file: the bundle cannot be .*; name a folder that can"
     ):
-        bundle.write(tmp_path / "file" / "a.tar.gz", {})
+        recording.write_bundle(tmp_path / "file" / "a.tar.gz", {})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..jobs import KINDS, live, outcome
-from ..kube import ApiError
+from ..kube import ApiError, condition
 from ..labels import SERVED_UNTIL
-from ..pods import condition
-from ..served import address, loaded
+from ..pods import served_models, server_address
 from .cluster_state import ClusterState, Finding
 
 
@@ -82,9 +81,9 @@ def served(cluster_state: ClusterState) -> Finding:
         return Finding(
             "error", f"InferenceService {cluster_state.release} is not ready: {ready.get('message', '')}", "", fix
         )
-    path = f"{address(cluster_state.api, cluster_state.namespace, cluster_state.release, service)}/v1/models"
+    path = f"{server_address(cluster_state.api, cluster_state.namespace, cluster_state.release, service)}/v1/models"
     try:
-        found = loaded(cluster_state.api.send("GET", path))
+        found = served_models(cluster_state.api.send("GET", path))
     except ApiError as error:
         return Finding("error", f"the server of {cluster_state.release} does not answer: {error}", "", fix)
     wanted = cluster_state.phase["serve"].get("weights", "tuned")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from .. import jobs
+from ..jobs import stopped, waits_for, workload_of
 from ..kube import Json
-from ..queueing import stopped, waits_for, workload_of
 from .cluster_state import ClusterState, Finding, quantity
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from ..gpu_ready import NVIDIA_LABELS, judge_gpus
+from ..gpu_inventory import NVIDIA_LABELS, judge_gpus
 from ..kube import Json
+from ..olm_plan import pair, releases, span
 from ..platform_ready import READY
-from ..releases import pair, releases, span
-from .autoscaling import awaited, coming
 from .cluster_state import ClusterState, Finding, quantity, tolerates
+from .resources import awaited, coming
 
 CSVS = "/apis/operators.coreos.com/v1alpha1/namespaces/{}/clusterserviceversions"
 DSC = "datasciencecluster.opendatahub.io"

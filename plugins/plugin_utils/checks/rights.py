@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import shlex
 
-from .. import jobs, projects
-from ..kube import ApiError, Json
+from .. import jobs
+from ..kube import FORBIDDEN, ApiError
 from .cluster_state import ClusterState, Finding
 
-FORBIDDEN = 403
-REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+PROJECTS = "project.openshift.io/v1"
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 """Since Kubernetes 1.28."""
 # what installing the chart and waiting for it need: group, resource, verbs
@@ -58,14 +57,14 @@ Right = tuple[str, str, tuple[str, ...]]
 def namespace_rights(cluster_state: ClusterState) -> Finding:
     """The user may create, in the namespace, all that a release consists of."""
     there = _there(cluster_state)
-    if there is not True and cluster_state.api.serves(projects.API, "projectrequests"):
-        if not _may(cluster_state, "", "namespaces", "create", "") and not _may(
-            cluster_state, "", "configmaps", "create", cluster_state.namespace
+    if there is not True and cluster_state.api.serves(PROJECTS, "projectrequests"):
+        if not cluster_state.api.may("create", "namespaces", "") and not cluster_state.api.may(
+            "create", "configmaps", "", cluster_state.namespace
         ):
             return Finding.skipped(
                 f"there is no namespace {cluster_state.namespace}: playbooks/workspace.yml requests a Project"
             )
-    if there is False and not _may(cluster_state, "", "namespaces", "create", ""):
+    if there is False and not cluster_state.api.may("create", "namespaces", ""):
         return Finding(
             "error",
             f"namespace {cluster_state.namespace} does not exist and this user may not create namespaces",
@@ -78,7 +77,7 @@ def namespace_rights(cluster_state: ClusterState) -> Finding:
     missing, custom = [], []
     for group, resource, verbs in (*core, *operators):
         named = f"{resource}.{group}" if group else resource
-        lacking = [verb for verb in verbs if not _may(cluster_state, group, resource, verb, cluster_state.namespace)]
+        lacking = [verb for verb in verbs if not cluster_state.api.may(verb, resource, group, cluster_state.namespace)]
         missing += [f"{verb} {named}" for verb in lacking]
         if lacking and (group, resource, verbs) in operators and named not in custom:
             custom.append(named)
@@ -206,18 +205,3 @@ def _there(cluster_state: ClusterState) -> bool | None:
         if error.status != FORBIDDEN:
             raise
         return None
-
-
-def _may(cluster_state: ClusterState, group: str, resource: str, verb: str, namespace: str) -> bool:
-    name, _slash, part = resource.partition("/")
-    wanted: Json = {"group": group, "resource": name, "subresource": part, "verb": verb, "namespace": namespace}
-    answer = cluster_state.api.send(
-        "POST",
-        REVIEW,
-        {
-            "kind": "SelfSubjectAccessReview",
-            "apiVersion": "authorization.k8s.io/v1",
-            "spec": {"resourceAttributes": wanted},
-        },
-    )
-    return bool(answer.get("status", {}).get("allowed"))
