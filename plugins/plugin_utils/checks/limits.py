@@ -1,4 +1,4 @@
-"""Checks of what would block a job although the cluster has room: queues and quotas smaller than the phase, gates, clocks."""
+"""Checks of what would block a job although the cluster has room: queues smaller than the phase, gates, clocks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,6 @@ from .cluster_state import ClusterState, Finding, quantity
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
 SKEW_SECONDS = 60.0
-SMALL_POD, SMALL_KEY = {"cpu": "20m", "memory": "256Mi"}, "what promotion and test request"
-"""As the chart's _room.tpl."""
-Wanted = tuple[tuple[str, ...], Decimal, tuple[str, str, str]]
-"""Entries of a ResourceQuota, how much of each is needed, and what is said where it is not left: what, why, fix."""
-UNSAID = {
-    "limits.ephemeral-storage": ("default",),
-    "requests.ephemeral-storage": ("defaultRequest", "default"),
-    "ephemeral-storage": ("defaultRequest", "default"),
-}
-"""Entries of a ResourceQuota for which no pod of the chart says an amount, and where a LimitRange would."""
 KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
 
 
@@ -113,132 +103,6 @@ def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
     return owned, most
 
 
-def namespace_limits(cluster_state: ClusterState) -> Finding:
-    """No LimitRange of the namespace makes the API server refuse pods or claims; the chart's _room.tpl says the same."""
-    ranges = _ranges(cluster_state)
-    for each in ranges:
-        name = each["metadata"]["name"]
-        for limit in each["spec"]["limits"]:
-            if limit.get("type") == "PersistentVolumeClaim" and (found := _claims_within(cluster_state, name, limit)):
-                return found
-            if limit.get("type") not in ("Container", "Pod"):
-                continue
-            for resource, asked, key in _requested(cluster_state):
-                most, least, given = (limit.get(bound, {}).get(resource) for bound in ("max", "min", "default"))
-                if least is not None and quantity(least) > quantity(asked):
-                    return Finding(
-                        "error",
-                        f"LimitRange {name}: a {limit['type']} has to have {least} of {resource} at least, {key} is {asked}",
-                        "the API server refuses the pods",
-                        f"lower it, or raise {key}" if key != SMALL_KEY else "lower it",
-                    )
-                if most is not None and quantity(most) < quantity(asked):
-                    what = f"a {limit['type']} may have {most} of {resource} at most"
-                elif given is not None and resource == "cpu" and quantity(given) < quantity(asked):
-                    what = f"it limits containers to {given} of cpu by default"
-                else:
-                    continue
-                return Finding(
-                    "error",
-                    f"LimitRange {name}: {what}, {key} is {asked}",
-                    "the API server refuses the pods",
-                    f"raise it, or lower {key}",
-                )
-            if found := _pods_without_limit(cluster_state, name, limit):
-                return found
-    return Finding.ok(", ".join(each["metadata"]["name"] for each in ranges)) if ranges else Finding.skipped("none")
-
-
-def _claims_within(cluster_state: ClusterState, name: str, limit: Json) -> Finding | None:
-    most, least = (limit.get(bound, {}).get("storage") for bound in ("max", "min"))
-    for volume, size in _new_claims(cluster_state).items():
-        if most is not None and quantity(most) < quantity(size):
-            what, remedy = f"may have {most} of storage at most", "raise it"
-        elif least is not None and quantity(least) > quantity(size):
-            what, remedy = f"has to have {least} of storage at least", "lower it"
-        else:
-            continue
-        return Finding(
-            "error",
-            f"LimitRange {name}: a PersistentVolumeClaim {what}, {cluster_state.claims[volume]} requests {size}",
-            "the API server refuses the claim",
-            f"{remedy}, or set site.storage.{volume}.size",
-        )
-    return None
-
-
-def _pods_without_limit(cluster_state: ClusterState, name: str, limit: Json) -> Finding | None:
-    """For containers the API server makes a default of it (k8s.io/kubernetes, defaults.go: SetDefaults_LimitRangeItem)."""
-    most = limit.get("max", {}).get("cpu")
-    if limit["type"] != "Pod" or most is None or _default(cluster_state, "cpu", ("default",)):
-        return None
-    return Finding(
-        "error",
-        f"LimitRange {name}: a Pod may have {most} of cpu at most, and no LimitRange sets a limit",
-        "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
-        f"remove max.cpu from it, or give namespace {cluster_state.namespace} a LimitRange with a default",
-    )
-
-
-def namespace_quota(cluster_state: ClusterState) -> Finding:
-    """What the namespace's quotas have left is enough, and none of them requires a CPU limit; the chart's _room.tpl says the same."""
-    quotas = cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/resourcequotas")
-    if not quotas:
-        return Finding.skipped("no quota")
-    pods = f"/api/v1/namespaces/{cluster_state.namespace}/pods"
-    upgrade = bool(cluster_state.api.items(pods, f"app.kubernetes.io/instance={cluster_state.release}"))
-    of_claims = _of_claims(cluster_state)
-    for each in quotas:
-        if not (counts := _counts(each["spec"], cluster_state.site)):
-            continue
-        # Of a release that has pods, what is in use may be its own.
-        pods_themselves = [] if upgrade else _pods_themselves(cluster_state, counts)
-        wanted = [*_of_pods(cluster_state, counts), *pods_themselves, *of_claims]
-        hard, used = each["spec"].get("hard") or {}, (each.get("status") or {}).get("used") or {}
-        name = each["metadata"]["name"]
-        if "limits.cpu" in hard and not _default(cluster_state, "cpu", ("default",)):
-            return Finding(
-                "error",
-                f"ResourceQuota {name} counts limits.cpu, and no LimitRange sets one",
-                "the API server refuses pods without a CPU limit, and a limit slows all ranks of a job",
-                f"remove limits.cpu from it, or give namespace {cluster_state.namespace} a LimitRange with a default",
-            )
-        for entry, sources in UNSAID.items():
-            if entry in hard and not _default(cluster_state, "ephemeral-storage", sources):
-                return Finding(
-                    "error",
-                    f"ResourceQuota {name} counts {entry}, and no LimitRange sets one",
-                    "the API server refuses pods without it",
-                    f"remove {entry} from it, or give namespace {cluster_state.namespace} a LimitRange with a {sources[0]}",
-                )
-        for entries, amount, (what, why, fix) in wanted:
-            for entry in entries:
-                if entry in hard and quantity(hard[entry]) - quantity(used.get(entry)) < amount:
-                    return Finding(
-                        "error",
-                        f"ResourceQuota {name}: {entry} is {hard[entry]}, {used.get(entry, 0)} in use, {what}",
-                        why,
-                        fix,
-                    )
-    return Finding.ok(", ".join(each["metadata"]["name"] for each in quotas))
-
-
-def _counts(spec: Json, site: Json) -> list[str]:
-    """Return whose pods a quota counts, of `job`, `server` and `promotion`; the chart's trainjob.quotaCounts says why."""
-    scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or []]
-    scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or []
-
-    def within(scope: Json, pods: str) -> bool:
-        if scope["scopeName"] == "PriorityClass":
-            given, classes = "" if pods == "promotion" else site["priorityClass"], scope.get("values") or []
-            named = {"Exists": True, "In": given in classes, "NotIn": given not in classes}
-            return bool(given) and named.get(scope["operator"], False)
-        return scope["scopeName"] in ("NotBestEffort", "Terminating" if pods == "job" else "NotTerminating")
-
-    made = ("job", "server", "promotion") if site["serving"] else ("job",)
-    return [pods for pods in made if all(within(scope, pods) for scope in scopes)]
-
-
 def pull_window(cluster_state: ClusterState) -> Finding:
     """If Kueue evicts a job whose pods are not ready in time, the image is on the nodes beforehand."""
     if not cluster_state.site["queue"]:
@@ -321,13 +185,14 @@ def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
 
 def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
     """What all pods of the job request together, by resource, and what sets it: a key, or a LimitRange that adds it."""
-    nodes = cluster_state.phase["resources"]["nodes"]
+    asked, nodes = cluster_state.phase["resources"], cluster_state.phase["resources"]["nodes"]
+    keys = {"cpu": "cpu", "memory": "memory", cluster_state.site["gpuResource"]: "gpus_per_node"}
     found = {
-        resource: (quantity(asked) * nodes, key)
-        for resource, asked, key in _requested(cluster_state)
-        if key.startswith("phase.resources.")
+        resource: (quantity(asked[key]) * nodes, f"phase.resources.{key}")
+        for resource, key in keys.items()
+        if quantity(asked.get(key))
     }
-    for each in _ranges(cluster_state):
+    for each in cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges"):
         for limit in each["spec"]["limits"]:
             if limit.get("type") == "Container":
                 # a limit that is given without a request is the request
@@ -335,106 +200,3 @@ def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
                     added = (quantity(amount) * nodes, f"added by LimitRange {each['metadata']['name']}")
                     found.setdefault(resource, added)
     return found
-
-
-def _of_pods(cluster_state: ClusterState, counts: list[str]) -> list[Wanted]:
-    """What the job takes of a quota that counts it, and the server alone: by then the job has ended."""
-    nodes = cluster_state.phase["resources"]["nodes"]
-    found = []
-    for resource, asked, key in _requested(cluster_state):
-        entries = (f"requests.{resource}", resource, *(("limits.memory",) if resource == "memory" else ()))
-        room = "raise it, free what is in use, or lower"
-        if key.startswith("phase.resources."):
-            if "job" not in counts:
-                continue
-            says = (
-                f"the job requests {nodes} times {asked}",
-                "pods of the job could not be created",
-                f"{room} {key} or phase.resources.nodes",
-            )
-            found.append((entries, quantity(asked) * nodes, says))
-        elif key != SMALL_KEY and "server" in counts:
-            says = (f"the server requests {asked}", "its pod could not be created", f"{room} {key}")
-            found.append((entries, quantity(asked), says))
-    return found
-
-
-def _pods_themselves(cluster_state: ClusterState, counts: list[str]) -> list[Wanted]:
-    """How many of these pods there are: `pods` counts those that have not ended, `count/pods` all."""
-    found = []
-    for entry, how in (("pods", "at once"), ("count/pods", "that stay")):
-        made = {"job": cluster_state.phase["resources"]["nodes"], "promotion": 1, "server": 1}
-        made = {pods: number for pods, number in made.items() if pods in counts}
-        why, fix = "the server could not be created", "raise it, or free what is in use"
-        if "job" in made:
-            why, fix = (
-                "pods of the job could not be created",
-                "raise it, free what is in use, or lower phase.resources.nodes",
-            )
-            if entry == "pods":  # the server comes when the job has ended, whose pods are as many at least
-                made.pop("server", None)
-        total, parts = sum(made.values()), ", ".join(f"{number} of the {pods}" for pods, number in made.items())
-        found.append(((entry,), Decimal(total), (f"the release makes {total} {how}: {parts}", why, fix)))
-    return found
-
-
-def _new_claims(cluster_state: ClusterState) -> dict[str, str]:
-    """Return the size of each claim that the release makes and that is not there yet, by its volume."""
-    storage, needs = cluster_state.site["storage"], cluster_state.phase.get("needs") or {}
-    return {
-        volume: str(storage[volume].get("size") or needs.get(volume) or "0")
-        for volume in cluster_state.claims
-        if not storage[volume].get("existing") and cluster_state.claim(volume) is None
-    }
-
-
-def _of_claims(cluster_state: ClusterState) -> list[Wanted]:
-    """What the claims that are not there yet take of a quota."""
-    storage, new = cluster_state.site["storage"], _new_claims(cluster_state)
-    if not new:
-        return []
-    found: list[Wanted] = []
-    for volume, size in new.items():
-        if name := storage[volume].get("storageClass"):
-            says = (
-                f"claim {cluster_state.claims[volume]} requests {size}",
-                "it could not be made",
-                f"raise it, free what is in use, or set site.storage.{volume}.size",
-            )
-            found.append(((f"{name}.storageclass.storage.k8s.io/requests.storage",), quantity(size), says))
-    keys = [f"site.storage.{volume}" for volume in new]
-    says = (
-        f"the claims request {' and '.join(new.values())}",
-        "they could not be made",
-        f"raise it, free what is in use, or set {'.size or '.join(keys)}.size",
-    )
-    found.append((("requests.storage",), sum((quantity(size) for size in new.values()), Decimal(0)), says))
-    says = (
-        f"the release makes {len(new)}",
-        "they could not be made",
-        f"raise it, delete those that nobody needs, or name one that exists with {'.existing or '.join(keys)}.existing",
-    )
-    found.append((("persistentvolumeclaims", "count/persistentvolumeclaims"), Decimal(len(new)), says))
-    return found
-
-
-def _requested(cluster_state: ClusterState) -> list[tuple[str, str, str]]:
-    """What a pod of the job, of the server, and of the chart's own others, requests: resource, amount, key."""
-    blocks = [("phase.resources", "gpus_per_node")] + [("phase.serve", "gpus")] * cluster_state.site["serving"]
-    found = []
-    for block, gpus in blocks:
-        asked = cluster_state.phase[block.removeprefix("phase.")]
-        for resource, key in (("cpu", "cpu"), ("memory", "memory"), (cluster_state.site["gpuResource"], gpus)):
-            if quantity(asked.get(key)):
-                found.append((resource, str(asked[key]), f"{block}.{key}"))
-    return found + [(resource, amount, SMALL_KEY) for resource, amount in SMALL_POD.items()]
-
-
-def _default(cluster_state: ClusterState, resource: str, sources: tuple[str, ...]) -> bool:
-    """Tell whether a LimitRange gives this resource to containers without, by one of these keys."""
-    limits = [limit for each in _ranges(cluster_state) for limit in each["spec"]["limits"]]
-    return any(resource in (limit.get(source) or {}) for limit in limits for source in sources)
-
-
-def _ranges(cluster_state: ClusterState) -> list[Json]:
-    return cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges")

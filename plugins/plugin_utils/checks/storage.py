@@ -47,34 +47,6 @@ def classes(cluster_state: ClusterState) -> Finding:
     return Finding.ok("; ".join(used) or "the claims are there")
 
 
-def existing_claims(cluster_state: ClusterState) -> Finding:
-    """Claims created beforehand exist and have the access mode that the site requests."""
-    found = []
-    for volume in cluster_state.claims:
-        wanted, claim = cluster_state.site["storage"][volume], cluster_state.claim(volume)
-        name = cluster_state.claims[volume]
-        if claim is None:
-            if wanted.get("existing"):
-                return Finding(
-                    "error",
-                    f"site.storage.{volume}.existing: namespace {cluster_state.namespace} has no claim {name}",
-                    "the pods would wait for it",
-                    "create it, or set existing to '' so that the release creates one",
-                )
-            continue
-        modes = claim["spec"].get("accessModes", [])
-        if wanted["accessMode"] not in modes and cluster_state.phase["resources"]["nodes"] > 1:
-            return Finding(
-                "error",
-                f"claim {name} has access mode {', '.join(modes)}, site.storage.{volume}.accessMode asks for "
-                f"{wanted['accessMode']}",
-                "a claim's access mode cannot be changed",
-                f"delete the claim (its data is lost) or set site.storage.{volume}.existing to another one",
-            )
-        found.append(name)
-    return Finding.ok(", ".join(dict.fromkeys(found))) if found else Finding.skipped("none yet")
-
-
 def _one_node(key: str, nodes: int) -> tuple[str, str]:
     """Return why shared storage is asked for, and what to do without; the chart's _cluster.tpl says the same."""
     if nodes == 1:
