@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
 from ..plugin_utils.platform_api import remove, title
-from ..plugin_utils.queue_pool import KUEUE
 from ..plugin_utils.waiting import StatusLines
 
 OWNER = "attendees"

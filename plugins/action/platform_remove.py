@@ -13,11 +13,11 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
+from ..plugin_utils.jobs import KUEUE
 from ..plugin_utils.kube import Json
 from ..plugin_utils.olm_plan import OLM, by_olm
 from ..plugin_utils.platform_api import OWNER, ours, remove, title
 from ..plugin_utils.playbooks import words
-from ..plugin_utils.queue_pool import KUEUE, in_use
 from ..plugin_utils.waiting import StatusLines
 
 KINDS: tuple[Json, ...] = (
@@ -268,3 +268,21 @@ def _component(package: str, namespace: str) -> str:
     return f"operators.coreos.com/{package}.{namespace}"[: len("operators.coreos.com/") + LABEL_NAME_LENGTH].rstrip(
         ".-_"
     )
+
+
+def in_use(flavors: list[Json], queues: list[Json], workloads: list[Json]) -> str:
+    """Name what still uses a ClusterQueue or ResourceFlavor of ours: other ClusterQueues, and jobs that have its quota."""
+    mine = {one["metadata"]["name"] for one in flavors if ours(one)}
+    names = {one["metadata"]["name"] for one in queues if ours(one)}
+    users = [title(one) for one in queues if not ours(one) and mine & _flavors(one)]
+    for one in workloads:
+        status = one.get("status") or {}
+        ended = any(each["type"] == "Finished" and each["status"] == "True" for each in status.get("conditions") or [])
+        if (status.get("admission") or {}).get("clusterQueue") in names and not ended:
+            users.append(title(one))
+    return ", ".join(users[:SHOWN]) + (f" and {len(users) - SHOWN} more" if len(users) > SHOWN else "")
+
+
+def _flavors(queue: Json) -> set[str]:
+    groups = queue["spec"].get("resourceGroups") or []
+    return {flavor["name"] for group in groups for flavor in group["flavors"]}

@@ -185,8 +185,8 @@ class Observer:
             yield Source(kind.group_version, kind.kind, "workload", everything, (self._own,))
         for version, kind in (
             ("jobset.x-k8s.io/v1alpha2", "JobSet"),
-            ("kueue.x-k8s.io/v1beta1", "Workload"),
-            ("kueue.x-k8s.io/v1beta1", "LocalQueue"),
+            (jobs.KUEUE, "Workload"),
+            (jobs.KUEUE, "LocalQueue"),
             ("serving.kserve.io/v1beta1", "InferenceService"),
             ("batch/v1", "Job"),
         ):

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from api_server import catalog
 from api_server.harness import Cluster
+from charts.rendering import binary
 from waiting import until
 
 DSC = "datasciencecluster.opendatahub.io/v2"
@@ -61,6 +62,7 @@ def test_findings_are_printed_and_written(broken: Cluster, tmp_path: Path) -> No
         "trainlab_release": "survival",
         "trainlab_values": ["values/survival.yaml"],
         "stage": "before",
+        "trainlab_helm": str(binary("helm")),
         "verify_json": str(tmp_path / "verify.json"),
         "verify_junit": str(tmp_path / "verify.xml"),
     }

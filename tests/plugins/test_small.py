@@ -17,7 +17,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.filter.core import combine
 from ansible_collections.trainlab.rhoai.plugins.action import run_results, stream
-from ansible_collections.trainlab.rhoai.plugins.filter.listed import listed
+from ansible_collections.trainlab.rhoai.plugins.filter.plain_yaml import listed
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils import jobs, plain
 from ansible_collections.trainlab.rhoai.plugins.plugin_utils.checks.cluster_state import quantity
 from jinja2.nativetypes import NativeEnvironment

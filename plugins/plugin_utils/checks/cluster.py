@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ..jobs import KINDS, PYTORCHJOB, TRAINJOB
+from ..jobs import KINDS, KUEUE, PYTORCHJOB, TRAINJOB
 from ..kube import Json
 from .cluster_state import ClusterState, Finding
 
 KSERVE = "serving.kserve.io/v1beta1"
-KUEUE = "kueue.x-k8s.io/v1beta1"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 

@@ -11,7 +11,7 @@ from ..jobs import stopped, waits_for, workload_of
 from ..kube import Json
 from .cluster_state import ClusterState, Finding, quantity
 
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1"
+KUEUE = f"/apis/{jobs.KUEUE}"
 SKEW_SECONDS = 60.0
 KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
 
