@@ -37,16 +37,7 @@ class ActionModule(ClusterAction):
         self._logs: dict[str, str] = {}
         self._waits: dict[str, list[Json]] = {}
         self._args = args
-        self._observer = Observer(
-            self.api,
-            args["operators"],
-            args["resources"],
-            args["brings"],
-            args["namespace"],
-            args["files"],
-            args["others"],
-            args["image_namespace"] or args["namespace"],
-        )
+        self._observer = Observer(self.api, args["namespace"], args["image_namespace"] or args["namespace"])
         self._kubernetes = self.api.get("/version") or {}
         began = datetime.now(UTC)
         self._name = f"trainlab-collect-{self._cluster()}-{began.strftime('%Y%m%dT%H%M%SZ')}"
@@ -145,7 +136,7 @@ class ActionModule(ClusterAction):
 
     def _versions(self) -> Json:
         subscriptions = {}
-        for name, one in self._args["operators"].items():
+        for name, one in self._observer.table.items():
             found = self._observer.subscription(one)
             spec, status = found.get("spec") or {}, found.get("status") or {}
             if found:

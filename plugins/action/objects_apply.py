@@ -23,10 +23,11 @@ from ..plugin_utils import labels
 from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import FORBIDDEN, NOT_FOUND, PAUSES, ApiError, Json, Unreachable
 from ..plugin_utils.platform_api import failure, remove, title
-from ..plugin_utils.waiting import StatusLines
+from ..plugin_utils.pods import pulled
+from ..plugin_utils.waiting import ApiRetries, StatusLines, polls, watch_pods
 
 SHOWN = 5
-REMOVE_SECONDS, POLL_SECONDS = 120.0, 1.0
+REMOVE_SECONDS, POLL_SECONDS, UNSCHEDULABLE_SECONDS = 120.0, 1.0, 60.0
 
 
 class ActionModule(ClusterAction):
@@ -49,7 +50,39 @@ class ActionModule(ClusterAction):
         there = self._there(documents, args["prune"])
         left = self._unnamed(documents, there) if self._namespace or args["prune"] else []
         lines = self._all(documents, there) + self._remove(left)
-        return {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests}
+        found = {"changed": bool(lines), "objects": lines, "drift": [], "requests": self.api.requests, "nodes": 0}
+        for name in [_key(each)[2] for each in documents if each["kind"] == "DaemonSet"]:
+            if args["pull_timeout"] and not self.check:
+                try:
+                    found["nodes"] = self._pulled(name, args["pull_timeout"])
+                except (ApiError, Unreachable) as error:
+                    raise failure(error, f"pulling images by DaemonSet {self._namespace}/{name}") from error
+        return found
+
+    def _pulled(self, name: str, timeout: float) -> int:
+        """Wait until each node that a DaemonSet targets has the images of its pods, which a running one has; return their number."""
+        space, lines = self._namespace, StatusLines()
+        retries = ApiRetries(lines)
+        for _poll in polls(
+            timeout,
+            f"the pull by DaemonSet {space}/{name}",
+            f"see `{self.api.kubectl} -n {space} get pods -l app.kubernetes.io/name={name} -o wide`; raise image_prepull_timeout, "
+            "or run the playbook again: the nodes keep pulling",
+        ):
+            found = retries.ask(lambda: self.api.get(f"/apis/apps/v1/namespaces/{space}/daemonsets/{name}"))
+            if found is None:
+                continue
+            wanted, ready = pulled(found)
+            if ready is not None:
+                lines.changed("images", f"on {ready} of {wanted} nodes")
+                if ready == wanted:
+                    return wanted
+            path = f"/api/v1/namespaces/{space}/pods"
+            pods = retries.ask(lambda path=path: self.api.items(path, f"app.kubernetes.io/name={name}"))
+            if trouble := watch_pods(self.api, space, pods or [], lines, UNSCHEDULABLE_SECONDS):
+                raise AnsibleActionFail(f"images are not on the nodes: {trouble}")
+            lines.alive(f"still pulling: {ready or 0} of {wanted} nodes")
+        raise AssertionError("polls() ends with an error")
 
     def _one_by_one(self, documents: list[Json], fields_only: bool) -> Json:
         lines: list[str] = []

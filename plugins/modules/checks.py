@@ -63,11 +63,7 @@ EXAMPLES = r"""
     namespace: trainlab-demo
     release: survival
     context: "{{ trainlab_resolved }}"
-    helm_refused:
-    description: What C(helm upgrade --install --dry-run=server) of the release refused; empty if nothing.
-    type: str
-    default: ""
-  stage: before
+    stage: before
 """
 
 RETURN = r"""

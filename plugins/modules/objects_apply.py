@@ -42,6 +42,12 @@ options:
     type: list
     elements: dict
     default: []
+  pull_timeout:
+    description: >-
+      Seconds to wait until each node that a DaemonSet of the documents targets has the images of its pods; fails at once when one cannot
+      be pulled. 0 does not wait.
+    type: float
+    default: 0.0
 extends_documentation_fragment: trainlab.rhoai.cluster
 author:
   - The trainlab authors (@trainlab)
@@ -61,6 +67,10 @@ drift:
   returned: success
   type: list
   elements: str
+nodes:
+  description: With O(pull_timeout), the number of nodes that have the images.
+  returned: O(foreign=refuse)
+  type: int
 objects:
   description: One line for each object that was changed; with O(foreign=report), for each.
   returned: success

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from . import builds, jobs
 from .gpu_inventory import judge_gpus
@@ -17,6 +20,9 @@ from .platform_ready import FAILED, READY, WAITING, Verdict, judge, judge_instal
 from .pods import pulled
 from .recording import Place, Seen
 
+TABLES = Path(__file__).resolve().parents[2] / "roles" / "platform" / "vars" / "main.yml"
+FILES = {"gpu": "gpu-operator", "cert_manager": "cert-manager"}
+"""Files of a bundle that are not named like the operator, as in tests/api_server/statuses."""
 OLM = "operators.coreos.com/v1alpha1"
 CSV, PREPULL = "ClusterServiceVersion", "trainlab-prepull"
 OPENSHIFT = "config.openshift.io/v1"
@@ -100,23 +106,12 @@ def missing(thing: Json) -> Json:
 class Observer:
     """Looks at a cluster again and again; `objects` are those of the last pass, `unread` says what could not be read and why."""
 
-    def __init__(
-        self,
-        api: PlatformApi,
-        table: Json,
-        resources: Json,
-        brings: Json,
-        namespace: str,
-        files: Json,
-        others: list[Json],
-        builds: str,
-    ) -> None:
-        """The tables are those of the role platform, `others` what it waits for besides.
-
-        `files` names an operator's file where it is not the operator's name, `builds` is the namespace where images are built.
-        """
-        self._api, self._table, self._resources, self._brings = api, table, resources, brings
-        self._own, self._files, self._others, self._builds = namespace, files, others, builds
+    def __init__(self, api: PlatformApi, namespace: str, builds: str) -> None:
+        """`namespace` is that of the jobs, `builds` where images are built; what to look for is in the tables of the role platform."""
+        tables = {name.removeprefix("__platform_"): value for name, value in yaml.safe_load(TABLES.read_text()).items()}
+        self.table, self._resources, self._brings = tables["table"], tables["resources"], tables["brings"]
+        self._others = [*tables["queued"], *tables["crds"], tables["initialization"]]
+        self._api, self._own, self._builds = api, namespace, builds
         self.unread: dict[str, str] = {}
         self.objects: dict[str, list[Json]] = {}
 
@@ -124,7 +119,7 @@ class Observer:
     def namespaces(self) -> tuple[str, ...]:
         """Our own, the operators', and those that they make."""
         found = {self._own, self._builds}
-        for one in self._table.values():
+        for one in self.table.values():
             found |= {one["namespace"], *one.get("makes_namespaces", [])}
         for one in self.objects.get(INITIALIZATION, []):
             found.add((one.get("spec") or {}).get("applicationsNamespace", ""))
@@ -165,7 +160,7 @@ class Observer:
         own = (("labelSelector", "!olm.copiedFrom"),)  # OLM shows an operator for all namespaces in each of them
         yield Source(OLM, CSV, "olm", missing, query=own, keep=here)
         yield Source(OLM, "CatalogSource", "olm", status_of("connectionState", "message", "reason"))
-        crds = tuple(one["crd"] for one in self._table.values() if one.get("crd"))
+        crds = tuple(one["crd"] for one in self.table.values() if one.get("crd"))
         crds += tuple(one["name"] for one in [*self._brings.values(), *self._others] if one["kind"] == CRD)
         yield Source("apiextensions.k8s.io/v1", CRD, "crds", status_of("conditions"), names=tuple(dict.fromkeys(crds)))
         for name, one in [*self._resources.items(), *self._brings.items()]:
@@ -176,7 +171,7 @@ class Observer:
         made = {
             one["kind"] for one in self._resources.values()
         }  # Kueue, which the role makes where OpenShift AI does not
-        for name, each in self._table.items():
+        for name, each in self.table.items():
             for one in each.get("leftovers", []):
                 if one["kind"] not in made:
                     yield Source(one["apiVersion"], one["kind"], name, everything)
@@ -200,13 +195,13 @@ class Observer:
 
     def file(self, sequences: str) -> str:
         """Return the name of a file of statuses: an operator's has the release that is installed, where OLM tells."""
-        if sequences not in self._table:
+        if sequences not in self.table:
             return sequences
-        one = self._table[sequences]
+        one = self.table[sequences]
         csv = str((self.subscription(one).get("status") or {}).get("installedCSV") or "")
         numbers = csv.partition(".")[2].removeprefix("v").split(".")
         release = f"-{'.'.join(numbers[:2])}" if csv else ""
-        return f"{self._files.get(sequences, sequences)}{release}"
+        return f"{FILES.get(sequences, sequences)}{release}"
 
     def subscription(self, one: Json) -> Json:
         """Return the Subscription of an operator of the table as it was in the last pass, {} without one."""
@@ -237,13 +232,13 @@ class Observer:
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what the roles would make of the last pass, by what they wait for."""
-        found = {f"operator {one['title']}": self._operator(one) for one in self._table.values()}
+        found = {f"operator {one['title']}": self._operator(one) for one in self.table.values()}
         nodes = self.objects.get("Node", [])
         for name, one in [*self._resources.items(), *self._brings.items(), *(("", each) for each in self._others)]:
             thing = self._named(one["kind"], one["name"])
             ready = one.get("ready") or {}
             if ready.get("observed"):  # as the role has it: what an older operator said is of before the upgrade
-                status = self.subscription(self._table[name]).get("status") or {}
+                status = self.subscription(self.table[name]).get("status") or {}
                 ready = ready | {"said_by": str(status.get("installedCSV") or "")}
             found[one["title"]] = judge_gpus(thing, nodes) if ready.get("gpus") else judge(thing, ready)
         return found | workload_verdicts(self.objects)

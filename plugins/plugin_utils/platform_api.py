@@ -125,12 +125,12 @@ class PlatformApi(Api):
             self._content_type = "application/json"
         return answer
 
-    def delete(self, path: str, uid: str = "") -> bool:
-        """Delete an object and, in the background, what it owns; False when it was not there.
+    def delete(self, path: str, uid: str = "", policy: str = "Background") -> bool:
+        """Delete an object and what it owns, with policy Foreground before itself; False when it was not there.
 
         One with another `uid` is not touched: an operator recreated it after a deletion whose answer was lost.
         """
-        body: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
+        body: Json = {"propagationPolicy": policy} | ({"preconditions": {"uid": uid}} if uid else {})
         try:
             self.send("DELETE", path, body)
         except ApiError as error:
@@ -172,7 +172,9 @@ def failure(error: Exception, doing: str) -> AnsibleActionFail:
     return AnsibleActionFail(f"{doing}: {error}{remedy}")
 
 
-def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: StatusLines) -> None:
+def remove(
+    api: PlatformApi, things: list[Json], timeout: float, poll: float, lines: StatusLines, policy: str = "Background"
+) -> None:
     """Delete `things` (with apiVersion and kind); AnsibleActionFail names what blocks one that is still there.
 
     `timeout` and `poll` are seconds. An object of the same name but another uid is not the one to remove.
@@ -181,7 +183,7 @@ def remove(api: PlatformApi, things: list[Json], timeout: float, poll: float, li
     for one in things:
         metadata = one["metadata"]
         path = str(api.path(one["apiVersion"], one["kind"], metadata.get("namespace", ""), metadata["name"]))
-        if api.delete(path, metadata["uid"]):
+        if api.delete(path, metadata["uid"], policy):
             pending[path] = one
     end = time.monotonic() + timeout
     while pending:

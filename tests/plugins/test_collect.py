@@ -119,10 +119,8 @@ def test_a_server_that_goes_away_ends_the_pass_and_nothing_is_taken_for_gone(
     planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each further request would wait as long for an answer."""
-    table = yaml.safe_load((ROOT / "roles" / "platform" / "vars" / "main.yml").read_text(encoding="utf-8"))
     monkeypatch.setattr(kube, "PAUSES", ())
-    parts = [table[f"__platform_{name}"] for name in ("table", "resources", "brings")]
-    watch = Observer(PlatformApi(str(planted.kubeconfig)), *parts, "demo", {"gpu": "gpu-operator"}, [], "demo")
+    watch = Observer(PlatformApi(str(planted.kubeconfig)), "demo", "demo")
     seen, complete = watch.look()
     kept = watch.objects
     assert {"NodeFeatureDiscovery", "Pod"} <= complete and "Node" not in complete and watch.unread.keys() == {"Node"}
