@@ -20,9 +20,9 @@ from ..plugin_utils.documented import ClusterAction
 from ..plugin_utils.kube import Json
 
 SITE = "site.yaml"
-SHORTEST_HOURS = 1.0
+MIN_HOURS = 1.0
 """Below ten minutes the API server refuses; in less than an hour no training finishes."""
-AT_ONCE = 8
+MAX_PARALLEL = 8
 """Requests in flight: each waits for a distant API server, and the client library's pool keeps five connections per processor."""
 LIFE_LEFT = 0.5
 """A token is renewed when less than this fraction of its lifetime is left."""
@@ -35,8 +35,8 @@ class ActionModule(ClusterAction):
 
     def refuse(self, args: Json) -> None:
         """Refuse a lifetime in which no training finishes."""
-        if args["hours"] < SHORTEST_HOURS:
-            raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {SHORTEST_HOURS:g} or more")
+        if args["hours"] < MIN_HOURS:
+            raise AnsibleActionFail(f"attendees_hours is {args['hours']:g}; set it to {MIN_HOURS:g} or more")
 
     def run_on_cluster(self, args: Json) -> Json:
         """Write; returns changed, dest, written (names) and until, when the first of them expires."""
@@ -80,7 +80,7 @@ class ActionModule(ClusterAction):
                 return token
             return "" if self.check else self._token(path, seconds)
 
-        with ThreadPoolExecutor(AT_ONCE) as several:
+        with ThreadPoolExecutor(MAX_PARALLEL) as several:
             yield from zip(args["attendees"], several.map(one, args["attendees"]), strict=True)
 
     def _token(self, path: str, seconds: int) -> str:

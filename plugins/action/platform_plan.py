@@ -6,8 +6,6 @@ their state (new, ours, found, external), the documents to apply, and the drift.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils import labels
@@ -33,7 +31,6 @@ from ..plugin_utils.platform_api import PlatformApi, ours
 MARKETPLACE = "openshift-marketplace"
 NFS_DRIVER = "nfs.csi.k8s.io"
 CRD = "apiextensions.k8s.io/v1"
-FIELDS = tuple(each.name for each in fields(Wanted) if each.name != "releases")
 
 
 class ActionModule(ClusterAction):
@@ -85,7 +82,8 @@ class ActionModule(ClusterAction):
 
 
 def _wanted(args: Json) -> Wanted:
-    return Wanted(releases=releases(), **{key: args[key] for key in FIELDS})
+    shares = int(args["inventory"]["gpu_shares"])  # a string where it comes from the command line
+    return Wanted(args["table"], releases(), **args["inventory"] | {"gpu_shares": shares})
 
 
 def _refuse(errors: list[str]) -> None:

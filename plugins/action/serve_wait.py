@@ -20,7 +20,7 @@ from ..plugin_utils.waiting import (
 )
 
 MODELS = ("base", "tuned")
-ASK_TRIES = 5
+MAX_TRIES = 5
 AGAIN = "fix the cause and run playbooks/train.yml, which repeats the promotion, and this playbook again"
 
 
@@ -161,7 +161,7 @@ def _ask(api: Api, args: Json, model: str) -> str:
 
 def _request(api: Api, args: Json, method: str, path: str, body: Json | None = None) -> Json:
     """Send one request through the API server's proxy, which works wherever the API does; AnsibleActionFail without an answer."""
-    for left in reversed(range(ASK_TRIES)):
+    for left in reversed(range(MAX_TRIES)):
         try:
             server = server_address(api, args["namespace"], args["release"], _service(api, args) or {})
             return api.send(method, f"{server}/v1/{path}", body)

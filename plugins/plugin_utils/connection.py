@@ -110,7 +110,7 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
             f"or unset {HOST} and set trainlab_kubeconfig to a kubeconfig"
         )
     library.Configuration.set_default(None)  # the loaders change the process's default, which another task may have set
-    origin, files, environment, options = _told(auth)
+    origin, files, environment, options = _source(auth)
     try:
         settings = client._create_configuration(auth)
     except Exception as error:  # the loaders raise their own, yaml's and plain TypeErrors
@@ -123,10 +123,12 @@ def find(kubeconfig: str = "", context: str = "") -> Connection:
         scheme = "HTTP" if settings.host.startswith("http:") else "HTTPS"
         environment = {f"{scheme}_PROXY": f'"${PROXY}"', **environment}
     headers = client._create_headers()
-    return Connection(settings, headers, origin, environment, (*options, *_trust(auth), *_persons(headers)), files)
+    return Connection(
+        settings, headers, origin, environment, (*options, *_trust(auth), *_impersonation(headers)), files
+    )
 
 
-def _told(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, str], list[tuple[str, str]]]:
+def _source(auth: Mapping[str, Any]) -> tuple[str, tuple[Path, ...], dict[str, str], list[tuple[str, str]]]:
     """Return origin, kubeconfig, environment and options of a connection; AnsibleActionFail when there is none to read."""
     if host := auth.get("host"):
         return f"{HOST}: {host}", (), {}, [("server", shlex.quote(host)), ("token", f'"${TOKEN}"')]
@@ -155,7 +157,7 @@ def _trust(auth: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("certificate-authority", shlex.quote(auth["ssl_ca_cert"]))] if auth.get("ssl_ca_cert") else []
 
 
-def _persons(headers: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
+def _impersonation(headers: Mapping[str, str | list[str]]) -> list[tuple[str, str]]:
     """Return the options of impersonation."""
     groups = headers.get("Impersonate-Group", [])
     user = [("as", shlex.quote(str(headers["Impersonate-User"])))] if "Impersonate-User" in headers else []

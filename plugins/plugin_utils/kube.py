@@ -45,7 +45,7 @@ class Cut(Unreachable):
     """Connected, but the connection broke before the answer was complete."""
 
 
-def patiently(request: Callable[[], Answer], absent: bool) -> Answer:
+def with_retries(request: Callable[[], Answer], absent: bool) -> Answer:
     """Send a request that is safe to repeat; retry one that an overloaded server refused or that was cut off.
 
     `absent` says whether an unreachable server may come back, too.
@@ -197,8 +197,8 @@ def connect(kubeconfig: str, context: str | None = None, sort: type[Connected] =
     """Return the API and its /version; AnsibleActionFail with variable and remedy when it cannot be used."""
     api = sort(kubeconfig, context)
     try:
-        version: Json = json.loads(patiently(lambda: Api.text(api, "GET", "/version"), absent=False))
-        json.loads(patiently(lambda: Api.text(api, "GET", "/api"), absent=False))
+        version: Json = json.loads(with_retries(lambda: Api.text(api, "GET", "/version"), absent=False))
+        json.loads(with_retries(lambda: Api.text(api, "GET", "/api"), absent=False))
     except Unreachable as error:
         raise AnsibleActionFail(
             f"{api.connection.origin}: the API server cannot be reached ({error}); start the cluster "

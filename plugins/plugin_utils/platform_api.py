@@ -20,7 +20,7 @@ from .kube import (
     ApiError,
     Json,
     Unreachable,
-    patiently,
+    with_retries,
 )
 from .waiting import StatusLines
 
@@ -57,7 +57,7 @@ class PlatformApi(Api):
             self.requests += 1
             return Api.text(self, method, path, body, **query)
 
-        return patiently(once, absent=True)
+        return with_retries(once, absent=True)
 
     def resource(self, api_version: str, kind: str, fresh: bool = False) -> Json | None:
         """Return the discovery entry of a kind; None when the API server does not serve it (yet)."""

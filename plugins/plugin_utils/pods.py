@@ -13,7 +13,7 @@ from typing import Any
 from .kube import Api, Json, condition
 
 Pod = dict[str, Any]
-HOPELESS = {
+UNRECOVERABLE = {
     "CreateContainerConfigError": "a Secret or ConfigMap that it needs is missing",
     "CreateContainerError": "the container runtime refuses it",
     "RunContainerError": "the container runtime could not start it",
@@ -24,7 +24,7 @@ HOPELESS = {
 }
 NOT_READ = "have not yet been read at least once"
 """In the message of a CreateContainerConfigError: the kubelet has just started, and tries again (kubelet_pods.go, makeEnvironmentVariables)."""
-LOSSES = 128
+MIN_LOST_EXIT_CODE = 128
 """Exit codes from here on: a signal, or a peer that is gone (run/attempts.py in the pod)."""
 OUT_OF_MEMORY = "it used more memory than allowed: raise phase.{block}.memory"
 DISK_FULL = "a volume or the node's disk is full: free space, or raise site.storage.runs.size"
@@ -78,7 +78,7 @@ def _ended_badly(pod: Pod, status: dict[str, Any], block: str) -> Trouble | None
             reason = f"OOMKilled, {OUT_OF_MEMORY.format(block=block)}"
         elif ended.get("message"):
             reason += f" ({' '.join(str(ended['message']).split())[-200:]})"
-        lost = int(ended.get("exitCode", 0)) >= LOSSES
+        lost = int(ended.get("exitCode", 0)) >= MIN_LOST_EXIT_CODE
         return Trouble(name(pod), f"container {status['name']} ended with {reason}", status["name"], previous, lost)
     return None
 
@@ -98,9 +98,9 @@ def diagnose(pod: Pod, now: datetime, unschedulable_seconds: float, block: str =
         if trouble:
             return trouble
         waiting = each.get("state", {}).get("waiting") or {}
-        if waiting.get("reason") in HOPELESS and NOT_READ not in str(waiting.get("message", "")):
+        if waiting.get("reason") in UNRECOVERABLE and NOT_READ not in str(waiting.get("message", "")):
             text = f"{waiting['reason']}: {waiting.get('message', each.get('image', ''))}"
-            return Trouble(name(pod), f"container {each['name']}: {text}; {HOPELESS[waiting['reason']]}")
+            return Trouble(name(pod), f"container {each['name']}: {text}; {UNRECOVERABLE[waiting['reason']]}")
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("reason") == "Unschedulable":
         if seconds_since(scheduled.get("lastTransitionTime"), now) > unschedulable_seconds:
