@@ -52,14 +52,14 @@ AFTER: dict[str, Check] = {
 }
 
 
-def run_all(cluster_state: ClusterState, stage: str) -> list[tuple[str, Finding]]:
+def run_all(facts: ClusterState, stage: str) -> list[tuple[str, Finding]]:
     """Return the findings of a stage (`before` or `all`); what the user may not read is `skipped`, never `ok`."""
     found = []
     for title, check in (BEFORE if stage == "before" else {**BEFORE, **AFTER}).items():
         try:
-            found.append((title, check(cluster_state)))
+            found.append((title, check(facts)))
         except ApiError as error:
             if error.status not in FORBIDDEN:
                 raise
             found.append((title, Finding.skipped(f"not checked, this user may not: {error}")))
-    return found + [("release", finding) for finding in tools.release(cluster_state)]
+    return found + [("release", finding) for finding in tools.release(facts)]

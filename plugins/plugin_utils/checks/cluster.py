@@ -10,11 +10,11 @@ KSERVE = "serving.kserve.io/v1beta1"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
-def training_api(cluster_state: ClusterState) -> Finding:
+def training_api(facts: ClusterState) -> Finding:
     """The job kind that the chart will create is served."""
-    asked = cluster_state.site["trainingApi"]
+    asked = facts.site["trainingApi"]
     kinds = list(KINDS.values()) if asked == "auto" else [KINDS[asked]]
-    served = [kind.kind for kind in kinds if cluster_state.api.serves(kind.group_version, kind.plural)]
+    served = [kind.kind for kind in kinds if facts.api.serves(kind.group_version, kind.plural)]
     if served:
         return Finding.ok(f"served: {', '.join(served)}")
     return Finding(
@@ -26,16 +26,16 @@ def training_api(cluster_state: ClusterState) -> Finding:
     )
 
 
-def training_webhook(cluster_state: ClusterState) -> Finding:
+def training_webhook(facts: ClusterState) -> Finding:
     """The operator answers: the API server refuses every job while its webhook is down."""
-    return _webhook(cluster_state, {kind.plural for kind in KINDS.values()}, "training jobs")
+    return _webhook(facts, {kind.plural for kind in KINDS.values()}, "training jobs")
 
 
-def serving_api(cluster_state: ClusterState) -> Finding:
+def serving_api(facts: ClusterState) -> Finding:
     """KServe is installed if the tuned model is to be served."""
-    if not cluster_state.site["serving"]:
+    if not facts.site["serving"]:
         return Finding.skipped("site.serving is false")
-    if cluster_state.api.serves(KSERVE, "inferenceservices"):
+    if facts.api.serves(KSERVE, "inferenceservices"):
         return Finding.ok(f"served: {KSERVE}")
     return Finding(
         "error",
@@ -45,47 +45,47 @@ def serving_api(cluster_state: ClusterState) -> Finding:
     )
 
 
-def serving_webhook(cluster_state: ClusterState) -> Finding:
+def serving_webhook(facts: ClusterState) -> Finding:
     """KServe's webhook answers."""
-    if not cluster_state.site["serving"]:
+    if not facts.site["serving"]:
         return Finding.skipped("site.serving is false")
-    return _webhook(cluster_state, {"inferenceservices"}, "InferenceServices")
+    return _webhook(facts, {"inferenceservices"}, "InferenceServices")
 
 
-def queue(cluster_state: ClusterState) -> Finding:
+def queue(facts: ClusterState) -> Finding:
     """The LocalQueue exists when one is named."""
-    name = cluster_state.site["queue"]
+    name = facts.site["queue"]
     if not name:
         return Finding.skipped("site.queue is empty")
-    if not cluster_state.api.serves(KUEUE, "localqueues"):
+    if not facts.api.serves(KUEUE, "localqueues"):
         return Finding("error", f"site.queue is {name}, but the cluster has no Kueue", "", "set site.queue to ''")
-    leads_to = cluster_state.options.cluster_queue
+    leads_to = facts.options.cluster_queue
     if leads_to:
-        if cluster_state.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
+        if facts.api.get(f"/apis/{KUEUE}/clusterqueues/{leads_to}"):
             return Finding.ok(f"LocalQueue {name} points, or will point, to ClusterQueue {leads_to}")
         return Finding(
             "error",
             f"trainlab_cluster_queue is {leads_to}, but there is no such ClusterQueue",
             "the job would stay suspended forever",
-            f"{cluster_state.api.kubectl} get clusterqueues; name one of them, or let playbooks/platform.yml make it (platform_queue)",
+            f"{facts.api.kubectl} get clusterqueues; name one of them, or let playbooks/platform.yml make it (platform_queue)",
         )
-    path = f"/apis/{KUEUE}/namespaces/{cluster_state.namespace}/localqueues"
-    if cluster_state.api.get(f"{path}/{name}"):
+    path = f"/apis/{KUEUE}/namespaces/{facts.namespace}/localqueues"
+    if facts.api.get(f"{path}/{name}"):
         return Finding.ok(f"LocalQueue {name}")
-    known = ", ".join(each["metadata"]["name"] for each in cluster_state.api.items(path)) or "none"
+    known = ", ".join(each["metadata"]["name"] for each in facts.api.items(path)) or "none"
     return Finding(
         "error",
-        f"site.queue is {name}, but namespace {cluster_state.namespace} has no such LocalQueue (there: {known})",
+        f"site.queue is {name}, but namespace {facts.namespace} has no such LocalQueue (there: {known})",
         "the job would stay suspended forever",
         "name a queue that exists, or set trainlab_cluster_queue so that the role workspace creates this one",
     )
 
 
-def _webhook(cluster_state: ClusterState, resources: set[str], what: str) -> Finding:
+def _webhook(facts: ClusterState, resources: set[str], what: str) -> Finding:
     """Each admission webhook for these resources has a ready endpoint."""
     seen = []
     for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
-        for configuration in cluster_state.api.items(f"{WEBHOOKS}/{kind}"):
+        for configuration in facts.api.items(f"{WEBHOOKS}/{kind}"):
             for hook in configuration.get("webhooks", []):
                 service = hook["clientConfig"].get("service")
                 if not service or not _about(hook, resources):
@@ -94,12 +94,12 @@ def _webhook(cluster_state: ClusterState, resources: set[str], what: str) -> Fin
                 if place in seen:
                     continue
                 seen.append(place)
-                if not _has_endpoint(cluster_state, service):
+                if not _has_endpoint(facts, service):
                     return Finding(
                         "error",
                         f"webhook {hook['name']}: its Service {place} has no ready pod",
                         f"until then the API server refuses all {what}",
-                        f"{cluster_state.api.kubectl} -n {service['namespace']} get pods; wait for the operator or fix it",
+                        f"{facts.api.kubectl} -n {service['namespace']} get pods; wait for the operator or fix it",
                     )
     return Finding.ok(f"ready: {', '.join(seen)}") if seen else Finding.skipped(f"no webhook for {what}")
 
@@ -108,8 +108,8 @@ def _about(hook: Json, resources: set[str]) -> bool:
     return any(resources & set(rule.get("resources", [])) for rule in hook.get("rules", []))
 
 
-def _has_endpoint(cluster_state: ClusterState, service: Json) -> bool:
-    slices = cluster_state.api.items(
+def _has_endpoint(facts: ClusterState, service: Json) -> bool:
+    slices = facts.api.items(
         f"/apis/discovery.k8s.io/v1/namespaces/{service['namespace']}/endpointslices",
         f"kubernetes.io/service-name={service['name']}",
     )

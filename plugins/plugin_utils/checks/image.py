@@ -5,10 +5,10 @@ from __future__ import annotations
 from .cluster_state import ClusterState, Finding
 
 
-def reference(cluster_state: ClusterState) -> Finding:
+def reference(facts: ClusterState) -> Finding:
     """The image is one that nodes can pull, or that is loaded onto them."""
-    ref, policy = str(cluster_state.site["images"]["trainer"]), cluster_state.site["images"]["pullPolicy"]
-    options = cluster_state.options
+    ref, policy = str(facts.site["images"]["trainer"]), facts.site["images"]["pullPolicy"]
+    options = facts.options
     if options.image_build or options.image_source != "none":
         return Finding.ok("built here" if options.image_build else f"built on OpenShift from {options.image_source}")
     if ref and (policy == "Never" or not ref.startswith("localhost/")):
@@ -23,12 +23,12 @@ def reference(cluster_state: ClusterState) -> Finding:
     )
 
 
-def image_known(cluster_state: ClusterState) -> Finding:
+def image_known(facts: ClusterState) -> Finding:
     """Some node has the trainer image already."""
-    ref = str(cluster_state.site["images"]["trainer"])
+    ref = str(facts.site["images"]["trainer"])
     if not ref:
         return Finding.skipped("site.images.trainer is empty")
-    for node in cluster_state.nodes:
+    for node in facts.nodes:
         if any(ref in (each.get("names") or []) for each in node["status"].get("images", [])):
             return Finding.ok(ref)
     return Finding(

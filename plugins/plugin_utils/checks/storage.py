@@ -20,15 +20,15 @@ BLOCK_ONLY = {
 }
 
 
-def classes(cluster_state: ClusterState) -> Finding:
+def classes(facts: ClusterState) -> Finding:
     """The StorageClass of each claim exists and can be mounted by all pods."""
     known: dict[str, Json] = {
-        each["metadata"]["name"]: each for each in cluster_state.api.items("/apis/storage.k8s.io/v1/storageclasses")
+        each["metadata"]["name"]: each for each in facts.api.items("/apis/storage.k8s.io/v1/storageclasses")
     }
     used = []
-    for volume in cluster_state.claims:
-        wanted = cluster_state.site["storage"][volume]
-        if wanted.get("existing") or cluster_state.claim(volume):
+    for volume in facts.claims:
+        wanted = facts.site["storage"][volume]
+        if wanted.get("existing") or facts.claim(volume):
             continue
         key = f"site.storage.{volume}"
         name = wanted["storageClass"] or _default(known)
@@ -42,7 +42,7 @@ def classes(cluster_state: ClusterState) -> Finding:
             )
         if wanted["accessMode"] == "ReadWriteMany" and _block_only(known[name]):
             what = f"{key}: StorageClass {name} ({known[name]['provisioner']}) does not offer ReadWriteMany"
-            return Finding("error", what, *_one_node(key, cluster_state.phase["resources"]["nodes"]))
+            return Finding("error", what, *_one_node(key, facts.phase["resources"]["nodes"]))
         used.append(f"{volume}: {name} {wanted['accessMode']}")
     return Finding.ok("; ".join(used) or "the claims are there")
 

@@ -13,13 +13,13 @@ REFUSED = re.compile(r"execution error at \([^)]*\): ")
 """Where Helm passes on what the chart refuses."""
 
 
-def helm(cluster_state: ClusterState) -> Finding:
+def helm(facts: ClusterState) -> Finding:
     """Helm 3 is installed: kubernetes.core 6.2 calls `helm list --all`, which Helm 4 does not know."""
-    found = shutil.which(cluster_state.options.helm)
+    found = shutil.which(facts.options.helm)
     if not found:
         return Finding(
             "error",
-            f"trainlab_helm is {cluster_state.options.helm}: no such program",
+            f"trainlab_helm is {facts.options.helm}: no such program",
             "the release is installed with it",
             "install Helm 3 (embedded cluster: `make binaries`) and set trainlab_helm",
         )
@@ -37,10 +37,10 @@ def helm(cluster_state: ClusterState) -> Finding:
     )
 
 
-def release(cluster_state: ClusterState) -> list[Finding]:
+def release(facts: ClusterState) -> list[Finding]:
     """What `helm upgrade --install --dry-run=server` refuses, a finding for each line: the chart's own checks are not repeated here."""
-    text = cluster_state.options.helm_refused.strip()
-    if not shutil.which(cluster_state.options.helm):
+    text = facts.options.helm_refused.strip()
+    if not shutil.which(facts.options.helm):
         return [Finding.skipped("see the check helm")]
     if not text:
         return [Finding.ok("the chart refuses nothing")]
