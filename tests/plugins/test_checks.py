@@ -65,8 +65,6 @@ SERVING_HOOK = {
 PROJECTS = break_("/apis/project.openshift.io/v1", {"resources": [{"name": "projectrequests"}]})
 
 FAULTS = [
-    ("training API", break_("/apis/kubeflow.org/v1", 404), "error", "install the operator"),
-    ("training API", want(site__trainingApi="trainjob"), "error", "no TrainJob"),
     (
         "training webhook",
         break_(SLICES, {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}),
@@ -79,7 +77,6 @@ FAULTS = [
         "error",
         "webhook has no ready pod",
     ),
-    ("serving API", break_("/apis/serving.kserve.io/v1beta1", 404), "error", "site.serving to false"),
     ("queue", want(site__queue="team"), "error", "the cluster has no Kueue"),
     ("storage", both(NO_CLAIMS, break_(STORAGE, {"items": []})), "error", "no StorageClass shared"),
     (

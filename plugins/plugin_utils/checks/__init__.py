@@ -15,9 +15,7 @@ Check = Callable[[ClusterState], Finding]
 FORBIDDEN = (401, 403)
 
 BEFORE: dict[str, Check] = {
-    "training API": cluster.training_api,
     "training webhook": cluster.training_webhook,
-    "serving API": cluster.serving_api,
     "serving webhook": cluster.serving_webhook,
     "serving mode": limits.serving_mode,
     "queue": cluster.queue,

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from ..jobs import KINDS, KUEUE, PYTORCHJOB, TRAINJOB
+from ..jobs import KINDS, KUEUE
 from ..kube import Json
 from .cluster_state import ClusterState, Finding
 
-KSERVE = "serving.kserve.io/v1beta1"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
-
-
-def training_api(facts: ClusterState) -> Finding:
-    """The job kind that the chart will create is served."""
-    asked = facts.site["trainingApi"]
-    kinds = list(KINDS.values()) if asked == "auto" else [KINDS[asked]]
-    served = [kind.kind for kind in kinds if facts.api.serves(kind.group_version, kind.plural)]
-    if served:
-        return Finding.ok(f"served: {', '.join(served)}")
-    return Finding(
-        "error",
-        f"site.trainingApi is {asked}, but the cluster serves no {' or '.join(kind.kind for kind in kinds)}",
-        "nothing would run the training job",
-        f"install the operator ({PYTORCHJOB.group_version}: training-operator v1, {TRAINJOB.group_version}: Trainer v2; "
-        "embedded cluster: playbooks/local.yml) or set another site.trainingApi",
-    )
 
 
 def training_webhook(facts: ClusterState) -> Finding:
     """The operator answers: the API server refuses every job while its webhook is down."""
     return _webhook(facts, {kind.plural for kind in KINDS.values()}, "training jobs")
-
-
-def serving_api(facts: ClusterState) -> Finding:
-    """KServe is installed if the tuned model is to be served."""
-    if not facts.site["serving"]:
-        return Finding.skipped("site.serving is false")
-    if facts.api.serves(KSERVE, "inferenceservices"):
-        return Finding.ok(f"served: {KSERVE}")
-    return Finding(
-        "error",
-        f"site.serving is true, but the cluster does not serve {KSERVE}",
-        "the promoted model could not be served",
-        "install KServe (embedded cluster: playbooks/local.yml) or set site.serving to false",
-    )
 
 
 def serving_webhook(facts: ClusterState) -> Finding:
