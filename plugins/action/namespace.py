@@ -1,4 +1,7 @@
-"""Creates or removes a namespace: as an administrator, or as a Project of a user who may not create namespaces."""
+"""Creates or removes a namespace: as an administrator, or as a Project of a user who may not create namespaces.
+
+Source: openshift/api project/v1 (ProjectRequest, the annotations of a Project).
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,12 @@ LABEL_NAME_LENGTH = 63
 
 @dataclass
 class Losses:
-    """Collects them; `groups` are the API groups that go."""
+    """Collects what people would lose: objects of kinds that go, workbenches and volumes in namespaces that go.
+
+    `groups` are the API groups that go. Not theirs is what an operator made for itself: what the role's table lists as leftovers, what
+    has the label of OpenShift AI's components, and what an object owns that goes anyway. Source: rhods-operator,
+    pkg/metadata/labels/types.go (part-of) and internal/controller/dscinitialization (Auth has no owner).
+    """
 
     groups: set[str]
     _found: dict[str, Json] = field(default_factory=dict)

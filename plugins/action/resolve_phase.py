@@ -157,7 +157,11 @@ def _is_openshift(api: Api) -> bool:
 
 
 def api_server_blocks(api: Api) -> list[str]:
-    """Return the addresses behind the Service `kubernetes` as CIDR blocks; none where this user may not read them."""
+    """Return the addresses behind the Service `kubernetes` as CIDR blocks; none where this user may not read them.
+
+    From there its proxy reaches pods, for NetworkPolicies: playbooks ask the model through it, and people follow a training. On
+    OpenShift roles/workspace/templates/network.yaml.j2 names them by their namespaces' label instead.
+    """
     try:
         slices = api.items(SLICES, OF_KUBERNETES)
     except ApiError as error:
@@ -169,9 +173,10 @@ def api_server_blocks(api: Api) -> list[str]:
 
 
 def cluster_proxy(api: Api, site: Json) -> Json:
-    """Return `site`, what the block lacks of it (env, caConfigMap), and `ports`, the TCP ports to reach it; both empty without a proxy.
+    """Return what `site` lacks of OpenShift's Proxy `cluster` (env, caConfigMap), and `ports`, the TCP ports to reach it; both may be empty.
 
-    What `site` has itself is left alone. AnsibleActionFail where it cannot be read, or would put a password into the values.
+    Pods get nothing of that proxy by themselves; builds do, and so do operators that OLM installs. What `site` has itself is left alone.
+    AnsibleActionFail where it cannot be read, or would put a password into the values.
     """
     try:
         found = api.get(PROXY) or {}

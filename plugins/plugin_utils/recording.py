@@ -1,7 +1,8 @@
 """What a cluster reported over time, changes only, and the same as sequences of statuses that a test can replay.
 
 The sequences have the format of tests/api_server/statuses: there, a step's source is a line of an operator's code; here it is
-the line of changes.jsonl in the same bundle.
+the line of changes.jsonl in the same bundle. What is written down is cleaned of secrets, by the name of a key and by form: when in
+doubt, it is removed.
 """
 
 from __future__ import annotations
